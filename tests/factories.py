@@ -12,12 +12,12 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Model
 from drydock_agent import wire
 
 from fleet.domain import actor
@@ -37,6 +37,7 @@ from fleet.operations.timeline.entries import entry, write
 from fleet.projections.timeline.entries import TimelineRow, rows_of
 from tests.rows import PersonFactory
 
+R = TypeVar("R", bound=Model)
 NOW = datetime(2022, 4, 11, 22, 12, 0, tzinfo=UTC)
 EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
 
@@ -268,6 +269,12 @@ class Fleet:
     def advance(self, *, via: str = "beat") -> reconcile.Advanced:
         return reconcile.advance(now=self.now, via=via)
 
+    def tick(self, count: float, *names: str) -> reconcile.Advanced:
+        """Move the story on by some seconds, in which these machines (or all) are heard, and advance."""
+        self.later(count)
+        self.heard(*names)
+        return self.advance()
+
     def approve(self, event_id: str = EVENT, *, by: User | None = None, comment: str = "go", **fields: Any) -> Approval:
         """An operator approves."""
         return deciding.grant(
@@ -323,6 +330,12 @@ def the_set(name: str = "web") -> AvailabilitySet:
 def change_set(*, set_id: int, actor: Actor, now: datetime, **fields: Any) -> AvailabilitySet:
     """Change these fields of a set."""
     return changes.change_set(changes.NameSetSerializer(data=fields), set_id=set_id, actor=actor, now=now)
+
+
+def after(row: R) -> R:
+    """Return the row as it is now."""
+    row.refresh_from_db()
+    return row
 
 
 def open_order(approval: Approval) -> Order:

@@ -32,7 +32,7 @@ def advice(
     return Reason("advice-hardware-fails") if not_before is not None and not_before - now > FAR_AHEAD else ""
 
 
-def if_nobody_acts(
+def default_outcome(
     *,
     status: EventStatus,
     not_before: datetime | None,

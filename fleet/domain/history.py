@@ -75,7 +75,7 @@ class Month:
 
     @property
     def end(self) -> datetime:
-        """The first moment after it."""
+        """The end of it, excluded."""
         return self.next.begin
 
     @property
@@ -91,9 +91,9 @@ class Month:
         return f"{self.year:04d}-{self.month:02d}"
 
 
-def month_of(moment: datetime) -> Month:
-    moment = moment.astimezone(UTC)
-    return Month(moment.year, moment.month)
+def month_of(at: datetime) -> Month:
+    at = at.astimezone(UTC)
+    return Month(at.year, at.month)
 
 
 def months_back(first: datetime | None, *, now: datetime, most: int) -> tuple[Month, ...]:

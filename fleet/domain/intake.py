@@ -146,15 +146,15 @@ def read_time(text: Any) -> datetime | None:
         return None
     text = text.strip()
     try:
-        moment = datetime.fromisoformat(text)
+        at = datetime.fromisoformat(text)
     except ValueError:
         # The weekday is not compared with the date: some emitters get it wrong.
         day, comma, rest = text.partition(",")
         try:
-            moment = parsedate_to_datetime(rest.strip() if comma else day)
+            at = parsedate_to_datetime(rest.strip() if comma else day)
         except (ValueError, TypeError, IndexError, OverflowError):
             return None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
 
 
 def read_integer(value: Any) -> int | None:

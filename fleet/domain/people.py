@@ -99,8 +99,8 @@ def in_scopes(place: Place, scopes: tuple[tuple[str, str], ...]) -> bool:
         return True
     if place.kind == PROVISIONAL:
         return False
-    told = {"name": place.name, "service": place.service, "resource_group": place.resource_group}
-    return any(bool(told.get(kind)) and matches(pattern, told[kind]) for kind, pattern in scopes)
+    values = {"name": place.name, "service": place.service, "resource_group": place.resource_group}
+    return any(bool(values.get(kind)) and matches(pattern, values[kind]) for kind, pattern in scopes)
 
 
 @dataclass(frozen=True, slots=True)

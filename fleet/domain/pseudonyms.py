@@ -4,7 +4,7 @@ The names of people are stored in one table only, the accounts. A line of the ti
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fleet.domain.secrets import hash_of
@@ -43,10 +43,10 @@ def may_be_username(text: str) -> bool:
     return bool(text) and " " not in text
 
 
-def rename_in_entry(kind: str, value: Any, change: Callable[[str], str]) -> Any:
-    """Return a part of an entry (`data`, `before` or `after`, in JSON values) with every name of a person changed."""
+def rename_in_entry(kind: str, parts: Sequence[Any], change: Callable[[str], str]) -> list[Any]:
+    """Return parts of an entry (`data`, `before` or `after`, in JSON values) with every name of a person changed."""
     fields = EntryKind(kind).naming
-    return value if fields is None or not value else _renamed(value, fields, change)
+    return [value if fields is None or not value else _renamed(value, fields, change) for value in parts]
 
 
 def rename_in_reasons(value: Any, change: Callable[[str], str]) -> Any:

@@ -122,11 +122,11 @@ def _not_like_others(facts: EventFacts, found: Mapping[str, Guard], now: datetim
 
 
 def _speaks_for(facts: EventFacts, found: Mapping[str, Guard], experience: Experience) -> list[Reason]:
-    told = [Reason("recommend-own")] if facts.source == OWN else []
+    reasons = [Reason("recommend-own")] if facts.source == OWN else []
     last = found.get("last-live-machines")
     if last is not None and last.values["only"]:
-        told.append(Reason("recommend-only-machine"))
-    told.append(
+        reasons.append(Reason("recommend-only-machine"))
+    reasons.append(
         Reason(
             "recommend-earlier",
             event_type=facts.event_type,
@@ -136,8 +136,8 @@ def _speaks_for(facts: EventFacts, found: Mapping[str, Guard], experience: Exper
         )
     )
     open_here = len(facts.others)
-    told.append(Reason("recommend-open", count=open_here, service=facts.set_service))
-    return told
+    reasons.append(Reason("recommend-open", count=open_here, service=facts.set_service))
+    return reasons
 
 
 def decide_by(not_before: datetime | None, *, relay: timedelta, undo: timedelta) -> datetime | None:

@@ -50,15 +50,15 @@ LONGEST = timedelta(minutes=45)
 SPREAD = timedelta(minutes=30)
 
 
-def first_after(now: datetime, moments: Iterable[datetime | None]) -> datetime:
-    """The first of these moments that is still to come."""
-    return min((moment for moment in moments if moment is not None and moment > now), default=NEVER)
+def first_after(now: datetime, times: Iterable[datetime | None]) -> datetime:
+    """The first of these times that is still to come."""
+    return min((at for at in times if at is not None and at > now), default=NEVER)
 
 
-def just_before(moment: datetime | None, lead: timedelta) -> datetime | None:
-    """Return the time `lead` before `moment`, which may be any stated time; None where the calendar has none."""
+def just_before(at: datetime | None, lead: timedelta) -> datetime | None:
+    """Return the time `lead` before `at`, which may be any stated time; None where the calendar has none."""
     try:
-        return None if moment is None else moment - lead
+        return None if at is None else at - lead
     except OverflowError:
         return None
 

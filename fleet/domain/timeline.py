@@ -40,6 +40,13 @@ class Trait(Enum):
     NAMES_BY = "by"
 
 
+# Traits that several kinds share: of decisions about an event, of machines that change sets, of accounts, and of all.
+DECIDED = (Trait.MOVES_EVENT, Trait.NAMES_IN_REASONS)
+MOVED = (Trait.MOVES_MACHINE, Trait.NAMES_TWO_SETS)
+OF_PEOPLE = (Trait.CHANGES_PEOPLE, Trait.NAMES_PERSON)
+FLEET_WIDE = (Trait.CHANGES_FLEET, Trait.FOR_ALL)
+
+
 class EntryKind(StrEnum):
     """Registry of the kinds of entries. Each is one declaration: code; label, tone and icon of its badge; traits.
 
@@ -83,45 +90,17 @@ class EntryKind(StrEnum):
     EVENT_HELD = "event_held", "Left to Azure", "due", "circle-pause", Trait.NAMES_HOLD
     HOLD_ENDED = "hold_ended", "No longer left to Azure", "quiet", "circle-play", Trait.NAMES_HOLD
     APPROVAL_PROPOSED = "approval_proposed", "Proposed", "due", "users", Trait.NAMES_IN_REASONS
-    APPROVAL_CONSENTED = (
-        "approval_consented",
-        "Second person agreed",
-        "busy",
-        "user-check",
-        Trait.MOVES_EVENT,
-        Trait.NAMES_IN_REASONS,
-    )
+    APPROVAL_CONSENTED = "approval_consented", "Second person agreed", "busy", "user-check", *DECIDED
     APPROVAL_PLANNED = "approval_planned", "Approved, waiting", "busy", "hourglass", Trait.NAMES_IN_REASONS
-    APPROVAL_GRANTED = "approval_granted", "Approved", "busy", "gavel", Trait.MOVES_EVENT, Trait.NAMES_IN_REASONS
-    APPROVAL_DUE = "approval_due", "Condition met", "busy", "gavel", Trait.MOVES_EVENT, Trait.NAMES_IN_REASONS
+    APPROVAL_GRANTED = "approval_granted", "Approved", "busy", "gavel", *DECIDED
+    APPROVAL_DUE = "approval_due", "Condition met", "busy", "gavel", *DECIDED
     APPROVAL_ACCEPTED = "approval_accepted", "Azure accepted", "busy", "cloud"
     APPROVAL_CORRECTED = "approval_corrected", "Approval corrected", "busy", "cloud", Trait.MOVES_EVENT
     APPROVAL_CONFIRMED = "approval_confirmed", "Approval confirmed", "good", "circle-check", Trait.MOVES_EVENT
-    APPROVAL_WITHDRAWN = (
-        "approval_withdrawn",
-        "Approval withdrawn",
-        "quiet",
-        "undo-2",
-        Trait.MOVES_EVENT,
-        Trait.NAMES_IN_REASONS,
-    )
-    APPROVAL_REFUSED = (
-        "approval_refused",
-        "Approval refused",
-        "bad",
-        "octagon-x",
-        Trait.MOVES_EVENT,
-        Trait.NAMES_IN_REASONS,
-    )
-    APPROVAL_LAPSED = (
-        "approval_lapsed",
-        "Approval lapsed",
-        "bad",
-        "timer-off",
-        Trait.MOVES_EVENT,
-        Trait.NAMES_IN_REASONS,
-    )
-    APPROVAL_VOID = "approval_void", "Approval void", "quiet", "circle-slash", Trait.MOVES_EVENT, Trait.NAMES_IN_REASONS
+    APPROVAL_WITHDRAWN = "approval_withdrawn", "Approval withdrawn", "quiet", "undo-2", *DECIDED
+    APPROVAL_REFUSED = "approval_refused", "Approval refused", "bad", "octagon-x", *DECIDED
+    APPROVAL_LAPSED = "approval_lapsed", "Approval lapsed", "bad", "timer-off", *DECIDED
+    APPROVAL_VOID = "approval_void", "Approval void", "quiet", "circle-slash", *DECIDED
     ORDER_OFFERED = "order_offered", "Order offered", "busy", "mail"
     ORDER_DELIVERED = "order_delivered", "Order delivered", "busy", "mail-check"
     ORDER_ANSWERED = "order_answered", "Order answered", "busy", "reply"
@@ -150,15 +129,8 @@ class EntryKind(StrEnum):
     ADMISSION_REFUSED = "admission_refused", "Admission refused", "bad", "shield-x"
     NAME_HELD = "name_held", "Name in use", "due", "triangle-alert", Trait.NAMES_TWO_SETS
     NAME_GIVEN = "name_given", "Name changed", "calm", "server-cog", Trait.NAMES_TWO_SETS
-    MACHINE_MOVED = (
-        "machine_moved",
-        "Moved to another set",
-        "calm",
-        "arrow-right-left",
-        Trait.MOVES_MACHINE,
-        Trait.NAMES_TWO_SETS,
-    )
-    SET_MERGED = "set_merged", "Sets merged", "calm", "merge", Trait.MOVES_MACHINE, Trait.NAMES_TWO_SETS
+    MACHINE_MOVED = "machine_moved", "Moved to another set", "calm", "arrow-right-left", *MOVED
+    SET_MERGED = "set_merged", "Sets merged", "calm", "merge", *MOVED
     SET_NAMED = "set_named", "Set named", "calm", "tag", Trait.MOVES_MACHINE
     SET_CHANGED = "set_changed", "Set's settings changed", "calm", "settings-2", Trait.CHANGES_FLEET
     SET_LOWERED = "set_lowered", "Requirement lowered", "due", "shield-alert"
@@ -184,39 +156,17 @@ class EntryKind(StrEnum):
     RULE_DELETED = "rule_deleted", "Rule deleted", "calm", "scale", Trait.CHANGES_FLEET
     WINDOW_CREATED = "window_created", "No-approval window created", "calm", "calendar-off", Trait.CHANGES_FLEET
     WINDOW_DELETED = "window_deleted", "No-approval window deleted", "calm", "calendar-off", Trait.CHANGES_FLEET
-    APPROVALS_STOPPED = (
-        "approvals_stopped",
-        "All approvals stopped",
-        "bad",
-        "octagon-x",
-        Trait.CHANGES_FLEET,
-        Trait.FOR_ALL,
-    )
-    STOP_LIFTED = "stop_lifted", "Stop lifted", "due", "circle-play", Trait.CHANGES_FLEET, Trait.FOR_ALL, Trait.NAMES_BY
-    PERSON_CHANGED = (
-        "person_changed",
-        "User changed",
-        "calm",
-        "user-cog",
-        Trait.CHANGES_PEOPLE,
-        Trait.NAMES_PERSON,
-        Trait.NAMES_OWNER,
-    )
+    APPROVALS_STOPPED = "approvals_stopped", "All approvals stopped", "bad", "octagon-x", *FLEET_WIDE
+    STOP_LIFTED = "stop_lifted", "Stop lifted", "due", "circle-play", *FLEET_WIDE, Trait.NAMES_BY
+    PERSON_CHANGED = "person_changed", "User changed", "calm", "user-cog", *OF_PEOPLE, Trait.NAMES_OWNER
     MAPPING_CHANGED = "mapping_changed", "Mapping changed", "calm", "key-round", Trait.CHANGES_PEOPLE
     EMERGENCY_SIGN_IN = "break_glass_used", "Emergency account used", "bad", "siren", Trait.FOR_ALL, Trait.NAMES_PERSON
-    PERSON_FORGOTTEN = (
-        "person_forgotten",
-        "User erased",
-        "calm",
-        "user-cog",
-        Trait.CHANGES_PEOPLE,
-        Trait.NAMES_PERSON,
-    )
+    PERSON_FORGOTTEN = "person_forgotten", "User erased", "calm", "user-cog", *OF_PEOPLE
     SIGNING_KEY_MADE = "signing_key_made", "Signing key created", "calm", "file-key"
     SIGNING_KEY_RETIRED = "signing_key_retired", "Signing key retired", "calm", "file-key"
     TOKEN_CREATED = "token_created", "Token created", "calm", "key-round", Trait.NAMES_PERSON
     TOKEN_EXPIRES = "token_expires", "Token expires soon", "due", "key-round", Trait.NAMES_PERSON
-    TOKEN_ENDED = "token_ended", "Token ended", "calm", "key-round", Trait.CHANGES_PEOPLE, Trait.NAMES_PERSON
+    TOKEN_ENDED = "token_ended", "Token ended", "calm", "key-round", *OF_PEOPLE
     CALENDAR_MADE = "calendar_made", "Calendar created", "calm", "calendar"
     CALENDAR_ENDED = "calendar_ended", "Calendar ended", "calm", "calendar", Trait.NAMES_PERSON
     PUSH_KEY_MADE = "push_key_made", "Push key created", "calm", "file-key"
@@ -224,7 +174,7 @@ class EntryKind(StrEnum):
     JOIN_TOKEN_ENDED = "join_token_ended", "Join token ended", "calm", "key-round"
     LOGINS_REFUSED = "logins_refused", "Sign-in attempts failed", "due", "shield-alert", Trait.NAMES_PERSON
     NEW_DEVICE = "new_device", "New device", "due", "monitor-smartphone", Trait.NAMES_PERSON
-    ERA_BEGUN = "era_begun", "Era begun", "due", "rotate-ccw", Trait.CHANGES_FLEET, Trait.FOR_ALL
+    ERA_BEGUN = "era_begun", "Era begun", "due", "rotate-ccw", *FLEET_WIDE
     ROWS_ARCHIVED = "rows_archived", "Archived", "quiet", "archive"
     HANDOVER_READ = "handover_read", "Handover read", "calm", "book-open-check"
     VIEW_SAVED = "view_saved", "View saved", "quiet", "bookmark"

@@ -16,20 +16,20 @@ def iso(at: datetime, timespec: str = "auto") -> str:
     return at.astimezone(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
-def in_bounds(moment: datetime) -> datetime | None:
-    """The moment in UTC, one without a zone taken as UTC; None before the year 2000 and from 2100 on."""
+def in_bounds(at: datetime) -> datetime | None:
+    """The time in UTC, one without a zone taken as UTC; None before the year 2000 and from 2100 on."""
     try:
-        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     except (OverflowError, ValueError):
         return None
-    return moment if EARLIEST <= moment < LATEST else None
+    return at if EARLIEST <= at < LATEST else None
 
 
-def clamped(moment: datetime) -> datetime:
-    """The moment in UTC, or the bound that is nearer."""
-    if (found := in_bounds(moment)) is not None:
-        return found
-    return EARLIEST if moment.year <= EARLIEST.year else LATEST
+def clamped(at: datetime) -> datetime:
+    """The time in UTC, or the bound that is nearer."""
+    if (bounded := in_bounds(at)) is not None:
+        return bounded
+    return EARLIEST if at.year <= EARLIEST.year else LATEST
 
 
 def close_together(found: Iterable[T], *, at: Callable[[T], datetime], within: timedelta) -> list[list[T]]:

@@ -144,14 +144,14 @@ def judge(members: Sequence[Member], *, now: datetime, return_timeout: timedelta
 
 def due_at(members: Sequence[Member], *, now: datetime, return_timeout: timedelta) -> datetime:
     """Return when to judge a running wave again without news of its events."""
-    moments = []
+    times = []
     for member in members:
         if member.phase is Phase.RETURNING:
             # Who returns is heard by a poll, which is no news.
-            moments.append(now + SOON)
+            times.append(now + SOON)
         if member.event_status is EventStatus.STARTED and member.last_heard_at is not None:
-            moments.append(member.last_heard_at + return_timeout)
-    return first_after(now, moments)
+            times.append(member.last_heard_at + return_timeout)
+    return first_after(now, times)
 
 
 def _left_to_azure(member: Member) -> bool:

@@ -118,7 +118,7 @@ class Agents:
             agent_version=wanted.agent_version,
             reports=batch.reports,
             refused=batch.refused,
-            told=wanted.acknowledged,
+            acknowledged=wanted.acknowledged,
         )
         written = await self.committer.commit(delivery, batch.size, machine.set_id)
         # Unwritten reports are sent again, and are refused then.

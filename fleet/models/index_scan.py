@@ -161,9 +161,9 @@ def first_rows(rows: QuerySet[M], order: Sequence[str], count: int) -> QuerySet[
     parts, parameters = [], list[Any]()
     for way in ways:
         asked = rows.filter(way.where, **{way.column: _key(rows, way)}).order_by(*order).values("pk")[:count]
-        if (told := _of_each(rows, way, asked, "found.id", "id")) is not None:
-            parts.append(told[0])
-            parameters += told[1]
+        if (clause := _of_each(rows, way, asked, "found.id", "id")) is not None:
+            parts.append(clause[0])
+            parameters += clause[1]
     if not parts:
         return rows.none()
     # All of it was made by Django, with the values as parameters.
@@ -174,10 +174,10 @@ def first_rows(rows: QuerySet[M], order: Sequence[str], count: int) -> QuerySet[
 def first_of_each(rows: QuerySet[M], way: IndexRange, order: Sequence[str], count: int) -> QuerySet[M]:
     """Return the first rows, up to `count`, of each key in this order; rows of other keys are not read."""
     asked = rows.filter(way.where, **{way.column: _key(rows, way)}).order_by(*order).values("pk")[:count]
-    told = _of_each(rows, way, asked, "found.id", "id")
-    if told is None:
+    clause = _of_each(rows, way, asked, "found.id", "id")
+    if clause is None:
         return rows.none()
-    return rows.filter(pk__in=RawSQL(told[0], tuple(told[1]))).order_by(*order)  # noqa: S611
+    return rows.filter(pk__in=RawSQL(clause[0], tuple(clause[1]))).order_by(*order)  # noqa: S611
 
 
 def last_checked_at(rows: IndexScanRows[M], order: Sequence[str], beyond: Q) -> tuple[Any, int] | None:
@@ -196,9 +196,9 @@ def last_checked_at(rows: IndexScanRows[M], order: Sequence[str], beyond: Q) -> 
     parts, parameters = [], list[Any]()
     for way in ways:
         asked = plain.filter(way.where, **{way.column: _key(rows, way)}).values(column, "pk")[last - 1 : last]
-        if (told := _of_each(rows, way, asked, "found.place, found.id", "place, id")) is not None:
-            parts.append(told[0])
-            parameters += told[1]
+        if (clause := _of_each(rows, way, asked, "found.place, found.id", "place, id")) is not None:
+            parts.append(clause[0])
+            parameters += clause[1]
     if not parts:
         return None
     way_back = " DESC" if order[0].startswith("-") else ""

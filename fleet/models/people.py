@@ -283,10 +283,10 @@ def prefetch_rights(people: Iterable[User]) -> None:
 
 
 def _rights(rows: Iterable[tuple[str, str]]) -> Rights:
-    told = sorted(rows)
+    memberships = sorted(rows)
     return Rights(
-        groups=frozenset(name for kind, name in told if kind == "group"),
-        scopes=tuple((kind, pattern) for kind, pattern in told if kind != "group"),
+        groups=frozenset(name for kind, name in memberships if kind == "group"),
+        scopes=tuple((kind, pattern) for kind, pattern in memberships if kind != "group"),
     )
 
 

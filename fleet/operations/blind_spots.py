@@ -110,8 +110,8 @@ def _begun(known: dict[str, OpenTrouble], found: dict[str, Trouble], *, first: b
 def _over(known: dict[str, OpenTrouble], found: dict[str, Trouble], *, now: datetime) -> list[Entry]:
     over = [row for key, row in known.items() if key not in found]
     OpenTrouble.objects.filter(key__in=[row.key for row in over]).delete()
-    told = together(as_trouble(row) for row in over if row.recorded_at is not None)
-    return [_entry(EntryKind.COVERAGE_CLOSED, one, now=now) for one in told]
+    grouped = together(as_trouble(row) for row in over if row.recorded_at is not None)
+    return [_entry(EntryKind.COVERAGE_CLOSED, one, now=now) for one in grouped]
 
 
 def _entry(kind: EntryKind, one: Trouble, *, now: datetime) -> Entry:

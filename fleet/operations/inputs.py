@@ -24,13 +24,13 @@ class MomentField(forms.DateTimeField):
 
     def to_python(self, value: Any) -> datetime | None:
         try:
-            moment: datetime | None = super().to_python(value)
-            found = in_bounds(moment) if moment is not None else None
+            value_at: datetime | None = super().to_python(value)
+            time = in_bounds(value_at) if value_at is not None else None
         except OverflowError:
-            moment, found = LATEST, None
-        if moment is not None and found is None:
+            value_at, time = LATEST, None
+        if value_at is not None and time is None:
             raise forms.ValidationError("Enter a time between the years 2000 and 2100.")
-        return found
+        return time
 
 
 class UtcField(MomentField):
@@ -82,7 +82,7 @@ class RequestSerializer(serializers.Serializer[Any]):
         if isinstance(data, dict):
             found: dict[str, Any] = {str(n): ["There is no such field."] for n in data if n not in self.fields}
             found |= {
-                n: told for n, field in self.fields.items() if n in data and (told := of_its_type(field, data[n]))
+                n: errors for n, field in self.fields.items() if n in data and (errors := of_its_type(field, data[n]))
             }
             if found:
                 raise serializers.ValidationError(found)
@@ -101,9 +101,9 @@ def of_its_type(field: Any, value: Any) -> Any:
     if isinstance(field, serializers.CharField | serializers.ChoiceField) and not isinstance(value, str):
         return ["Give a text."]
     if isinstance(field, serializers.ListField) and isinstance(value, list):
-        return {number: told for number, one in enumerate(value) if (told := of_its_type(field.child, one))}
+        return {number: errors for number, one in enumerate(value) if (errors := of_its_type(field.child, one))}
     if isinstance(field, serializers.DictField) and isinstance(value, dict):
-        return {name: told for name, one in value.items() if (told := of_its_type(field.child, one))}
+        return {name: errors for name, one in value.items() if (errors := of_its_type(field.child, one))}
     return []
 
 

@@ -46,22 +46,20 @@ class Lock(IntEnum):
 
 def take(lock: Lock, of: str = "") -> None:
     """Wait for this lock, or for the one of it that belongs to this name."""
-    with connection.cursor() as cursor:
-        if of:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [lock.value, of])
-        else:
-            # As release 0.1.0 takes it, which may run alongside this one during an upgrade.
-            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [lock.value])
+    _call("pg_advisory_xact_lock", lock, of)
 
 
 def try_take(lock: Lock, of: str = "") -> bool:
     """Whether it, or the one of it that belongs to this name, was free and is held now."""
+    return _call("pg_try_advisory_xact_lock", lock, of) is True
+
+
+def _call(function: str, lock: Lock, of: str) -> object:
+    # Without a name as release 0.1.0 takes it, which may run alongside this one during an upgrade.
+    arguments = "(%s, hashtext(%s))" if of else "(%s)"
     with connection.cursor() as cursor:
-        if of:
-            cursor.execute("SELECT pg_try_advisory_xact_lock(%s, hashtext(%s))", [lock.value, of])
-        else:
-            cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [lock.value])
-        return bool(cursor.fetchone() == (True,))
+        cursor.execute(f"SELECT {function}{arguments}", [lock.value, of] if of else [lock.value])
+        return cursor.fetchone()[0]
 
 
 def take_free(lock: Lock, names: Sequence[str]) -> list[str]:

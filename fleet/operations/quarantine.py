@@ -130,16 +130,9 @@ class Quarantine:
         else:
             logger.error("%s %s is quarantined", self.what.value, row_id, exc_info=error)
         self._failed[row_id] = self.now + wait
+        values = {"reason": error_text(error), "tries": tries, "next_try_at": self.now + wait}
         QuarantinedRow.objects.update_or_create(
-            what=self.what.value,
-            row_id=row_id,
-            defaults={"reason": error_text(error), "tries": tries, "next_try_at": self.now + wait},
-            create_defaults={
-                "since": self.now,
-                "reason": error_text(error),
-                "tries": tries,
-                "next_try_at": self.now + wait,
-            },
+            what=self.what.value, row_id=row_id, defaults=values, create_defaults=values | {"since": self.now}
         )
 
 

@@ -41,7 +41,6 @@ from fleet.operations.policy import apply
 from fleet.operations.quarantine import Quarantine, bisect_failures, call_each, delete_expired, error_text
 from fleet.operations.reports import slow_path
 from fleet.operations.sets import coverage as kept
-from fleet.operations.timeline.news import read_news
 
 # Of one tick; the rest is left to the next. A changed rule makes everything due that is open, and orders are not to
 # wait for that longer than a tick takes.
@@ -140,7 +139,8 @@ def _notice(now: datetime, via: str) -> bool:
     if not try_take(Lock.RECONCILE):
         return False
     run, _ = LastRun.objects.get_or_create(name=LastRun.RECONCILE, defaults={"ran_at": now, "via": via})
-    news, times = read_news(run), str((settings.ORDER_ANSWER_SECONDS, settings.WAVE_RETURN_SECONDS, presence_limits()))
+    news = scheduling.read_news(run)
+    times = str((settings.ORDER_ANSWER_SECONDS, settings.WAVE_RETURN_SECONDS, presence_limits()))
     had_wrong_clock = is_ahead(run.ran_at, now=now)
     if run.times != times or had_wrong_clock:
         scheduling.make_all_due()

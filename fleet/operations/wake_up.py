@@ -201,9 +201,9 @@ def _send_approvals(line: "_Broker", approvals: Mapping[int, Trace | None]) -> N
         for approval_id, trace in approvals.items():
             line.send(RELAY_TASK, approval_id, headers=trace.words if trace else None)
         return
-    told = [[approval_id, trace.words if trace else {}] for approval_id, trace in approvals.items()]
-    for at in range(0, len(told), RELAYED_AT_ONCE):
-        line.send(RELAY_TASK_OF_MANY, told[at : at + RELAYED_AT_ONCE])
+    pairs = [[approval_id, trace.words if trace else {}] for approval_id, trace in approvals.items()]
+    for at in range(0, len(pairs), RELAYED_AT_ONCE):
+        line.send(RELAY_TASK_OF_MANY, pairs[at : at + RELAYED_AT_ONCE])
 
 
 def _waiting_hints(seconds: float | None) -> list[Hint]:

@@ -108,9 +108,7 @@ def _named(event_ids: Sequence[str], actor: Actor) -> list[ScheduledEvent]:
 
 
 def _of_service(service: str, actor: Actor, now: datetime) -> list[ScheduledEvent]:
-    decided = Approval.objects.filter(
-        state__in=[state.value for state in LIVE_APPROVALS], decided_by__isnull=False
-    ).values("event_id")
+    decided = Approval.objects.filter(state__in=LIVE_APPROVALS, decided_by__isnull=False).values("event_id")
     rows = ScheduledEvent.objects.filter(
         availability_set__service=service, status=EventStatus.SCHEDULED.value, drill=False
     ).exclude(pk__in=decided)

@@ -21,6 +21,7 @@ from tests.factories import (
     Fleet,
     acting,
     admin,
+    after,
     announced,
     approver,
     change_set,
@@ -60,11 +61,6 @@ HARMLESS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
-
 def change(fleet: Fleet, **fields: Any) -> None:
     """Every machine reports the event, changed in this way."""
     not_before = the_event().not_before
@@ -77,11 +73,6 @@ def change(fleet: Fleet, **fields: Any) -> None:
     fleet.all_say(listing(**{**FIRST, "not_before": not_before, **fields}))
 
 
-def after(approval: Approval) -> Approval:
-    approval.refresh_from_db()
-    return approval
-
-
 def planned(fleet: Fleet, **plan: Any) -> Approval:
     announced(fleet, **FIRST)
     return fleet.approve(when=When.TIME, due_at=fleet.now + seconds(60), **plan)
@@ -89,9 +80,7 @@ def planned(fleet: Fleet, **plan: Any) -> Approval:
 
 def go(fleet: Fleet, count: float = 90) -> None:
     """Time passes, machines are heard, and reconciling runs."""
-    fleet.later(count)
-    fleet.heard()
-    fleet.advance()
+    fleet.tick(count)
     fleet.advance()
 
 

@@ -5,15 +5,10 @@ import pytest
 from fleet.domain.approvals.conditions import When
 from fleet.operations.approvals.approve import Plan
 from tests.approvals.asking import by_rule, refused
-from tests.factories import Fleet, announced, listing, seconds
+from tests.factories import Fleet, after, announced, listing, seconds
 from tests.words import code_of, sentence
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
 
 
 def test_a_rules_waiting_approval_is_withdrawn_for_the_persons(fleet: Fleet) -> None:
@@ -21,8 +16,7 @@ def test_a_rules_waiting_approval_is_withdrawn_for_the_persons(fleet: Fleet) -> 
     planned = by_rule(fleet, event, Plan(when=When.PREPARED))
     fleet.later(5)
     mine = fleet.approve()
-    planned.refresh_from_db()
-    assert (planned.state, mine.state) == ("WITHDRAWN", "GRANTED")
+    assert (after(planned).state, mine.state) == ("WITHDRAWN", "GRANTED")
     assert code_of(planned.reason) == "beaten-by-person"
 
 
@@ -43,8 +37,7 @@ def test_where_the_person_is_refused_the_rules_decision_stays(fleet: Fleet) -> N
     fleet.later(1)
     assert refused(lambda: fleet.approve(expected_version=7)).code == "version-changed"
     assert refused(lambda: fleet.approve(when=When.TIME, due_at=fleet.now - seconds(1))).code == "validation"
-    planned.refresh_from_db()
-    assert planned.state == "WAITING"
+    assert after(planned).state == "WAITING"
 
 
 def test_rule_never_supersedes_a_person(fleet: Fleet) -> None:

@@ -12,6 +12,7 @@ from tests.factories import (
     Fleet,
     acting,
     admin,
+    after,
     announced,
     approver,
     change_set,
@@ -26,11 +27,6 @@ from tests.words import code_of, sentence, text
 
 pytestmark = pytest.mark.django_db
 ALL = tuple(f"vm{number}" for number in range(1, 7))
-
-
-@pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
 
 
 def proposed(fleet: Fleet, by: User | None = None, **fields: object) -> Approval:
@@ -51,8 +47,7 @@ def test_proposal_creates_no_order(fleet: Fleet) -> None:
     assert refused(fleet.approve).code == "already-decided"
     fleet.later(5)
     fleet.advance()
-    approval.refresh_from_db()
-    assert approval.state == "PROPOSED"
+    assert after(approval).state == "PROPOSED"
 
 
 def test_the_second_person_sends_it_on_its_way(fleet: Fleet) -> None:
@@ -117,9 +112,7 @@ def test_a_proposal_for_later_waits_after_the_second_person(fleet: Fleet) -> Non
     approval = fleet.approve(when=When.TIME, due_at=fleet.now + seconds(60))
     assert approval.state == "PROPOSED"
     assert agree(fleet, approval, approver()).state == "WAITING"
-    fleet.later(61)
-    fleet.heard()
-    fleet.advance()
+    fleet.tick(61)
     approval.refresh_from_db()
     # Reconciling wakes the order's machine after that, which takes it on its way.
     assert approval.state == "GRANTED"
@@ -135,17 +128,13 @@ def test_guard_that_appears_after_consent_blocks_the_approval(fleet: Fleet) -> N
     # Now only the two that it hits are live.
     fleet.heard("vm1", "vm2")
     fleet.advance()
-    approval.refresh_from_db()
-    assert approval.state == "WAITING"
+    assert after(approval).state == "WAITING"
 
 
 def test_it_lapses_at_not_before_and_is_void_when_it_started(fleet: Fleet) -> None:
     approval = proposed(fleet)
-    fleet.later(901)
-    fleet.heard()
-    fleet.advance()
-    approval.refresh_from_db()
-    assert (approval.state, code_of(approval.reason)) == ("LAPSED", "lapsed-waiting")
+    fleet.tick(901)
+    assert (after(approval).state, code_of(approval.reason)) == ("LAPSED", "lapsed-waiting")
     assert refused(lambda: agree(fleet, approval, approver())).code == "too-late"
 
 
@@ -154,8 +143,7 @@ def test_started_elsewhere_makes_it_void(fleet: Fleet) -> None:
     fleet.later(60)
     fleet.all_say(listing(status="Started", event_type="Reboot", resources=ALL))
     fleet.advance()
-    approval.refresh_from_db()
-    assert (approval.state, sentence(approval.reason)) == ("VOID", "The event started before the approval was sent.")
+    assert (after(approval).state, code_of(approval.reason)) == ("VOID", "started-before-sent")
 
 
 def test_rule_never_counts_as_two_persons(fleet: Fleet) -> None:

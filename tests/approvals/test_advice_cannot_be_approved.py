@@ -20,7 +20,7 @@ from fleet.operations.approvals import claims
 from fleet.operations.policy import apply
 from fleet.projections.events.rows import needs_decision
 from tests.approvals.asking import OTHER, Plan, by_rule, codes, hook, refused
-from tests.factories import Fleet, acting, announced, approver, listing, operator, seconds, the_event
+from tests.factories import Fleet, acting, after, announced, approver, listing, operator, seconds, the_event
 from tests.policy.conftest import made
 from tests.policy.test_which_rule_decides import NOW, rule
 
@@ -85,8 +85,7 @@ def test_an_approval_that_waits_goes_nowhere_once_the_event_is_advice(fleet: Fle
     fleet.later(120)
     fleet.all_say(listing(event_type=ADVICE, resources=["vm1", "vm2"]))
     fleet.advance()
-    approval.refresh_from_db()
-    assert approval.granted_at is None and not Order.objects.exists()
+    assert after(approval).granted_at is None and not Order.objects.exists()
 
 
 def test_a_person_approves_an_unknown_type_and_is_warned(fleet: Fleet) -> None:

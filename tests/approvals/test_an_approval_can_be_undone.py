@@ -12,7 +12,7 @@ from fleet.operations.approvals import conditions
 from fleet.operations.policy import rules
 from tests.approvals.asking import entries, orders
 from tests.dashboard.conftest import acts, codes, logged_in, text_of
-from tests.factories import Fleet, acting, announced, approver, operator, seconds
+from tests.factories import Fleet, acting, after, announced, approver, operator, seconds
 from tests.policy.conftest import made
 from tests.words import code_of, text
 
@@ -25,11 +25,6 @@ def some_seconds(settings: Any) -> None:
     settings.APPROVAL_UNDO_SECONDS = 3
 
 
-@pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
-
 def clicked(fleet: Fleet, **fields: Any) -> Approval:
     """Approved as the button of a page does it."""
     return fleet.approve(when=When.UNDO, **fields)
@@ -37,11 +32,6 @@ def clicked(fleet: Fleet, **fields: Any) -> Approval:
 
 def undo(fleet: Fleet, approval: Approval, *, comment: str = "") -> None:
     conditions.withdraw(approval_id=approval.pk, actor=acting(operator(), why=comment), now=fleet.now)
-
-
-def after(approval: Approval) -> Approval:
-    approval.refresh_from_db()
-    return approval
 
 
 def test_nothing_goes_to_azure_before_the_seconds_are_over(fleet: Fleet) -> None:

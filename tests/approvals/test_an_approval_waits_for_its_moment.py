@@ -6,20 +6,10 @@ from fleet.domain.approvals.conditions import When
 from fleet.models import Approval, ScheduledEvent
 from fleet.operations import reconcile
 from tests.approvals.asking import OTHER, entries, hook, orders, refused, two_events
-from tests.factories import EVENT, Fleet, announced, listing, open_order, operator, seconds
+from tests.factories import EVENT, Fleet, after, announced, listing, open_order, operator, seconds
 from tests.words import sentence, text
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
-
-def state_of(approval: Approval) -> str:
-    approval.refresh_from_db()
-    return approval.state
 
 
 def prepared(fleet: Fleet, *names: str) -> None:
@@ -35,10 +25,10 @@ class TestOnceItIsPrepared:
         assert (approval.state, approval.when, orders(approval)) == ("WAITING", "prepared", 0)
         prepared(fleet, "vm1")
         fleet.advance()
-        assert state_of(approval) == "WAITING"
+        assert after(approval).state == "WAITING"
         prepared(fleet, "vm2")
         fleet.advance()
-        assert state_of(approval) == "GRANTED"
+        assert after(approval).state == "GRANTED"
         assert approval.granted_at == fleet.now
         assert open_order(approval).machine.resource_name == "vm1"
         (line,) = entries("approval_due")
@@ -50,13 +40,11 @@ class TestOnceItIsPrepared:
         approval = fleet.approve(when=When.PREPARED)
         hook(fleet, "vm1", EVENT, "end", "nothing")
         prepared(fleet, "vm2")
-        fleet.later(70)
-        fleet.heard("vm2", "vm3", "vm4")
-        fleet.advance()
-        assert state_of(approval) == "WAITING"
+        fleet.tick(70, "vm2", "vm3", "vm4")
+        assert after(approval).state == "WAITING"
         fleet.heard()
         fleet.advance()
-        assert state_of(approval) == "GRANTED"
+        assert after(approval).state == "GRANTED"
 
     def test_still_preparing_or_failed_takes_no_reason_for_waiting_is_what_was_decided(self, fleet: Fleet) -> None:
         announced(fleet)
@@ -66,21 +54,21 @@ class TestOnceItIsPrepared:
         approval = fleet.approve(when=When.PREPARED)
         assert (approval.state, approval.overrides) == ("WAITING", [])
         fleet.advance()
-        assert state_of(approval) == "WAITING"
+        assert after(approval).state == "WAITING"
 
     def test_a_name_without_an_agent_is_never_prepared(self, fleet: Fleet) -> None:
         announced(fleet, resources=("vm1", "ghost"))
         approval = fleet.approve(when=When.PREPARED)
         prepared(fleet, "vm1")
         fleet.advance()
-        assert state_of(approval) == "WAITING"
+        assert after(approval).state == "WAITING"
 
     def test_prepared_already_goes_at_once(self, fleet: Fleet) -> None:
         announced(fleet)
         prepared(fleet, "vm1", "vm2")
         approval = fleet.approve(when=When.PREPARED)
         reconcile.advance_new_approval(approval_id=approval.pk, now=fleet.now, via="celery")
-        assert state_of(approval) == "RELAYING"
+        assert after(approval).state == "RELAYING"
         assert orders(approval) == 1
 
 
@@ -91,13 +79,11 @@ class TestAtATime:
         approval = fleet.approve(when=When.TIME, due_at=due)
         assert (approval.state, approval.due_at) == ("WAITING", due)
         assert text(entries("approval_planned")[0]) == f"otto approved: start at {due:%Y-%m-%d %H:%M:%S} UTC. “go”"
-        fleet.later(119)
-        fleet.heard()
-        fleet.advance()
-        assert state_of(approval) == "WAITING"
+        fleet.tick(119)
+        assert after(approval).state == "WAITING"
         fleet.later(1)
         fleet.advance()
-        assert state_of(approval) == "GRANTED"
+        assert after(approval).state == "GRANTED"
 
     @pytest.mark.parametrize("after", [-1, 0, 900, 1000, None])
     def test_only_a_time_between_now_and_not_before(self, fleet: Fleet, after: int | None) -> None:
@@ -116,15 +102,13 @@ class TestAtATime:
         two_events(fleet)
         planned = fleet.approve(when=When.TIME, due_at=fleet.now + seconds(60))
         first = fleet.approve(OTHER)
-        fleet.later(61)
-        fleet.heard()
-        fleet.advance()
-        assert state_of(planned) == "WAITING"
+        fleet.tick(61)
+        assert after(planned).state == "WAITING"
         Approval.objects.filter(pk=first.pk).update(state="LAPSED")
         # As the entry would make it that goes with such a step.
         ScheduledEvent.objects.update(next_check_at=None)
         fleet.advance()
-        assert state_of(planned) == "GRANTED"
+        assert after(planned).state == "GRANTED"
 
 
 @pytest.mark.parametrize("when", [When.PREPARED, When.TIME])
@@ -136,10 +120,8 @@ class TestItsEnd:
     def test_it_lapses_at_not_before(self, fleet: Fleet, when: When) -> None:
         approval = self.planned(fleet, when)
         # No reconciliation ran for a quarter of an hour: an approval that came due meanwhile is too late.
-        fleet.later(901)
-        fleet.heard()
-        fleet.advance()
-        assert state_of(approval) == "LAPSED"
+        fleet.tick(901)
+        assert after(approval).state == "LAPSED"
         assert sentence(approval.reason) == "NotBefore came before its condition was met."
         assert approval.closed_at == fleet.now
 
@@ -148,7 +130,7 @@ class TestItsEnd:
         fleet.later(30)
         fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
         fleet.advance()
-        assert state_of(approval) == "VOID"
+        assert after(approval).state == "VOID"
         assert sentence(approval.reason) == "The event started before the approval was sent."
 
     def test_it_is_void_once_the_event_is_gone(self, fleet: Fleet, when: When) -> None:
@@ -156,7 +138,7 @@ class TestItsEnd:
         fleet.later(30)
         fleet.all_say()
         fleet.advance()
-        assert state_of(approval) == "VOID"
+        assert after(approval).state == "VOID"
 
     def test_it_counts_as_decided(self, fleet: Fleet, when: When) -> None:
         self.planned(fleet, when)

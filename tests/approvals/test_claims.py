@@ -6,15 +6,10 @@ from django.contrib.auth.models import User
 from fleet.models import Claim
 from fleet.operations.approvals import claims
 from tests.approvals.asking import entries, refused
-from tests.factories import EVENT, Fleet, acting, announced, approver, listing, operator, told, viewer, who
+from tests.factories import EVENT, Fleet, acting, after, announced, approver, listing, operator, told, viewer, who
 from tests.words import sentence, text
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
 
 
 def claim(
@@ -50,8 +45,7 @@ def test_it_can_be_taken_over_by_asking_for_that(fleet: Fleet) -> None:
     first = claim(fleet)
     fleet.later(60)
     taken = claim(fleet, "otto", take_over=True)
-    first.refresh_from_db()
-    assert (first.ended_at, taken.ended_at) == (fleet.now, None)
+    assert (after(first).ended_at, taken.ended_at) == (fleet.now, None)
     assert "olga" in text(entries("event_claimed")[-1])
     assert told(entries("event_claimed")[-1]).before == {"claim": "olga"}
 
@@ -82,12 +76,10 @@ def test_it_ends_with_the_event_and_stays_through_started(fleet: Fleet) -> None:
     row = claim(fleet)
     fleet.later(10)
     fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
-    row.refresh_from_db()
-    assert row.ended_at is None
+    assert after(row).ended_at is None
     fleet.later(60)
     fleet.all_say()
-    row.refresh_from_db()
-    assert row.ended_at == fleet.now
+    assert after(row).ended_at == fleet.now
     assert refused(lambda: claim(fleet)).code == "too-late"
 
 

@@ -9,15 +9,10 @@ from fleet.models import Approval, Hold
 from fleet.operations.approvals import approve, claims
 from fleet.operations.approvals.approve import Plan
 from tests.approvals.asking import a_rule, by_rule, codes, entries, held, refused
-from tests.factories import EVENT, Fleet, acting, announced, listing, operator, told, viewer
+from tests.factories import EVENT, Fleet, acting, after, announced, listing, operator, told, viewer
 from tests.words import code_of, sentence, text
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
 
 
 def lift(fleet: Fleet, by: User) -> Hold:
@@ -78,16 +73,14 @@ def test_it_ends_with_the_event_and_comes_too_late_for_one_that_started(fleet: F
     assert refused(lambda: held(fleet, event, operator())).code == "too-late"
     fleet.later(60)
     fleet.all_say()
-    row.refresh_from_db()
-    assert row.ended_at is not None
+    assert after(row).ended_at is not None
 
 
 def test_it_beats_what_a_rule_has_decided_and_not_sent(fleet: Fleet) -> None:
     event = announced(fleet)
     approval = by_rule(fleet, event, Plan(when=When.PREPARED))
     held(fleet, event, operator("olga"))
-    approval.refresh_from_db()
-    assert (approval.state, code_of(approval.reason)) == ("WITHDRAWN", "beaten-by-person")
+    assert (after(approval).state, code_of(approval.reason)) == ("WITHDRAWN", "beaten-by-person")
 
 
 def test_a_rule_holds_too_and_a_person_may_go_past_it(fleet: Fleet) -> None:

@@ -1,29 +1,23 @@
 """Approvals: only a permitted user approves, only in time, and only once for each event."""
 
-import threading
-from collections.abc import Callable
 from functools import partial
 
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from fleet.domain.reasons import Refused
 from fleet.models import Approval, Entry, Order
-from fleet.operations.approvals import conditions
 from fleet.operations.orders import advance
-from tests.factories import EVENT, Fleet, acting, announced, listing, open_order, operator, seconds, viewer
+from tests.approvals.asking import refused
+from tests.approvals.racing import crew
+from tests.factories import EVENT, Fleet, announced, listing, open_order, operator, seconds, viewer
 from tests.searches import searched
 from tests.words import sentence
 
-
-def refused(call: Callable[[], object]) -> Refused:
-    with pytest.raises(Refused) as caught:
-        call()
-    return caught.value
+pytestmark = pytest.mark.django_db
 
 
-@pytest.mark.django_db
 def test_the_grant_writes_the_approval_the_first_order_and_both_entries(fleet: Fleet) -> None:
     event = announced(fleet)
     approval = fleet.approve(comment="before the shift ends")
@@ -34,14 +28,12 @@ def test_the_grant_writes_the_approval_the_first_order_and_both_entries(fleet: F
     assert kinds == {"approval_granted", "order_offered"}
 
 
-@pytest.mark.django_db
 def test_a_viewer_may_not_approve(fleet: Fleet) -> None:
     announced(fleet)
     assert refused(lambda: fleet.approve(by=viewer())).code == "not-permitted"
     assert not Approval.objects.exists()
 
 
-@pytest.mark.django_db
 def test_second_approval_is_refused_with_the_first_approver_and_time(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve(by=operator("olga"))
@@ -52,14 +44,12 @@ def test_second_approval_is_refused_with_the_first_approver_and_time(fleet: Flee
     assert "olga" in sentence(error)
 
 
-@pytest.mark.django_db
 def test_approval_after_not_before_is_refused_as_too_late(fleet: Fleet) -> None:
     announced(fleet, not_before=fleet.now + seconds(30))
     fleet.later(31)
     assert refused(fleet.approve).code == "too-late"
 
 
-@pytest.mark.django_db
 def test_a_started_event_needs_no_approval(fleet: Fleet) -> None:
     fleet.enrol_set(2)
     fleet.all_say(listing(status="Started"))
@@ -67,7 +57,6 @@ def test_a_started_event_needs_no_approval(fleet: Fleet) -> None:
     assert (error.code, "started already" in sentence(error)) == ("too-late", True)
 
 
-@pytest.mark.django_db
 def test_an_event_that_changed_since_one_looked_is_refused_with_its_new_version(fleet: Fleet) -> None:
     announced(fleet)
     fleet.later(1)
@@ -76,7 +65,6 @@ def test_an_event_that_changed_since_one_looked_is_refused_with_its_new_version(
     assert (error.code, error.details["version"]) == ("version-changed", 2)
 
 
-@pytest.mark.django_db
 def test_without_a_live_machine_approval_is_blocked(fleet: Fleet) -> None:
     announced(fleet)
     fleet.later(90)
@@ -85,20 +73,10 @@ def test_without_a_live_machine_approval_is_blocked(fleet: Fleet) -> None:
     assert [guard["code"] for guard in error.details["guards"]] == ["no-live-machine"]
 
 
-@pytest.mark.django_db
 def test_an_unknown_event_is_an_unknown_event(fleet: Fleet) -> None:
     assert refused(lambda: fleet.approve("NO-SUCH-EVENT")).code == "unknown-event"
 
 
-@pytest.mark.django_db
-def test_an_offered_approval_cannot_be_withdrawn(fleet: Fleet) -> None:
-    announced(fleet)
-    approval = fleet.approve()
-    error = refused(lambda: conditions.withdraw(approval_id=approval.pk, actor=acting(operator()), now=fleet.now))
-    assert error.code == "too-late"
-
-
-@pytest.mark.django_db
 def test_the_database_itself_holds_one_live_approval_and_one_open_order(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
@@ -118,28 +96,6 @@ def test_the_database_itself_holds_one_live_approval_and_one_open_order(fleet: F
         )
 
 
-def at_once(*calls: Callable[[], object]) -> list[object]:
-    """Run the calls in threads that start together; what each returned, or the Refused it raised."""
-    barrier = threading.Barrier(len(calls))
-    results: list[object] = [None] * len(calls)
-
-    def run(place: int, call: Callable[[], object]) -> None:
-        try:
-            barrier.wait()
-            results[place] = call()
-        except Refused as error:
-            results[place] = error
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=run, args=(place, call)) for place, call in enumerate(calls)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
-
-
 @pytest.mark.django_db(transaction=True)
 @searched("rounds", share=3, whole=12, variable="RACE_ROUNDS")
 def test_two_operators_at_once_make_one_approval(rounds: int) -> None:
@@ -149,7 +105,8 @@ def test_two_operators_at_once_make_one_approval(rounds: int) -> None:
     for number in range(rounds):
         event_id = f"00000000-0000-4000-8000-{number:012}"
         fleet.all_say(listing(event_id, not_before=fleet.now + seconds(900)))
-        results = at_once(*[partial(fleet.approve, event_id, by=by) for by in people])
+        with crew(len(people)) as racing:
+            results = racing.at_once(*[partial(fleet.approve, event_id, by=by) for by in people])
         winners = [result for result in results if isinstance(result, Approval)]
         losers = [result for result in results if isinstance(result, Refused)]
         assert len(winners) == 1
@@ -168,13 +125,10 @@ def test_two_workers_two_beats_and_a_ticker_leave_one_open_order() -> None:
     for _ in range(8):
         fleet.later(4)
         fleet.heard()
-        at_once(
-            lambda: advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery"),
-            lambda: advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery"),
-            lambda: fleet.advance(via="beat"),
-            lambda: fleet.advance(via="beat"),
-            lambda: fleet.advance(via="ticker"),
-        )
+        worker = partial(advance.advance_approval, approval_id=approval.pk, now=fleet.now, via="celery")
+        ticks = [partial(fleet.advance, via=via) for via in ("beat", "beat", "ticker")]
+        with crew(5) as racing:
+            racing.at_once(worker, worker, *ticks)
         assert Order.objects.filter(approval=approval, state__in=("OFFERED", "DELIVERED")).count() == 1
     # One machine was asked after the other, each once in a round.
     asked = list(Order.objects.order_by("offered_at").values_list("machine__resource_name", flat=True))

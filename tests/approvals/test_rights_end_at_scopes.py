@@ -15,11 +15,6 @@ from tests.words import sentence
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
-
 def limited(person: User, *scopes: tuple[str, str]) -> User:
     """The person with these scopes alone, freshly loaded."""
     for kind, pattern in scopes:

@@ -18,7 +18,7 @@ from fleet.operations.approvals import approve
 from fleet.operations.approvals.approve import LockedFacts, Plan
 from tests.approvals.asking import by_rule
 from tests.approvals.racing import a_fleet, announce, check, event_ids, thread_group
-from tests.factories import Fleet, acting, operator, the_event
+from tests.factories import Fleet, acting, after, operator, the_event
 from tests.holding import as_patient_as, held
 from tests.searches import searched
 
@@ -97,8 +97,7 @@ def test_one_refusal_stops_nothing_and_no_event_is_unknown_to_the_others(ids: li
 def test_a_persons_decision_goes_before_a_rules_here_too(ids: list[str], fleet: Fleet, several: Calls) -> None:
     waiting = by_rule(fleet, the_event(ids[1]), Plan(when=When.PREPARED))
     assert several(ids) == ["GRANTED"] * SETS
-    waiting.refresh_from_db()
-    assert waiting.state == "WITHDRAWN"
+    assert after(waiting).state == "WITHDRAWN"
     assert several.ahead[-1] == (ids[1], False)
 
 

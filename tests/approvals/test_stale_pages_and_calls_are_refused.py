@@ -13,7 +13,7 @@ from tests import factories
 from tests.api.conftest import Caller, caller, problem
 from tests.approvals.asking import OTHER
 from tests.dashboard.conftest import logged_in
-from tests.factories import EVENT, Fleet, acting, listing, seconds, the_event, the_set
+from tests.factories import EVENT, Fleet, acting, after, listing, seconds, the_event, the_set
 from tests.policy.conftest import made
 
 pytestmark = pytest.mark.django_db
@@ -155,13 +155,11 @@ def test_a_rule_that_was_widened_is_not_switched_on_by_an_old_page(two: Fleet) -
     for act in ("switch", "delete"):
         told = client.post(f"/rules/{rule.pk}/{act}/", {"enabled": "on", "version": version})
         assert told.status_code == 412
-    rule.refresh_from_db()
-    assert (rule.enabled, rule.deleted_at) == (False, None)
+    assert (after(rule).enabled, rule.deleted_at) == (False, None)
     page = client.get("/policy/").content.decode()
     version = re.findall(r'name="version" value="([^"]+)"', page)[0]
     client.post(f"/rules/{rule.pk}/switch/", {"enabled": "on", "version": version})
-    rule.refresh_from_db()
-    assert rule.enabled
+    assert after(rule).enabled
 
 
 class TestAReasonCoversWhatWasShown:

@@ -22,11 +22,6 @@ from tests.factories import NOW, Fleet, seconds
 SEEN_OFTEN = Experience(count=12, median_seconds=4.2, cancelled=0, relay_seconds=5.0)
 
 
-@pytest.fixture
-def fleet(db: None) -> Fleet:
-    return Fleet()
-
-
 def machine(number: int, **fields: Any) -> MachineFacts:
     known = {"presence": Presence.LIVE, "lists_it": True, "prepared": Prepared.NOTHING}
     return MachineFacts(machine_id=number, name=f"vm{number}", **(known | fields))

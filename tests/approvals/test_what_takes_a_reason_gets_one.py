@@ -14,11 +14,6 @@ from tests.words import sentence
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
-
-
 def test_a_reason_is_asked_for_with_what_it_is_for(fleet: Fleet) -> None:
     announced(fleet, event_type="Redeploy")
     error = refused(fleet.approve)

@@ -155,7 +155,5 @@ def test_an_order_offered_in_the_future_times_out_as_others_do(fleet: Fleet, jum
     assert Order.objects.get(pk=first.pk).offered_at == fleet.now
     # The machine that was asked says nothing, and the other one is asked.
     for _ in range(12):
-        fleet.later(2)
-        fleet.heard()
-        fleet.advance()
+        fleet.tick(2)
     assert Order.objects.exclude(pk=first.pk).exists()

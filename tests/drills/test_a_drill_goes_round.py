@@ -16,7 +16,7 @@ from fleet.operations.drills import begin as drilling
 from fleet.projections.events.detail import event_detail
 from fleet.wording.drills import in_drill
 from tests.drills.walking import Walk, answer, begin, hooks, say, the_order, waiting
-from tests.factories import Fleet, acting, announced, approver, listing, operator, viewer
+from tests.factories import Fleet, acting, after, announced, approver, listing, operator, viewer
 from tests.words import sentence, text
 
 pytestmark = pytest.mark.django_db
@@ -142,8 +142,7 @@ def test_the_usual_guards_and_second_persons_are_asked_for_as_in_earnest(fleet: 
     approval = fleet.approve(walk.event.event_id, overrides={"lost-for-good": "it is a drill"})
     assert approval.state == "PROPOSED"
     conditions.consent(approval_id=approval.pk, actor=acting(approver()), now=fleet.now)
-    approval.refresh_from_db()
-    assert approval.state == "GRANTED"
+    assert after(approval).state == "GRANTED"
 
 
 def test_its_id_is_a_fit_address_and_its_bounds_are_the_agents() -> None:

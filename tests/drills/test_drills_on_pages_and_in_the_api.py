@@ -15,7 +15,7 @@ from fleet.projections.desk import status_bar as fleet_projection
 from tests import factories
 from tests.api.conftest import Caller, caller
 from tests.drills.walking import Walk, answer, begin, hooks, the_order
-from tests.factories import Fleet, announced
+from tests.factories import Fleet, after, announced
 
 
 @pytest.fixture
@@ -149,8 +149,7 @@ def test_it_is_marked_on_every_page(fleet: Fleet, browser: Client) -> None:
 def test_the_page_stops_it(fleet: Fleet, browser: Client) -> None:
     drill = begin(fleet)
     assert browser.post(f"/drills/{drill.pk}/stop/").status_code == 302
-    drill.refresh_from_db()
-    assert drill.outcome == "stopped"
+    assert after(drill).outcome == "stopped"
     assert browser.post(f"/drills/{drill.pk}/stop/").status_code == 409
     assert browser.post("/drills/9999/stop/").status_code == 404
     assert browser.get("/drills/9999/").status_code == 404

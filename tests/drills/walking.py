@@ -114,9 +114,7 @@ class Walk:
 
     def reconciled(self, seconds: float = 0) -> Drill:
         """Time passes, and whatever is due is reconciled."""
-        self.fleet.later(seconds)
-        self.fleet.heard()
-        self.fleet.advance()
+        self.fleet.tick(seconds)
         self.drill.refresh_from_db()
         self.event.refresh_from_db()
         return self.drill

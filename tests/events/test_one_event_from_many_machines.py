@@ -9,6 +9,7 @@ from tests.factories import (
     Fleet,
     acting,
     admin,
+    after,
     announced,
     freeze_cancelled,
     freeze_completed,
@@ -145,8 +146,7 @@ def test_newer_document_that_lists_it_again_reopens_it_and_records_that(fleet: F
     event = freeze_cancelled(fleet)
     fleet.later(5)
     fleet.say("vm3", listing(resources=["vm1", "vm2"]))
-    event.refresh_from_db()
-    assert (event.status, event.ended_as, event.ended_at) == ("SCHEDULED", "", None)
+    assert (after(event).status, event.ended_as, event.ended_at) == ("SCHEDULED", "", None)
     assert "event_reopened" in kinds(event)
 
 
@@ -173,8 +173,7 @@ def test_the_next_fault_domain_is_another_event_with_its_own_decision(fleet: Fle
     fleet.later(60)
     # The first is gone and the next is there in the same document.
     fleet.all_say(listing("NEXT-DOMAIN", resources=("vm2",), not_before=fleet.now + seconds(900)))
-    first.refresh_from_db()
-    assert (first.status, first.ended_as) == ("ENDED", "completed")
+    assert (after(first).status, first.ended_as) == ("ENDED", "completed")
     following = the_event("NEXT-DOMAIN")
     assert (following.status, following.approvals.count()) == ("SCHEDULED", 0)
 
@@ -200,9 +199,7 @@ def test_the_order_of_an_events_moments_never_reverses(fleet: Fleet) -> None:
     for name in fleet.agents:
         fleet.heard(name)
         fleet.say(name, at=fleet.now - seconds(120))
-    fleet.later(5)
-    fleet.heard()
-    fleet.advance()
+    fleet.tick(5)
     event = the_event()
     assert event.status == "ENDED"
     assert event.first_seen_at <= event.started_at <= event.ended_at
@@ -230,12 +227,10 @@ def test_version_moves_only_with_what_operators_decide_on(fleet: Fleet) -> None:
     event = announced(fleet)
     fleet.later(5)
     fleet.all_say(listing(resources=["vm1", "vm2"], Description="Another text."))
-    event.refresh_from_db()
-    assert (event.version, event.description) == (1, "Another text.")
+    assert (after(event).version, event.description) == (1, "Another text.")
     fleet.later(5)
     fleet.all_say(listing(resources=["vm1", "vm2"], not_before=fleet.now + seconds(300)))
-    event.refresh_from_db()
-    assert event.version == 2
+    assert after(event).version == 2
     assert "event_changed" in kinds(event)
 
 
@@ -252,9 +247,7 @@ def test_a_machine_that_comes_back_and_still_lists_it_reopens_it(fleet: Fleet) -
     fleet.all_say(names=["vm1", "vm2", "vm3", "vm4", "vm5"])
     assert the_event().status == "ENDED"
     # Its document has not changed, so it has nothing new to report: being heard is all there is.
-    fleet.later(5)
-    fleet.heard("vm6")
-    fleet.advance()
+    fleet.tick(5, "vm6")
     assert the_event().status == "SCHEDULED"
 
 
@@ -286,9 +279,7 @@ def test_a_machine_that_dies_with_its_clock_ahead_keeps_no_event_open(fleet: Fle
     # It falls silent for good; everybody else sees the event gone.
     fleet.later(700)
     fleet.all_say(names=["vm2", "vm3", "vm4", "vm5", "vm6"])
-    fleet.later(30)
-    fleet.heard("vm2", "vm3", "vm4", "vm5", "vm6")
-    fleet.advance()
+    fleet.tick(30, "vm2", "vm3", "vm4", "vm5", "vm6")
     assert the_event().status == "ENDED"
 
 

@@ -25,9 +25,7 @@ def evicted(fleet: Fleet, event_type: str = "Preempt") -> ScheduledEvent:
     event = announced(fleet, event_type=event_type, resources=["vm1"], not_before=fleet.now + seconds(900))
     fleet.later(5)
     fleet.all_say(names=OTHERS)
-    fleet.later(61)
-    fleet.heard(*OTHERS)
-    fleet.advance()
+    fleet.tick(61, *OTHERS)
     return event
 
 
@@ -56,9 +54,7 @@ def test_a_poll_without_anything_new_to_say_shows_it_too(fleet: Fleet) -> None:
     fleet.heard(*OTHERS)
     fleet.advance()
     assert ending(event)[:2] == ("ENDED", "machine_deleted")
-    fleet.later(5)
-    fleet.heard()
-    fleet.advance()
+    fleet.tick(5)
     assert ending(event)[:2] == ("ENDED", "cancelled")
     told = Entry.objects.filter(event=event, kind="event_ended").order_by("pk")
     assert [entry.data["ended_as"] for entry in told] == ["machine_deleted", "cancelled"]
@@ -82,9 +78,7 @@ def test_an_accepted_approval_of_an_eviction_is_not_void(fleet: Fleet) -> None:
     fleet.receipt(open_order(approval))
     fleet.later(5)
     fleet.all_say(names=OTHERS)
-    fleet.later(61)
-    fleet.heard(*OTHERS)
-    fleet.advance()
+    fleet.tick(61, *OTHERS)
     approval.refresh_from_db()
     assert (ending(event)[1], approval.state, approval.inferred) == ("machine_deleted", "CONFIRMED", True)
 
@@ -105,9 +99,7 @@ def test_an_empty_answer_that_did_not_advance_ends_nothing_until_the_next_poll(b
     fleet.agents["lone"].incarnation = before
     fleet.say("lone")
     assert ending(event)[0] == "SCHEDULED"
-    fleet.later(3)
-    fleet.heard("lone")
-    fleet.advance()
+    fleet.tick(3, "lone")
     assert ending(event)[0] == "ENDED"
 
 
@@ -119,9 +111,7 @@ def test_an_answer_that_runs_backwards_for_one_poll_leaves_no_pair_of_ended_and_
     fleet.later(1)
     fleet.agents["lone"].incarnation = 5
     fleet.say("lone", listing(resources=["lone"]))
-    fleet.later(5)
-    fleet.heard("lone")
-    fleet.advance()
+    fleet.tick(5, "lone")
     assert ending(event)[0] == "SCHEDULED"
     assert not {"event_ended", "event_reopened"} & kinds(event)
 

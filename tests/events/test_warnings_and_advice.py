@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.domain.events import advice, if_nobody_acts
+from fleet.domain.events import advice, default_outcome
 from fleet.domain.states import EventStatus
 from fleet.models import Machine
 from tests.factories import NOW, Fleet, announced, listing, seconds, the_event
@@ -85,7 +85,7 @@ def test_there_is_no_advice_where_there_is_nothing_special_to_say(status: EventS
 def test_outcome_without_action_never_suggests_postponing(
     status: EventStatus, not_before: object, watched: bool, words: str
 ) -> None:
-    reason = if_nobody_acts(status=status, not_before=not_before, watched=watched, now=NOW)  # type: ignore[arg-type]
+    reason = default_outcome(status=status, not_before=not_before, watched=watched, now=NOW)  # type: ignore[arg-type]
     text = sentence(reason)
     assert words in text
     assert "postpone" not in text

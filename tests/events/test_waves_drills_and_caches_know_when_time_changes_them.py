@@ -52,9 +52,7 @@ def ticked(
     """Whom one tick asks, so many seconds later; every machine polls meanwhile, or these."""
     for rows in asked.values():
         rows.clear()
-    fleet.later(after)
-    fleet.heard(*heard)
-    fleet.advance()
+    fleet.tick(after, *heard)
     return {what: sorted(set(rows)) for what, rows in asked.items() if rows}
 
 
@@ -79,9 +77,7 @@ def with_waves(count: int) -> Fleet:
         fleet.receipt(order)
         fleet.all_say(*events(number, status="Started"), names=names(number))
     for _ in range(4):
-        fleet.later(2)
-        fleet.heard()
-        fleet.advance()
+        fleet.tick(2)
     return fleet
 
 

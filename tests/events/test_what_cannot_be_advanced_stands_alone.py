@@ -116,9 +116,7 @@ def test_reconciliation_continues_retries_and_clears_the_quarantine(
         assert (row.what, row.row_id) == ("event", the_event(BAD).pk)
         assert row.tries == 4, "after 0, 10, 30 and 70 seconds"
         assert open_order(approval).machine_id
-    fleet.later(retry_pause(row.tries).total_seconds())
-    fleet.heard()
-    fleet.advance()
+    fleet.tick(retry_pause(row.tries).total_seconds())
     assert not QuarantinedRow.objects.exists()
 
 
@@ -155,9 +153,7 @@ def test_an_approval_that_waits_goes_without_the_others(break_when: Any, fleet: 
     for event_id in (BAD, GOOD):
         fleet.approve(event_id, when=When.TIME, due_at=fleet.now + seconds(10), overrides=reasons)
     break_when(conditions, "next_wait", lambda **given: given["facts"].event_id == BAD)
-    fleet.later(11)
-    fleet.heard()
-    fleet.advance()
+    fleet.tick(11)
     assert quarantined() == {"approval": Approval.objects.get(event__event_id=BAD).pk}
     assert Approval.objects.get(event__event_id=BAD).state == "WAITING"
     assert Approval.objects.get(event__event_id=GOOD).state != "WAITING"
@@ -213,9 +209,7 @@ def test_a_drill_that_cannot_be_advanced_does_not_keep_the_other_from_its_end(mo
         fleet.advance()
         assert quarantined() == {"drill": bad.pk}
         assert (is_open(bad), is_open(good)) == (True, False)
-    fleet.later(11)
-    fleet.heard()
-    fleet.advance()
+    fleet.tick(11)
     assert not is_open(bad)
     assert quarantined() == {}
 
@@ -252,16 +246,12 @@ def test_a_wave_that_cannot_be_advanced_stops_no_other_and_no_rule(where: str, m
         fleet.say("new1", listing("2E000000-0000-4000-8000-000000000009", resources=["new1"], not_before=at))
         made()
         for _ in range(3):
-            fleet.later(2)
-            fleet.heard()
-            fleet.advance()
+            fleet.tick(2)
         assert bad.pk in QuarantinedRow.objects.filter(what="wave").values_list("row_id", flat=True)
         assert Wave.objects.get(pk=good.pk).state != "RUNNING"
         assert Approval.objects.filter(event__event_id__startswith="2E").exists(), "rules continue"
     for _ in range(3):
-        fleet.later(11)
-        fleet.heard()
-        fleet.advance()
+        fleet.tick(11)
     assert Wave.objects.get(pk=bad.pk).state != "RUNNING"
     assert quarantined() == {}
 

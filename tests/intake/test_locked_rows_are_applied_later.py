@@ -34,7 +34,7 @@ from fleet.operations import reconcile
 from fleet.operations.orders import receipts
 from fleet.projections import blind_spots
 from tests.caches.walking import line
-from tests.factories import EVENT, Agent, Fleet, listing, open_order, seconds, the_event
+from tests.factories import EVENT, Agent, Fleet, after, listing, open_order, seconds, the_event
 from tests.holding import as_patient_as, held, session
 from tests.policy.conftest import made
 from tests.searches import searched
@@ -124,14 +124,11 @@ def test_the_others_are_committed_at_once_and_the_event_has_all_that_was_said_af
         assert set(WaitingReport.objects.values_list("about", flat=True)) == {EVENT}
         quickly(fleet.advance)
         assert Observation.objects.filter(kind="receipt").count() == 1
-    fleet.later(2)
-    fleet.heard()
-    fleet.advance()
+    fleet.tick(2)
     event = the_event()
     assert (event.status, event.started_at) == ("STARTED", fleet.now - seconds(2))
     assert not WaitingReport.objects.exists()
-    order.refresh_from_db()
-    assert (order.state, order.azure_status) == ("ANSWERED", 200)
+    assert (after(order).state, order.azure_status) == ("ANSWERED", 200)
     assert Approval.objects.get().state == "CONFIRMED"
     assert kinds().count("hooks_began") == 2
     assert kinds().count("hooks_ended") == 1
@@ -193,11 +190,8 @@ def test_a_receipt_about_a_locked_approval_or_order_is_not_lost(fleet: Fleet, wh
         quickly(lambda: fleet.record(told, db1.delivery(db1.document(listing(NEW), at=fleet.now))))
         assert the_event(NEW).version == 1
         quickly(fleet.advance)
-    fleet.later(2)
-    fleet.heard()
-    fleet.advance()
-    order.refresh_from_db()
-    assert order.azure_status == 200
+    fleet.tick(2)
+    assert after(order).azure_status == 200
     assert the_event().status == "STARTED"
     assert not WaitingReport.objects.exists()
 

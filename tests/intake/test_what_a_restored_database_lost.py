@@ -27,7 +27,7 @@ def fleet() -> Fleet:
 def told(agent: Agent, upto: int, *reports: keep.ParsedReport) -> keep.Delivery:
     """Return a delivery of an agent that was acknowledged up to this number."""
     return keep.Delivery(
-        machine_id=agent.machine.pk, spool=agent.spool, agent_version="9.0.0", reports=reports, told=upto
+        machine_id=agent.machine.pk, spool=agent.spool, agent_version="9.0.0", reports=reports, acknowledged=upto
     )
 
 

@@ -11,7 +11,9 @@ from drydock_agent import wire
 from pytest_django import Settings
 
 from fleet.models import Admission, AvailabilitySet, Machine
-from fleet.operations.machines import admissions, enrolment, instance
+from fleet.operations.intake.keep import AgentReport
+from fleet.operations.machines import admissions, enrolment
+from fleet.operations.reports.fast_path import place
 from fleet.operations.sets.changes import move_machine
 from tests.approvals.asking import entries, refused
 from tests.factories import acting, admin, change_set
@@ -27,7 +29,7 @@ def tells(stated: str = "", **compute: Any) -> None:
     """The machine reports its instance metadata again, with this set."""
     machine = Machine.objects.get(vm_id=VM_ID)
     data = wire.InstanceData(compute=COMPUTE | compute, resource_name="web-vm77", availability_set=stated)
-    instance.take_instance(machine.pk, data, now=NOW)
+    place(AgentReport(machine.pk, (1, 1), NOW, data), {}, NOW)
 
 
 def tagged(name: str) -> dict[str, Any]:

@@ -19,8 +19,10 @@ from fleet.domain.reasons import Reason, Refused
 from fleet.management.commands import prepare_demo
 from fleet.models import Admission, Entrance, Entry, JoinToken, Machine, Nonce, RefusedEnrolment
 from fleet.models.facts.machines import entrance_facts
-from fleet.operations.machines import enrolment, entrance, instance
+from fleet.operations.intake.keep import AgentReport
+from fleet.operations.machines import enrolment, entrance
 from fleet.operations.machines.enrolment import RefusedCalls
+from fleet.operations.reports.fast_path import place
 from tests import factories
 from tests.api.conftest import caller, problem
 from tests.approvals.asking import entries, refused
@@ -47,7 +49,7 @@ def test_a_join_token_admits_a_machine_confined_counted_and_expiring() -> None:
     assert machine.confined_to is not None and machine.confined_to["name"] == "web"
     assert JoinToken.objects.get().uses == 1
     data = wire.InstanceData(compute=COMPUTE, resource_name="vm1", availability_set="db")
-    instance.take_instance(machine.pk, data, now=NOW)
+    place(AgentReport(machine.pk, (1, 1), NOW, data), {}, NOW)
     assert home() == "web"
     # Used up, it is none, and a person decides.
     other = {"machine_id": OTHER_VM_ID, "resource_name": "vm2"}

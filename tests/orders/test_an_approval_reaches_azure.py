@@ -13,6 +13,7 @@ from tests.factories import (
     accepted,
     acting,
     admin,
+    after,
     announced,
     listing,
     lost_a_document,
@@ -31,11 +32,6 @@ def relayed(fleet: Fleet, **fields: object) -> Approval:
     approval = fleet.approve()
     advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
     fleet.delivered(open_order(approval))
-    approval.refresh_from_db()
-    return approval
-
-
-def after(approval: Approval) -> Approval:
     approval.refresh_from_db()
     return approval
 
@@ -110,9 +106,7 @@ def test_live_machines_in_resources_are_asked_first_then_the_others_that_list_it
     approval = fleet.approve()
     fleet.advance()
     for _ in range(5):
-        fleet.later(4)
-        fleet.heard()
-        fleet.advance()
+        fleet.tick(4)
     asked = Order.objects.order_by("offered_at").values_list("machine__resource_name", flat=True)
     assert list(asked) == ["vm5", "vm3", "vm1", "vm2", "vm4", "vm6"]
     assert after(approval).state == "RELAYING"
@@ -122,14 +116,10 @@ def test_an_order_of_a_slow_commit_is_not_superseded_before_its_machine_could_ha
     announced(fleet)
     # The transaction that decided began now and is committed five seconds later.
     approval = fleet.approve()
-    fleet.later(5)
-    fleet.heard()
-    fleet.advance()
+    fleet.tick(5)
     order = approval.orders.get()
     assert (order.state, order.offered_at) == ("OFFERED", fleet.now)
-    fleet.later(4)
-    fleet.heard()
-    fleet.advance()
+    fleet.tick(4)
     assert list(approval.orders.order_by("offered_at").values_list("state", flat=True)) == ["SUPERSEDED", "OFFERED"]
 
 
@@ -161,9 +151,7 @@ def test_later_from_azure_is_no_refusal(fleet: Fleet) -> None:
     approval = relayed(fleet)
     for wait in (3, 4, 6, 11):
         fleet.receipt(open_order(approval), status=503, posts=1)
-        fleet.later(wait)
-        fleet.heard()
-        fleet.advance()
+        fleet.tick(wait)
     assert after(approval).state == "RELAYING"
     assert open_order(approval).machine.resource_name == "vm5"
 
@@ -171,9 +159,7 @@ def test_later_from_azure_is_no_refusal(fleet: Fleet) -> None:
 def test_not_before_without_an_answer_lapses_and_expires_the_order(fleet: Fleet) -> None:
     announced(fleet, not_before=fleet.now + seconds(30))
     approval = fleet.approve()
-    fleet.later(31)
-    fleet.heard("vm1")
-    fleet.advance()
+    fleet.tick(31, "vm1")
     assert after(approval).state == "LAPSED"
     assert approval.orders.get().state == "EXPIRED"
 
@@ -181,9 +167,7 @@ def test_not_before_without_an_answer_lapses_and_expires_the_order(fleet: Fleet)
 def test_a_receipt_after_the_end_that_says_nothing_of_azure_changes_no_state(fleet: Fleet) -> None:
     announced(fleet, not_before=fleet.now + seconds(30))
     approval = fleet.approve()
-    fleet.later(31)
-    fleet.heard("vm1")
-    fleet.advance()
+    fleet.tick(31, "vm1")
     assert after(approval).state == "LAPSED"
     fleet.receipt(approval.orders.get(), outcome="refused", status=None, reason="expired")
     assert after(approval).state == "LAPSED"
@@ -218,9 +202,7 @@ def test_a_machine_that_fell_silent_is_not_waited_for(fleet: Fleet) -> None:
 def test_an_order_that_its_machine_never_read_lapses_once_it_has_told_everything(fleet: Fleet) -> None:
     announced(fleet, not_before=fleet.now + seconds(30))
     approval = fleet.approve()
-    fleet.later(40)
-    fleet.heard("vm1")
-    fleet.advance()
+    fleet.tick(40, "vm1")
     assert after(approval).state == "LAPSED"
 
 
@@ -255,9 +237,7 @@ def test_an_event_that_ends_meanwhile_makes_the_approval_void(fleet: Fleet) -> N
     approval = fleet.approve()
     fleet.later(1)
     fleet.all_say()
-    fleet.later(10)
-    fleet.heard("vm1")
-    fleet.advance()
+    fleet.tick(10, "vm1")
     assert after(approval).state == "VOID"
     assert approval.orders.get().state == "CANCELLED"
 
@@ -291,15 +271,6 @@ def test_started_while_the_delivery_of_an_order_is_unconfirmed_is_not_called_app
     assert (after(approval).state, approval.inferred) == ("VOID", True)
     assert read_reason(approval.reason) == Reason("started-with-order-unconfirmed")
     assert not the_event().approved_elsewhere
-
-
-def test_started_while_a_delivered_order_stays_unanswered_is_confirmed_by_inference(fleet: Fleet) -> None:
-    approval = relayed(fleet)
-    fleet.later(10)
-    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
-    assert (after(approval).state, approval.inferred) == ("CONFIRMED", True)
-    fleet.receipt(approval.orders.order_by("offered_at").first() or approval.orders.get())
-    assert after(approval).accepted_at is not None
 
 
 def test_started_after_a_machine_asked_and_got_no_answer_is_confirmed_by_inference(fleet: Fleet) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fleet.models import Approval, Entry, Order, driver
-from tests.factories import Fleet, announced, approved_apart, open_order
+from tests.factories import Fleet, after, announced, approved_apart, open_order
 
 pytestmark = pytest.mark.django_db
 IDS = [f"0A1B2C3D-0000-4000-8000-0000000002{number:02d}" for number in range(6)]
@@ -43,8 +43,7 @@ def test_many_answers_are_three_statements_and_each_has_its_lines(
     assert [told(approval) for approval in approvals] == [WAY] * 6
     assert set(Order.objects.values_list("state", "delivered_by", "azure_status")) == {("ANSWERED", "celery", 200)}
     for approval in approvals:
-        approval.refresh_from_db()
-        assert approval.accepted_by_id == approval.orders.get().machine_id
+        assert after(approval).accepted_by_id == approval.orders.get().machine_id
 
 
 def test_answers_of_different_kinds_in_one_commit_are_each_taken_as_they_are(fleet: Fleet) -> None:
@@ -113,16 +112,14 @@ def test_an_order_that_is_answered_twice_in_one_commit_is_answered_once(fleet: F
     agent = fleet.agents["m0"]
     first, second = fleet.answer(order), fleet.answer(order, status=500)
     fleet.record(agent.delivery(*first.reports, *second.reports))
-    order.refresh_from_db()
-    assert (order.state, order.azure_status, told(approvals[0])) == ("ANSWERED", 200, WAY)
+    assert (after(order).state, order.azure_status, told(approvals[0])) == ("ANSWERED", 200, WAY)
 
 
 def test_answers_to_two_orders_of_an_approval_keep_their_order(fleet: Fleet) -> None:
     approval, first, second = asked_twice(fleet)
     twice = [fleet.answer(first), fleet.answer(first)]
     fleet.record(fleet.agents["vm1"].delivery(*twice[0].reports, *twice[1].reports), fleet.answer(second))
-    approval.refresh_from_db()
-    assert (approval.state, approval.accepted_by_id) == ("ACCEPTED", first.machine_id)
+    assert (after(approval).state, approval.accepted_by_id) == ("ACCEPTED", first.machine_id)
     assert told(approval).count("approval_accepted") == 1
 
 

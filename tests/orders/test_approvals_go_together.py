@@ -1,15 +1,20 @@
 """Bulk approvals: they are dispatched together, and a locked event does not delay the others."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from fleet.models import Approval, ScheduledEvent
-from fleet.operations import reconcile
+from fleet.operations import reconcile, wake_up
+from fleet.operations.locks import short_lock_timeout
 from fleet.operations.orders import advance
 from fleet.relay import counts
+from tests import factories
 from tests.factories import Fleet, approved_apart
 from tests.holding import held
 
@@ -66,3 +71,21 @@ def test_one_that_is_odd_stops_no_other_and_each_has_its_line(monkeypatch: pytes
     assert said == [row.request_id for row in rows]
     fleet.advance()
     assert states() == ["RELAYING"] * 6
+
+
+def test_the_machine_is_woken_at_once_and_the_tick_does_the_rest(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> None:
+    event = factories.announced(fleet)
+    approval = fleet.approve()
+    woken: list[int] = []
+
+    def wake(machine_ids: Iterable[int], *, via: str) -> bool:
+        woken.extend(machine_ids)
+        return via == "celery"
+
+    monkeypatch.setattr(wake_up, "wake_machines", wake)
+    with held(ScheduledEvent.objects.get(pk=event.pk)), transaction.atomic(), short_lock_timeout():
+        reconcile.advance_new_approval(approval_id=approval.pk, now=fleet.now, via="celery")
+    assert woken == [approval.orders.get().machine_id]
+    assert Approval.objects.get(pk=approval.pk).state == "GRANTED"
+    fleet.advance()
+    assert Approval.objects.get(pk=approval.pk).state == "RELAYING"

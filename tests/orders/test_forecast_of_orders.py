@@ -11,7 +11,7 @@ from fleet.domain.orders.next_step import Do, OrderFacts, Timeouts, forecast, ne
 from fleet.domain.states import ApprovalState, EventStatus, OrderState, Presence
 from fleet.projections import orders as relaying
 from fleet.projections.events.detail import event_detail
-from tests.factories import EVENT, NOW, Fleet, announced, open_order, seconds
+from tests.factories import EVENT, NOW, Fleet, after, announced, open_order, seconds
 from tests.words import sentence
 
 TIMEOUTS = Timeouts.of(timedelta(seconds=3))
@@ -135,8 +135,7 @@ def test_when_every_agent_refuses_the_approval_ends_and_does_not_blame_azure(fle
         fleet.receipt(open_order(approval), outcome="refused", status=None, reason=reason)
         fleet.later(1)
         fleet.advance()
-    approval.refresh_from_db()
-    assert approval.state == "REFUSED"
+    assert after(approval).state == "REFUSED"
     assert sentence(approval.reason) == (
         "No available machine sent the approval to Azure (vm1: the newest document of the machine does not list the"
         " event; "

@@ -5,16 +5,11 @@ import pytest
 from fleet.audit.reports import event_report
 from fleet.models import Approval, Entry, Order
 from fleet.operations.orders import advance
-from tests.factories import EVENT, Fleet, announced, listing, open_order, operator, seconds, the_event
+from tests.factories import EVENT, Fleet, after, announced, listing, open_order, operator, seconds, the_event
 
 pytestmark = pytest.mark.django_db
 
 STARTED = listing(status="Started", resources=["vm1", "vm2"])
-
-
-def after(approval: Approval) -> Approval:
-    approval.refresh_from_db()
-    return approval
 
 
 def kinds(approval: Approval) -> list[str]:
@@ -46,12 +41,9 @@ def test_the_answer_of_a_superseded_order_counts(fleet: Fleet) -> None:
     approval = fleet.approve()
     first = approval.orders.get()
     advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
-    fleet.later(4)
-    fleet.heard()
-    fleet.advance()
+    fleet.tick(4)
     second = open_order(approval)
-    first.refresh_from_db()
-    assert (first.state, second.machine == first.machine) == ("SUPERSEDED", False)
+    assert (after(first).state, second.machine == first.machine) == ("SUPERSEDED", False)
     fleet.later(10)
     fleet.all_say(STARTED)
     assert after(approval).state == "VOID"
@@ -63,9 +55,7 @@ def test_lapsed_is_accepted_and_follows_the_event_from_there(fleet: Fleet) -> No
     announced(fleet, not_before=fleet.now + seconds(30))
     approval = fleet.approve()
     order = approval.orders.get()
-    fleet.later(31)
-    fleet.heard("vm1")
-    fleet.advance()
+    fleet.tick(31, "vm1")
     assert after(approval).state == "LAPSED"
     fleet.receipt(order)
     assert (after(approval).state, approval.closed_at, approval.reason) == ("ACCEPTED", None, "")
@@ -90,9 +80,7 @@ def test_an_event_that_azure_cancelled_after_its_200_stays_void_and_says_why(fle
     order = approval.orders.get()
     fleet.later(5)
     fleet.all_say()
-    fleet.later(10)
-    fleet.heard()
-    fleet.advance()
+    fleet.tick(10)
     assert after(approval).state == "VOID"
     fleet.receipt(order)
     assert (after(approval).state, the_event().ended_as) == ("VOID", "cancelled")

@@ -4,17 +4,12 @@ decide the outcome, and Drydock claims nothing that it does not know.
 
 import pytest
 
-from fleet.models import Approval, Entry
+from fleet.models import Entry
 from fleet.operations.orders import advance
-from tests.factories import Fleet, accepted, announced, listing, lost_a_document, open_order, seconds, the_event
+from tests.factories import Fleet, accepted, after, announced, listing, lost_a_document, open_order, seconds, the_event
 from tests.words import code_of, sentence, text
 
 pytestmark = pytest.mark.django_db
-
-
-def after(approval: Approval) -> Approval:
-    approval.refresh_from_db()
-    return approval
 
 
 def test_gone_with_no_document_left_out_is_a_cancellation_and_no_confirmation(fleet: Fleet) -> None:
@@ -54,9 +49,7 @@ def test_a_late_document_that_shows_the_start_corrects_it(fleet: Fleet) -> None:
 def test_without_a_start_one_other_machine_asks_after_a_minute_and_once_more_at_the_end(fleet: Fleet) -> None:
     approval = accepted(fleet, not_before=fleet.now + seconds(600))
     first = approval.orders.get().machine
-    fleet.later(59)
-    fleet.heard()
-    fleet.advance()
+    fleet.tick(59)
     assert approval.orders.count() == 1
     fleet.later(2)
     fleet.advance()
@@ -65,28 +58,20 @@ def test_without_a_start_one_other_machine_asks_after_a_minute_and_once_more_at_
     assert "vm2. Azure answered 200, but" in text(Entry.objects.filter(kind="order_offered").latest("id"))
     fleet.receipt(second)
     assert after(approval).state == "ACCEPTED"
-    fleet.later(470)
-    fleet.heard()
-    fleet.advance()
+    fleet.tick(470)
     assert approval.orders.count() == 2
-    fleet.later(20)
-    fleet.heard()
-    fleet.advance()
+    fleet.tick(20)
     third = open_order(approval)
     assert third.machine not in (first, second.machine)
     for _ in range(3):
-        fleet.later(40)
-        fleet.heard()
-        fleet.advance()
+        fleet.tick(40)
     # Other tenants may have to agree: that it does not start is no failure.
     assert (approval.orders.count(), after(approval).state) == (3, "ACCEPTED")
 
 
 def test_a_machine_that_answers_200_for_azure_is_not_the_only_one_believed(fleet: Fleet) -> None:
     approval = accepted(fleet)
-    fleet.later(61)
-    fleet.heard()
-    fleet.advance()
+    fleet.tick(61)
     honest = open_order(approval)
     fleet.receipt(honest)
     fleet.later(1)
@@ -100,9 +85,7 @@ def test_set_of_one_gets_no_second_order(fleet: Fleet) -> None:
     approval = fleet.approve()
     advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
     fleet.receipt(open_order(approval))
-    fleet.later(100)
-    fleet.heard()
-    fleet.advance()
+    fleet.tick(100)
     assert approval.orders.count() == 1
 
 
@@ -114,9 +97,7 @@ def test_ambiguous_answer_before_the_start_makes_the_approval_void_and_inferred(
     fleet.receipt(open_order(approval), status=status)
     fleet.later(1)
     fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
-    fleet.later(7)
-    fleet.heard()
-    fleet.advance()
+    fleet.tick(7)
     assert (after(approval).state, approval.inferred) == ("VOID", True)
     assert code_of(approval.reason) == "started-and-nobody-knows"
     assert str(status) in sentence(approval.reason)

@@ -39,9 +39,7 @@ def fleet() -> Fleet:
 def test_a_step_is_overdue_only_after_the_relay_has_turned_to_another_machine(fleet: Fleet, answer: int) -> None:
     approval = fleet.approve()
     fleet.advance()
-    fleet.later(answer - 0.1)
-    fleet.heard()
-    fleet.advance()
+    fleet.tick(answer - 0.1)
     assert (open_order(approval).machine.resource_name, overdue(approval, fleet)) == ("vm1", [])
     fleet.later(0.1)
     fleet.advance()
@@ -58,9 +56,7 @@ def test_an_answer_is_overdue_after_two_more_machines_could_have_been_asked(flee
     fleet.delivered(open_order(approval))
     for _ in range(3):
         assert overdue(approval, fleet) == []
-        fleet.later(answer)
-        fleet.heard()
-        fleet.advance()
+        fleet.tick(answer)
     fleet.later(0.1)
     assert overdue(approval, fleet) == [ANSWERED]
     assert approval.orders.count() == 4

@@ -71,7 +71,7 @@ def test_the_command_for_linux_starts_the_event_and_is_seen_as_approved_elsewher
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     event_id = simulator.events.create(set="web", type="Reboot", resources=["vm1"], notice_seconds=600)
-    command = linux_command(event_id, service=simulator.vm_url("vm1"))
+    command = linux_command(event_id).replace("http://169.254.169.254", simulator.vm_url("vm1"))
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=30)
     assert (done.returncode, done.stderr) == (0, "")
     started = simulator.events.get(event_id)
@@ -119,9 +119,7 @@ def test_unanswered_orders_are_reported_with_machine_names(fleet: Fleet) -> None
     fleet.approve()
     fleet.advance()
     for _ in range(5):
-        fleet.later(3)
-        fleet.heard()
-        fleet.advance()
+        fleet.tick(3)
     found = told(fleet)
     assert found is not None
     assert sentence(found.reason).startswith("vm1, vm2, vm3, vm4, vm5")

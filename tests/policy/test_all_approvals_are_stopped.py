@@ -19,7 +19,7 @@ from tests import factories
 from tests.api.conftest import caller, problem
 from tests.approvals.asking import OTHER, codes, refused, two_events
 from tests.dashboard.conftest import text_of
-from tests.factories import EVENT, Fleet, acting, admin, announced, approver, open_order, operator, seconds, who
+from tests.factories import EVENT, Fleet, acting, admin, after, announced, approver, open_order, operator, seconds, who
 from tests.policy.conftest import made
 from tests.words import sentence
 
@@ -87,15 +87,11 @@ def test_what_waits_for_a_condition_or_a_second_person_stays(fleet: Fleet) -> No
     announced(fleet)
     later = fleet.approve(when=factories.deciding.When.TIME, due_at=fleet.now + seconds(30))
     stopped(fleet)
-    fleet.later(40)
-    fleet.heard()
-    fleet.advance()
-    later.refresh_from_db()
-    assert (later.state, Order.objects.count()) == ("WAITING", 0)
+    fleet.tick(40)
+    assert (after(later).state, Order.objects.count()) == ("WAITING", 0)
     lifted(fleet)
     fleet.advance()
-    later.refresh_from_db()
-    assert later.state == "RELAYING" or later.state == "GRANTED"
+    assert after(later).state == "RELAYING" or later.state == "GRANTED"
 
 
 def test_a_second_person_cannot_agree(fleet: Fleet) -> None:
@@ -114,13 +110,10 @@ def test_stop_blocks_new_and_running_waves(fleet: Fleet) -> None:
     stopped(fleet)
     states = list(Approval.objects.order_by("turn").values_list("state", flat=True))
     for _ in range(4):
-        fleet.later(5)
-        fleet.heard()
-        fleet.advance()
+        fleet.tick(5)
     assert list(Approval.objects.order_by("turn").values_list("state", flat=True))[1] == states[1] == "WAITING"
     assert queue.waiting_orders() == {}
-    begun.refresh_from_db()
-    assert begun.state == "RUNNING"
+    assert after(begun).state == "RUNNING"
 
 
 def test_what_azure_was_asked_already_is_still_followed_to_its_end(fleet: Fleet) -> None:
@@ -129,8 +122,7 @@ def test_what_azure_was_asked_already_is_still_followed_to_its_end(fleet: Fleet)
     fleet.later(10)
     fleet.all_say(factories.listing(status="Started", resources=("vm1", "vm2")))
     fleet.advance()
-    approval.refresh_from_db()
-    assert approval.state == "CONFIRMED"
+    assert after(approval).state == "CONFIRMED"
 
 
 def test_approvers_stop_admins_lift_and_each_only_once(fleet: Fleet) -> None:

@@ -106,8 +106,11 @@ def test_a_rule_is_changed_switched_moved_and_deleted_by_plain_forms(admin: Clie
     assert 'name="name" value="first"' in admin.get(address).content.decode()
     body = {**FORM, "name": "first", "weekdays": ["0", "6"], "from_time": "22:00", "do": "save"}
     assert admin.post(address, body).status_code == 302
-    first.refresh_from_db()
-    assert (first.weekdays, str(first.from_time), first.max_duration_seconds) == ([0, 6], "22:00:00", 8)
+    assert (factories.after(first).weekdays, str(first.from_time), first.max_duration_seconds) == (
+        [0, 6],
+        "22:00:00",
+        8,
+    )
     answer = admin.post(f"{address}switch/", {"enabled": "on"}, follow=True)
     assert answer.redirect_chain == [(f"/policy/#rule-{first.pk}", 302)]
     assert 'aria-checked="true"' in answer.content.decode()

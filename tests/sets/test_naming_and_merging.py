@@ -15,6 +15,7 @@ from tests.factories import (
     Fleet,
     acting,
     admin,
+    after,
     change_set,
     freeze_completed,
     listing,
@@ -127,8 +128,7 @@ def test_merging_moves_machines_events_and_inventory_and_loses_no_entry(fleet: F
     assert Entry.objects.filter(availability_set=web).exists()
     # Both old ones lead to the new one, in one step.
     for old in (web, listed):
-        old.refresh_from_db()
-        assert old.merged_into_id == shop.pk
+        assert after(old).merged_into_id == shop.pk
         shown = sets.detail(set_id=old.pk, now=fleet.now)
         assert shown is not None
         assert shown.set.id == shop.pk
@@ -202,6 +202,29 @@ def test_an_inventory_may_name_a_provisional_set_too(fleet: Fleet) -> None:
     row = provisional(fleet, "web1")
     Machine.objects.update(vm_id=IDS["web1"])
     take(fleet, sample("vm_list"))
-    row.refresh_from_db()
-    assert row.merged_into == the_set("WEB")
+    assert after(row).merged_into == the_set("WEB")
     assert "web1 states that" in text(Entry.objects.get(kind="set_merged"))
+
+
+def test_two_provisional_sets_that_share_an_event_are_joined(fleet: Fleet) -> None:
+    fleet.enrol("a", availability_set="")
+    fleet.enrol("b", availability_set="")
+    fleet.say("a", listing(resources=["a"]))
+    fleet.say("b", listing(resources=["a"]))
+    event = the_event()
+    assert event.availability_set.machines.count() == 2
+    assert not event.sightings.filter(foreign=True).exists()
+    assert Entry.objects.filter(kind="set_merged").count() == 1
+
+
+def test_events_of_one_batch_survive_a_join(fleet: Fleet) -> None:
+    a = fleet.enrol("a", availability_set="")
+    b = fleet.enrol("b", availability_set="")
+    other = "0BB8CD25-5BF9-4D96-85F8-3E5B9B45F2B6"
+    fleet.record(
+        a.delivery(a.document(listing(), listing(other), at=fleet.now)),
+        b.delivery(b.document(listing(), listing(other), at=fleet.now)),
+    )
+    assert the_event().availability_set == the_event(other).availability_set
+    assert AvailabilitySet.objects.get(merged_into=None).machines.count() == 2
+    assert (the_event(other).status, the_event(other).version) == ("SCHEDULED", 1)

@@ -23,7 +23,7 @@ from fleet.operations.control import one_person
 from fleet.operations.sets import changes
 from tests import factories
 from tests.api.conftest import caller, in_person, problem
-from tests.factories import EVENT, Fleet, listing, the_event, the_set
+from tests.factories import EVENT, Fleet, after, listing, the_event, the_set
 
 pytestmark = pytest.mark.django_db
 STRICT: dict[str, Any] = {"second_person": True, "step_up": True, "min_live": 2}
@@ -200,13 +200,11 @@ def test_merged_set_exempts_no_service_account_that_one_of_both_requires() -> No
 def test_a_machine_that_a_person_moves_takes_the_requirement_along(fleet: Fleet) -> None:
     lax = fleet.enrol("d1", availability_set="dock").machine.availability_set
     strict()
-    admin = caller(factories.admin())
-    moved = {"set": lax.pk, "comment": "rebuilt"}
-    for name in list(fleet.agents):
+    admin = factories.acting(factories.admin(), why="rebuilt")
+    for name, agent in fleet.agents.items():
         if name != "d1":
-            assert admin.post(f"machines/{fleet.agents[name].machine.pk}/move/", moved).status_code == 200
-    lax.refresh_from_db()
-    assert (lax.second_person, lax.step_up, lax.min_live) == (True, True, None)
+            changes.move_machine(machine_id=agent.machine.pk, set_id=lax.pk, actor=admin, now=fleet.now)
+    assert (after(lax).second_person, lax.step_up, lax.min_live) == (True, True, None)
     assert the_event().availability_set == lax
     assert required(fleet) == (True, True)
 

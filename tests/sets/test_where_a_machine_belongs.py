@@ -10,12 +10,12 @@ from drydock_agent import wire
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.sets import NAMED_KINDS, OUTSIDE, SetKey, SetSource, disagreement, read_statements
+from fleet.domain.sets import NAMED_KINDS, OUTSIDE, SetKey, SetSource, disagreement, read_stated, read_statements
 from fleet.models import AvailabilitySet, Entry, JoinToken, Machine
 from fleet.operations.machines import entrance
 from fleet.operations.sets.changes import move_machine
 from tests.factories import Fleet, acting, admin, listing, the_event, the_set
-from tests.words import sentence, sentences, text
+from tests.words import refused, sentence, sentences, text
 
 TAG = "drydock:availability-set"
 PLACE = {"subscriptionId": "S", "resourceGroupName": "RG"}
@@ -73,6 +73,14 @@ def test_whatever_is_stated_of_a_confined_machine_moves_it_nowhere(
     others = [each for each in found.stated[1:] if each.key.kind != confined.kind or each.key.name.lower() != "web"]
     warning = disagreement(found.stated, set_tag=TAG)
     assert not others or (warning is not None and warning.code == OUTSIDE)
+
+
+def test_a_kind_may_be_named_and_must_be_known() -> None:
+    assert read_stated("cloud_service:legacy") == ("cloud_service", "legacy")
+    assert read_stated(" web ") == ("availability_set", "web")
+    for wrong in ("cluster:x", "scale_set:", "a|b", "x" * 201, "a\x00b"):
+        with refused("names-no-set"):
+            read_stated(wrong)
 
 
 def test_a_flexible_scale_set_has_an_empty_placement_group() -> None:

@@ -19,7 +19,7 @@ from fleet.gateway.feed import cursor_text, feed_frame
 from fleet.gateway.streams import read_cursor
 from fleet.models import Entry, LastRun, Seal
 from fleet.models.timeline import numbering
-from fleet.operations.timeline import news
+from fleet.operations.events import scheduling
 from fleet.operations.timeline.entries import tell
 from fleet.projections.blind_spots import overview
 from fleet.projections.desk.gauges import measure
@@ -167,10 +167,10 @@ def test_seals_continue_across_eras_and_each_change_is_found(restored: None) -> 
 def test_reconciling_reads_what_is_new_in_the_era_and_nothing_of_before_again(restored: None) -> None:
     run = LastRun(name="reconcile", ran_at=NOW, via="beat", snapshot=f"{AHEAD}:{2 * AHEAD}:", newest_id=10**9)
     begin()
-    assert news.read_news(run).everywhere
-    assert news.read_news(run) == news.News()
+    assert scheduling.read_news(run).everywhere
+    assert scheduling.read_news(run) == scheduling.News()
     write("something")
-    assert not news.read_news(run).everywhere
+    assert not scheduling.read_news(run).everywhere
     assert run.snapshot
 
 

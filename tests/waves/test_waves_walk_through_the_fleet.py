@@ -18,7 +18,7 @@ from fleet.projections import waves as projections
 from fleet.projections.events.detail import event_detail
 from fleet.projections.timeline import entries
 from tests import factories
-from tests.factories import Fleet, acting, listing, open_order, operator, seconds, viewer
+from tests.factories import Fleet, acting, after, listing, open_order, operator, seconds, viewer
 from tests.words import code_of, sentence, text
 
 pytestmark = pytest.mark.django_db
@@ -102,8 +102,7 @@ def test_wave_runs_in_sequence_and_reports_its_end() -> None:
     walk.goes(THIRD)
     assert walk.states() == ["CONFIRMED"] * 3
     walk.fleet.advance()
-    wave.refresh_from_db()
-    assert (wave.state, code_of(wave.reason), sentence(wave.reason)[:6]) == ("DONE", "wave-summary", "3 of 3")
+    assert (after(wave).state, code_of(wave.reason), sentence(wave.reason)[:6]) == ("DONE", "wave-summary", "3 of 3")
     lines = Entry.objects.filter(kind__startswith="wave").order_by("id")
     assert [(line.kind, factories.who(line)) for line in lines] == [("wave_began", "otto"), ("wave_ended", "Drydock")]
     assert [row.kind for row in entries.fleet(size=500).results if row.kind.startswith("wave")], "it can be shown"
@@ -128,8 +127,7 @@ def test_the_next_waits_for_the_machine_of_the_one_before_and_the_wave_stops_whe
             break
     assert reasons == {"wave-waits-for-end", "wave-waits-for-return"}
     assert walk.states() == ["CONFIRMED", "WITHDRAWN", "WITHDRAWN"]
-    wave.refresh_from_db()
-    assert wave.state == "STOPPED"
+    assert after(wave).state == "STOPPED"
     assert code_of(wave.reason) == "wave-not-back"
     entry = Entry.objects.get(kind="wave_stopped")
     assert sentence(wave.reason) in text(entry)
@@ -181,8 +179,7 @@ def test_an_event_that_is_withdrawn_cancelled_or_too_late_is_left_out() -> None:
     walk.tell()
     walk.fleet.advance()
     walk.fleet.advance()
-    wave.refresh_from_db()
-    assert wave.state == "DONE"
+    assert after(wave).state == "DONE"
     assert (code_of(wave.reason), sentence(wave.reason)[:6]) == ("wave-summary", "1 of 3")
     assert "Reboot of vm2 (otto withdrew" in sentence(wave.reason)
 
@@ -194,8 +191,7 @@ def test_stopped_wave_continues_only_dispatched_events() -> None:
         "not-permitted"
     )
     waves.stop(wave_id=wave.pk, actor=acting(operator("olga"), why="the load is rising"), now=walk.fleet.now)
-    wave.refresh_from_db()
-    assert (wave.state, sentence(wave.reason)) == ("STOPPED", "olga stopped the wave. “the load is rising”")
+    assert (after(wave).state, sentence(wave.reason)) == ("STOPPED", "olga stopped the wave. “the load is rising”")
     assert walk.states() == ["GRANTED", "WITHDRAWN"]
     again = refused(lambda: waves.stop(wave_id=wave.pk, actor=acting(operator()), now=walk.fleet.now))
     assert again.code == "too-late"

@@ -232,14 +232,14 @@ def together(troubles: Iterable[Trouble]) -> list[Trouble]:
     by_code: dict[str, list[Trouble]] = {}
     for one in troubles:
         by_code.setdefault(one.code, []).append(one)
-    told = []
+    grouped = []
     for code, several in by_code.items():
         if len(several) <= MOST_ALONE:
-            told += several
+            grouped += several
         else:
             names = tuple(sorted(one.of for one in several)[:MOST_NAMES])
-            told.append(Trouble(code, names=names, count=len(several), values={"places": len(several)}))
-    return told
+            grouped.append(Trouble(code, names=names, count=len(several), values={"places": len(several)}))
+    return grouped
 
 
 def without_lesser(troubles: Collection[Trouble]) -> list[Trouble]:

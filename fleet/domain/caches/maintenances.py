@@ -91,7 +91,7 @@ class Heard:
         return (self.at, ORDER[self.kind] if self.kind else len(ORDER), self.key)
 
     @property
-    def moment(self) -> datetime:
+    def step_at(self) -> datetime:
         """The stated time of the announced step."""
         if self.start_time is not None:
             return self.start_time
@@ -158,9 +158,9 @@ class Operation:
                 return False
         if kind is NotificationType.ENDED:
             if self.ended_at is not None:
-                return abs(heard.moment - self.ended_at) <= SLACK
+                return abs(heard.step_at - self.ended_at) <= SLACK
             begins = self.expected_at or self.first_at
-            return begins - EARLY - SLACK <= heard.moment and heard.at - max(begins, self.last_at) <= LONGEST
+            return begins - EARLY - SLACK <= heard.step_at and heard.at - max(begins, self.last_at) <= LONGEST
         if kind is NotificationType.SCALE_COMPLETE:
             return self.ended_at is None and heard.at - self.last_at <= LONGEST
         # An ended operation does not begin again: later notifications concern the next one.
@@ -170,19 +170,19 @@ class Operation:
         if kind is NotificationType.FAILOVER_COMPLETE:
             begins = self.expected_at or self.first_at
             return begins - EARLY - SLACK <= heard.at <= max(begins, self.last_at) + END_NOT_SEEN_AFTER
-        if over is not None and heard.moment > over + SLACK:
+        if over is not None and heard.step_at > over + SLACK:
             return False
         if kind is NotificationType.START:
             if self.start_at is not None and heard.at - self.start_at > SAME_START:
                 return False
             begins = self.expected_at or self.first_at
             return begins - EARLY - SLACK <= heard.at <= begins + NEVER_STARTED_AFTER
-        return self.expected_at is None or abs(heard.moment - self.expected_at) <= SAME_START
+        return self.expected_at is None or abs(heard.step_at - self.expected_at) <= SAME_START
 
     def distance(self, heard: Heard) -> tuple[bool, timedelta]:
         """Return the distance of a notification from this operation; the smallest wins."""
         names = self.partner_port if heard.kind is NotificationType.FAILOVER_COMPLETE else self.node_port
-        return (heard.port != names, abs(heard.moment - (self.expected_at or self.last_at)))
+        return (heard.port != names, abs(heard.step_at - (self.expected_at or self.last_at)))
 
     def take(self, heard: Heard) -> None:
         """Add a notification; they come in the order in which they were heard."""
@@ -201,7 +201,7 @@ class Operation:
         if self.node_port is None:
             self.node_port = heard.port
         if kind is NotificationType.ENDED:
-            self.ended_at = self.ended_at or heard.moment
+            self.ended_at = self.ended_at or heard.step_at
             if heard.is_replica is not None:
                 self.is_replica = heard.is_replica
             return
@@ -210,10 +210,10 @@ class Operation:
         if kind is NotificationType.SCHEDULED:
             self.scheduled_at = self.scheduled_at or heard.at
             if self.starting_at is None:
-                self.expected_at, self.approximate = heard.moment, True
+                self.expected_at, self.approximate = heard.step_at, True
         elif kind is NotificationType.STARTING:
             self.starting_at = self.starting_at or heard.at
-            self.expected_at, self.approximate = heard.start_time or self.expected_at or heard.moment, False
+            self.expected_at, self.approximate = heard.start_time or self.expected_at or heard.step_at, False
         else:
             self.start_at = self.start_at or heard.at
 
@@ -237,11 +237,11 @@ def operations_of(heard: Iterable[Heard]) -> list[Operation]:
 def due_at(operation: Operation, *, now: datetime) -> datetime:
     """Return when time alone may change the operation's status."""
     last = max(operation.last_at, operation.began_at or operation.last_at)
-    moments = [operation.began_at, last + END_NOT_SEEN_AFTER]
+    times = [operation.began_at, last + END_NOT_SEEN_AFTER]
     announced = operation.expected_at or (operation.scheduled_at and operation.scheduled_at + NOTICE)
     if announced is not None:
-        moments.append(announced + NEVER_STARTED_AFTER)
-    return first_after(now, moments)
+        times.append(announced + NEVER_STARTED_AFTER)
+    return first_after(now, times)
 
 
 def status_of(operation: Operation, *, now: datetime) -> MaintenanceStatus:

@@ -176,18 +176,15 @@ def claim_contradictions(
         if namesake:
             found.append(Reason("admission-namesake", name=claimed.name))
         return tuple(found)
-    if claimed.name and known.name and claimed.name.lower() != known.name.lower():
-        found.append(Reason("admission-other-name", name=known.name))
-    stated = attested or claimed.subscription
-    if stated and known.subscription and stated != known.subscription:
-        found.append(Reason("admission-other-subscription", subscription=known.subscription))
-    if claimed.region and known.region and claimed.region != known.region:
-        found.append(Reason("admission-other-region", region=known.region))
-    group = claimed.resource_group
-    if group and known.resource_group and group != known.resource_group:
-        found.append(Reason("admission-other-group", name=known.resource_group))
-    if claimed.home and known.home and claimed.home.lower() != known.home.lower():
-        found.append(Reason("admission-other-set", name=known.home))
+    for code, value, stated, before in (
+        ("admission-other-name", "name", claimed.name, known.name),
+        ("admission-other-subscription", "subscription", attested or claimed.subscription, known.subscription),
+        ("admission-other-region", "region", claimed.region, known.region),
+        ("admission-other-group", "name", claimed.resource_group, known.resource_group),
+        ("admission-other-set", "name", claimed.home, known.home),
+    ):
+        if stated and before and stated.lower() != before.lower():
+            found.append(Reason(code, **{value: before}))
     if claimed.addresses and known.addresses and not set(claimed.addresses) & set(known.addresses):
         found.append(Reason("admission-other-address", addresses=list(known.addresses)))
     return tuple(found)

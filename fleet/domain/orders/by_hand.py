@@ -16,7 +16,9 @@ from fleet.domain.states import ApprovalState, EventStatus
 
 # The newest version of the document that Microsoft describes ("Scheduled Events for Linux VMs in Azure", 2023-01-25).
 API_VERSION = "2020-07-01"
-SERVICE = "http://169.254.169.254"
+URL = f"http://169.254.169.254/metadata/scheduledevents?api-version={API_VERSION}"
+# The metadata service must not be called through a proxy.
+CURL = "curl --silent --show-error --fail-with-body --noproxy '*' --max-time 20 --header Metadata:true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +35,14 @@ class ByHand:
     windows: str
 
 
-def linux_command(event_id: str, *, service: str = SERVICE) -> str:
-    """Return a command for a shell with curl; any user may run it. The metadata service must not be called through a
-    proxy."""
-    return " ".join(
-        [
-            "curl --silent --show-error --fail-with-body --noproxy '*' --max-time 20",
-            "--header Metadata:true",
-            f"--data {shlex.quote(_body(event_id))}",
-            shlex.quote(f"{service}/metadata/scheduledevents?api-version={API_VERSION}"),
-        ]
-    )
+def linux_command(event_id: str) -> str:
+    """Return a command for a shell with curl; any user may run it."""
+    return f"{CURL} --data {shlex.quote(_body(event_id))} {shlex.quote(URL)}"
 
 
-def look_command(*, service: str = SERVICE) -> str:
-    """A command for a shell with curl that shows what Azure has announced to the machine."""
-    return (
-        "curl --silent --show-error --fail-with-body --noproxy '*' --max-time 20 --header Metadata:true "
-        + shlex.quote(f"{service}/metadata/scheduledevents?api-version={API_VERSION}")
-    )
+def look_command() -> str:
+    """Return a command for a shell with curl that shows what Azure has announced to the machine."""
+    return f"{CURL} {shlex.quote(URL)}"
 
 
 def windows_command(event_id: str) -> str:
@@ -60,7 +51,7 @@ def windows_command(event_id: str) -> str:
     return (
         "[System.Net.WebRequest]::DefaultWebProxy = $null; "
         "Invoke-RestMethod -Method Post -TimeoutSec 20 -Headers @{ Metadata = 'true' } "
-        f"-Body '{body}' -Uri '{SERVICE}/metadata/scheduledevents?api-version={API_VERSION}'"
+        f"-Body '{body}' -Uri '{URL}'"
     )
 
 

@@ -366,7 +366,7 @@ class Forecast:
 
 
 def timeout_ends(facts: EventFacts, orders: list[OrderFacts], timeouts: Timeouts) -> set[datetime]:
-    """The moments at which a time runs out for the next step; some of them may be past."""
+    """The times at which a time runs out for the next step; some of them may be past."""
     ends = {
         at + span
         for o in orders
@@ -390,12 +390,12 @@ def forecast(
     The result changes with the clock only where a timeout ends: `next_step` is evaluated at those times.
     """
     ends = timeout_ends(facts, orders, timeouts)
-    for moment in [now, *sorted(end for end in ends if end > now)]:
-        step = next_step(state=state, facts=facts, orders=orders, now=moment, timeouts=timeouts)
+    for at in [now, *sorted(end for end in ends if end > now)]:
+        step = next_step(state=state, facts=facts, orders=orders, now=at, timeouts=timeouts)
         if step.do is Do.OFFER and step.machine is not None:
             waited_for = next((order.machine_id for order in orders if order.open), None)
             silent = next((m for m in facts.machines if m.machine_id == waited_for), None)
-            return Forecast(machine=step.machine, at=moment, silent=silent)
+            return Forecast(machine=step.machine, at=at, silent=silent)
     return None
 
 

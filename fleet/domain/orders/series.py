@@ -65,15 +65,15 @@ def series_of(lines: Sequence[Line]) -> dict[int, Series]:
         for line in found
     }
     begun: dict[int, Series] = {}
-    told: dict[int, Series] = {}
+    series: dict[int, Series] = {}
     for line in lines if approvals else ():
         approval_id = approvals.get(str(line.data.get("order"))) if line.kind in OF_ORDERS else None
         if approval_id is None:
             continue
         if approval_id not in begun:
             begun[approval_id] = _series(line.id, answered[approval_id])
-        told[line.id] = begun[approval_id]
-    return told
+        series[line.id] = begun[approval_id]
+    return series
 
 
 def _is_busy(line: Line) -> bool:

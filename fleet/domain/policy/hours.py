@@ -20,9 +20,9 @@ def zone_of(name: str) -> ZoneInfo:
 
 
 def is_within_hours(
-    moment: datetime, *, weekdays: Collection[int], from_time: time | None, until_time: time | None, time_zone: str
+    at: datetime, *, weekdays: Collection[int], from_time: time | None, until_time: time | None, time_zone: str
 ) -> bool:
-    """Whether a moment lies in these hours: local time, `from_time` included, `until_time` not.
+    """Whether a time lies in these hours: local time, `from_time` included, `until_time` not.
 
     Hours that pass midnight belong to the weekday on which they begin. No weekdays are all of them, no times the whole
     day. Where clocks are changed, hours are one stretch: one that begins or ends in the repeated hour begins in its
@@ -30,22 +30,22 @@ def is_within_hours(
     Raises ValueError for an unknown time zone.
     """
     zone = zone_of(time_zone)
-    today = moment.astimezone(zone).date()
+    today = at.astimezone(zone).date()
     stretches = (_stretch(day, from_time, until_time, zone) for day in _days(today, weekdays, days=1))
-    return any(begin <= moment < end for begin, end in stretches)
+    return any(begin <= at < end for begin, end in stretches)
 
 
 def next_edge(
-    moment: datetime, *, weekdays: Collection[int], from_time: time | None, until_time: time | None, time_zone: str
+    at: datetime, *, weekdays: Collection[int], from_time: time | None, until_time: time | None, time_zone: str
 ) -> datetime | None:
-    """The first moment after this one at which `is_within_hours` may say something else; None where it never does."""
+    """The first time after this one at which `is_within_hours` may say something else; None where it never does."""
     if not weekdays and from_time is None and until_time is None:
         return None
     zone = zone_of(time_zone)
-    today = moment.astimezone(zone).date()
+    today = at.astimezone(zone).date()
     # Stretches follow one another, so the first edge that lies ahead is the next. There is one within a week.
     stretches = (_stretch(day, from_time, until_time, zone) for day in _days(today, weekdays, days=8))
-    return next((edge for stretch in stretches for edge in stretch if edge > moment), None)
+    return next((edge for stretch in stretches for edge in stretch if edge > at), None)
 
 
 def _days(today: date, weekdays: Collection[int], *, days: int) -> Iterator[date]:
@@ -93,12 +93,12 @@ class NamesHours(Protocol):
     def time_zone(self) -> str: ...
 
 
-def in_hours(what: NamesHours, moment: datetime) -> bool:
-    """Whether a moment is in the named hours, as `is_within_hours` defines it."""
+def in_hours(what: NamesHours, at: datetime) -> bool:
+    """Whether a time is in the named hours, as `is_within_hours` defines it."""
     if not what.weekdays and what.from_time is None and what.until_time is None:
         return True
     return is_within_hours(
-        moment,
+        at,
         weekdays=what.weekdays,
         from_time=what.from_time,
         until_time=what.until_time,

@@ -57,11 +57,11 @@ PAST = timedelta(microseconds=1)
 
 def due_at(facts: EventFacts, rules: Iterable[StandingRule], windows: Iterable[Window], *, now: datetime) -> datetime:
     """Return when these rules must judge an undecided event again."""
-    moments = [facts.not_before, *_of_windows(facts, windows, now)]
+    times = [facts.not_before, *_of_windows(facts, windows, now)]
     for rule in rules:
         if may_concern(rule, facts):
-            moments += [rule.expires_at, *_of_notice(rule, facts.not_before), _edge(rule, now)]
-    return first_after(now, moments)
+            times += [rule.expires_at, *_of_notice(rule, facts.not_before), _edge(rule, now)]
+    return first_after(now, times)
 
 
 def windows_due_at(facts: EventFacts, windows: Iterable[Window], *, now: datetime) -> datetime:

@@ -83,8 +83,8 @@ def load_findings(set_ids: Collection[int], *, now: datetime) -> list[SetFinding
     machines = _machines(set_ids)
     missing: dict[int, list[tuple[str, str, str]]] = defaultdict(list)
     bare = InventoryMachine.objects.filter(WITHOUT_AGENT, availability_set__any=set_ids).order_by("name", "pk")
-    for set_id, *told in bare.values_list("availability_set", "name", "zone", "size"):
-        missing[set_id or 0].append((told[0], told[1], told[2]))
+    for set_id, *listed in bare.values_list("availability_set", "name", "zone", "size"):
+        missing[set_id or 0].append((listed[0], listed[1], listed[2]))
     elsewhere, begun, limits = _elsewhere(set_ids), _spools_begun(set_ids, now), presence_limits()
     found = []
     for home in AvailabilitySet.objects.filter(pk__any=set_ids, merged_into=None).order_by("name", "pk"):
@@ -155,7 +155,7 @@ def _elsewhere(set_ids: Collection[int]) -> dict[int, tuple[str, int]]:
         machine__availability_set__any=set_ids,
         foreign=True,
         gone_at__isnull=True,
-        event__status__in=[state.value for state in OPEN_EVENTS],
+        event__status__in=OPEN_EVENTS,
     )
     home = "event__availability_set"
     found: dict[int, tuple[str, int]] = {}

@@ -132,8 +132,7 @@ def load_due(event_ids: Collection[int], *, now: datetime) -> dict[int, datetime
     """
     rows = list(ScheduledEvent.objects.filter(pk__any=event_ids))
     witnesses = load_witnesses(rows, now=now)
-    states = [state.value for state in LIVE_APPROVALS]
-    decided = {row.event_id: row for row in Approval.objects.filter(event_id__any=event_ids, state__in=states)}
+    decided = {row.event_id: row for row in Approval.objects.filter(event_id__any=event_ids, state__in=LIVE_APPROVALS)}
     rules = [rule_of(row) for row in rules_in_force(now=now).values()]
     open_to_rules = {
         row.pk

@@ -326,8 +326,9 @@ def is_open_at(window: NoApprovalWindow, *, now: datetime) -> bool:
 
 
 def _decisions(event_ids: Collection[int]) -> dict[int, DecisionFacts]:
-    live = [state.value for state in LIVE_APPROVALS]
-    rows = Approval.objects.filter(event_id__any=event_ids, state__in=live).select_related("decided_by", "rule")
+    rows = Approval.objects.filter(event_id__any=event_ids, state__in=LIVE_APPROVALS).select_related(
+        "decided_by", "rule"
+    )
     return {
         row.event_id: DecisionFacts(
             approval_id=row.pk,
@@ -336,7 +337,7 @@ def _decisions(event_ids: Collection[int]) -> dict[int, DecisionFacts]:
             at=row.decided_at,
             by_rule=row.decided_by_id is None and row.consented_by_id is None,
         )
-        for row in rows
+        for row in rows.select_related("decided_by", "rule")
     }
 
 
@@ -351,7 +352,7 @@ def _others(events: Collection[ScheduledEvent]) -> dict[int, Sequence[OtherEvent
     were = [home for homes in earlier.values() for home in homes]
     sets = {event.availability_set_id for event in events} | {home.set_id for home in were}
     services = ({event.availability_set.service for event in events} | {home.service for home in were}) - {""}
-    relayed = Approval.objects.filter(event=OuterRef("pk"), state__in=[state.value for state in RELAYED_APPROVALS])
+    relayed = Approval.objects.filter(event=OuterRef("pk"), state__in=RELAYED_APPROVALS)
     # A later one of an event that was reopened counts.
     approved = Approval.objects.filter(
         event=OuterRef("pk"), state__in=[*map(str, RELAYED_APPROVALS), ApprovalState.CONFIRMED.value]
@@ -360,7 +361,7 @@ def _others(events: Collection[ScheduledEvent]) -> dict[int, Sequence[OtherEvent
     homes = AvailabilitySet.objects.filter(Q(pk__in=sets) | Q(service__in=services)).order_by().values("pk")
     rows = (
         ScheduledEvent.objects.filter(availability_set__in=homes)
-        .filter(status__in=[state.value for state in OPEN_EVENTS])
+        .filter(status__in=OPEN_EVENTS)
         .annotate(relayed=Exists(relayed), granted_at=Subquery(approved.values("granted_at")[:1]))
         .order_by("pk")
         .values_list(

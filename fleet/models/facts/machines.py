@@ -78,6 +78,12 @@ def machine_rows(set_ids: Collection[int], *, now: datetime, limits: Limits) -> 
     return found
 
 
+def names_and_sets(machine_ids: Collection[int]) -> dict[int, tuple[str, int]]:
+    """Return the name and the set (row id) of these machines (row ids). One query, none without machines."""
+    rows = Machine.objects.filter(pk__any=machine_ids).values_list("pk", "resource_name", "availability_set_id")
+    return {pk: (name, set_id) for pk, name, set_id in rows} if machine_ids else {}
+
+
 # How present machines are, in SQL, as `fleet.domain.intake.presence_of` has it.
 
 # The number of a presence row; no machine is revoked here, since revocation is an action. Its parameters are

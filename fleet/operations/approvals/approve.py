@@ -207,7 +207,7 @@ def _refuse_decided(event_pk: int, actor: Actor, plan: Plan, *, now: datetime) -
 
     Of several people who approve the same events at once, later ones get this answer and delay no other decision.
     """
-    decided = Approval.objects.filter(event=event_pk, state__in=[state.value for state in LIVE_APPROVALS])
+    decided = Approval.objects.filter(event=event_pk, state__in=LIVE_APPROVALS)
     if not decided.filter(Q(decided_by__isnull=False) | Q(consented_by__isnull=False)).exists():
         return
     facts = load_facts([event_pk], now=now)[event_pk]

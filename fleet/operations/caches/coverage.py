@@ -95,12 +95,12 @@ def _close(before: Coverage, report: CoverageReport, *, again: bool) -> None:
 def _record(report: CoverageReport, cache: Cache, before: Coverage | None, name: str, *, again: bool) -> None:
     state = _state(report)
     listened = before is not None and before.state == SUBSCRIBED
-    told: dict[str, Any] = {}
+    details: dict[str, Any] = {}
     if state == SUBSCRIBED:
         if again:
             return
         kind = EntryKind.CACHE_LISTENED
-        told["after_seconds"] = (report.at - before.since).total_seconds() if before is not None else None
+        details["after_seconds"] = (report.at - before.since).total_seconds() if before is not None else None
     elif state == "refused":
         kind = EntryKind.CACHE_REFUSED
     elif state == UNSUPPORTED:
@@ -109,9 +109,9 @@ def _record(report: CoverageReport, cache: Cache, before: Coverage | None, name:
         # The connection is already recorded as lost; the page gives the reason why it cannot return.
         if before is not None:
             return
-        kind, told["listened"] = EntryKind.CACHE_LOST, False
+        kind, details["listened"] = EntryKind.CACHE_LOST, False
     elif _announced(cache, report.at):
-        kind, told["listened"] = EntryKind.CACHE_LOST, True
+        kind, details["listened"] = EntryKind.CACHE_LOST, True
     else:
         kind = EntryKind.CACHE_LOST_UNANNOUNCED
     tell(
@@ -123,7 +123,7 @@ def _record(report: CoverageReport, cache: Cache, before: Coverage | None, name:
         host=cache.host,
         state=state,
         reason=readable(report.data.reason),
-        **told,
+        **details,
     )
 
 

@@ -1,7 +1,7 @@
 """Cache maintenance rows and their timeline entries."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -92,11 +92,10 @@ def _heard(row: Notification) -> Heard:
     return from_row(Heard, row, key=key, type=row.type or None, at=row.first_at, port=row.ssl_port)
 
 
-def compute_operations(cache: Cache, shard: int | None, times: Iterable[datetime], *, now: datetime) -> None:
+def compute_operations(cache: Cache, shard: int | None, times: Collection[datetime], *, now: datetime) -> None:
     """Recompute the operations on one (cache, shard) around these times, and record changes that only time shows."""
-    moments = list(times)
     here = Notification.objects.filter(cache=cache, shard=shard)
-    rows = {row.pk: row for row in here.filter(first_at__gte=min(moments) - APART, first_at__lte=max(moments) + APART)}
+    rows = {row.pk: row for row in here.filter(first_at__gte=min(times) - APART, first_at__lte=max(times) + APART)}
     homes = {row.maintenance_id for row in rows.values() if row.maintenance_id is not None}
     # An operation that reaches out of the window is taken whole.
     rows |= {row.pk: row for row in here.filter(maintenance__any=homes)}
@@ -153,7 +152,7 @@ def advance(*, now: datetime) -> int:
     # Notifications received while a cache was quarantined are processed now.
     for row_id, since in late.order_by("next_try_at").values_list("row_id", "since")[:PORTION]:
         heard = Notification.objects.filter(cache=row_id, maintenance=None, received_at__gte=since)
-        held = Maintenance.objects.filter(cache=row_id, status__in=[status.value for status in ACTIVE])
+        held = Maintenance.objects.filter(cache=row_id, status__in=ACTIVE)
         todo[row_id] |= {*heard.values_list("shard", "first_at"), *held.values_list("shard", "first_at")}
     with Quarantine(QuarantineKind.CACHE, now=now) as apart:
         for cache_id in sorted(todo):

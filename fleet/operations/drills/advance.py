@@ -35,7 +35,7 @@ from fleet.operations.locks import make_due, settle_due, take_due
 from fleet.operations.orders import advance as orders
 from fleet.operations.orders import queue, states
 from fleet.operations.quarantine import Quarantine
-from fleet.operations.timeline.entries import tell
+from fleet.operations.timeline.entries import tell, tell_event
 
 # From the approval to Started on the machines that were not asked.
 START = timedelta(seconds=2)
@@ -127,12 +127,11 @@ def close(drill: Drill, ending: Ending, actor: Actor, *, now: datetime) -> bool:
     orders.advance_events(events, now=now, via="beat")
     _void(drill, now)
     (event,) = events
-    tell(
+    tell_event(
         EntryKind.DRILL_ENDED,
         actor,
+        event,
         at=now,
-        event_id=event.pk,
-        set_id=event.availability_set_id,
         before={"drill": "running"},
         after={"drill": ending.outcome.value},
         outcome=ending.outcome.value,
@@ -163,7 +162,7 @@ def _ending(drill: Drill, now: datetime) -> Ending | None:
     event = drill.event
     real = (
         ScheduledEvent.objects.filter(availability_set=event.availability_set_id, drill=False)
-        .filter(status__in=[state.value for state in OPEN_EVENTS])
+        .filter(status__in=OPEN_EVENTS)
         .order_by("pk")
         .first()
     )
@@ -213,10 +212,10 @@ def _to_start(drill: Drill) -> list[Rehearsal]:
     if drill.event.status != EventStatus.STARTED.value and not _approved(drill.event_id):
         return []
     waiting = Sighting.objects.filter(event=drill.event_id, gone_at__isnull=True, started_at__isnull=True)
-    told = Instruction.objects.filter(rehearsal__drill=drill, what=queue.START)
+    sent = Instruction.objects.filter(rehearsal__drill=drill, what=queue.START)
     return list(
         Rehearsal.objects.filter(drill=drill, machine__in=waiting.values("machine_id"))
-        .exclude(pk__in=told.values("rehearsal_id"))
+        .exclude(pk__in=sent.values("rehearsal_id"))
         .order_by("pk")
     )
 

@@ -154,9 +154,7 @@ def _check(wanted: Wanted) -> None:
 
 
 def _nothing_else(home: AvailabilitySet) -> None:
-    open_events = ScheduledEvent.objects.filter(
-        availability_set=home, status__in=[state.value for state in OPEN_EVENTS]
-    )
+    open_events = ScheduledEvent.objects.filter(availability_set=home, status__in=OPEN_EVENTS)
     real = open_events.filter(drill=False).order_by("pk").first()
     if real is not None:
         raise Refused(

@@ -17,7 +17,7 @@ from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, Certainty, End
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Claim, Hold, ScheduledEvent, Sighting
 from fleet.models.facts.events import Standing, load_witnesses
-from fleet.operations.timeline.entries import tell
+from fleet.operations.timeline.entries import tell_event
 
 # Clocks differ by up to two seconds before they are corrected, and polls are a second apart.
 EARLY = timedelta(seconds=5)
@@ -56,7 +56,7 @@ def compute_state(
         return []
     witnesses = load_witnesses(events, now=now, standing=standing)
     # While an order of ours may have started it, it was not approved elsewhere.
-    ours = Q(accepted_at__isnull=False) | Q(state__in=[state.value for state in OURS])
+    ours = Q(accepted_at__isnull=False) | Q(state__in=OURS)
     # Nor where it cannot be determined whether one did.
     ours |= Q(state__in=[ApprovalState.VOID.value, ApprovalState.WITHDRAWN.value], inferred=True)
     approved = set(
@@ -116,7 +116,7 @@ def _is_dropped(event: ScheduledEvent, now: datetime) -> bool:
 
 
 def _record(kind: EntryKind, event: ScheduledEvent, at: datetime, **data: Any) -> None:
-    tell(kind, AZURE, at=at, event_id=event.pk, set_id=event.availability_set_id, **data)
+    tell_event(kind, AZURE, event, at=at, **data)
 
 
 COMPUTED = (*NOT_STATED, "first_seen_at", "notice_seconds", "started_at", "ended_at", "watched")
@@ -212,12 +212,11 @@ def _record_sightings(
     by_id = {witness.machine_id: witness for witness in witnesses}
     seen = [by_id[machine_id] for machine_id in machine_ids if machine_id in by_id]
     names = [witness.name for witness in seen]
-    tell(
+    tell_event(
         EntryKind.EVENT_SIGHTED,
         machine_actor(", ".join(names)),
+        event,
         at=max((w.listing.first_at for w in seen if w.listing), default=now),
-        event_id=event.pk,
-        set_id=event.availability_set_id,
         machine_id=seen[0].machine_id if len(seen) == 1 else None,
         names=names,
     )

@@ -26,6 +26,7 @@ from fleet.domain.reasons import Reason
 from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.timeline import EntryKind
 from fleet.models import LatestDocument, Machine, Sighting
+from fleet.models.facts.machines import names_and_sets
 from fleet.operations.intake import keep, oddities, presence
 from fleet.operations.intake.listings import MachineDocument
 from fleet.operations.timeline.entries import tell
@@ -109,10 +110,9 @@ def quarantine(counts: Mapping[int, int], reason: Reason, *, now: datetime) -> N
         return
     before = _counted("quarantined", counts, now)
     news = sorted(machine_id for machine_id, count in before.items() if not count)
-    rows = Machine.objects.filter(pk__any=news).values_list("pk", "resource_name", "availability_set_id")
-    for pk, name, set_id in rows if news else ():
-        told = {"machine": name, "count": counts[pk], "reason": reason}
-        tell(EntryKind.QUARANTINED, DRYDOCK, at=now, machine_id=pk, set_id=set_id, **told)
+    for pk, (name, set_id) in names_and_sets(news).items():
+        data = {"machine": name, "count": counts[pk], "reason": reason}
+        tell(EntryKind.QUARANTINED, DRYDOCK, at=now, machine_id=pk, set_id=set_id, **data)
 
 
 def _counted(column: str, counts: Mapping[int, int], now: datetime) -> dict[int, int]:

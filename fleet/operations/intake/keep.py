@@ -77,7 +77,7 @@ class Delivery:
     """The delivery of one call by one machine (row id). `refused` has (seq, reason) of reports that could not be
     decoded.
 
-    `told` is the position up to which the agent's reports were acknowledged; None where it does not state one.
+    `acknowledged` is the position up to which the agent's reports were acknowledged; None where it does not state one.
     """
 
     machine_id: int
@@ -85,15 +85,13 @@ class Delivery:
     agent_version: str = ""
     reports: Sequence[ParsedReport] = field(default_factory=list)
     refused: Sequence[tuple[int, str]] = field(default_factory=list)
-    told: int | None = None
+    acknowledged: int | None = None
+    key: tuple[int, str] = field(init=False)
+    numbers: list[int] = field(init=False)
 
-    @property
-    def key(self) -> tuple[int, str]:
-        return (self.machine_id, self.spool)
-
-    @property
-    def numbers(self) -> list[int]:
-        return [*(report.seq for report in self.reports), *(seq for seq, _ in self.refused)]
+    def __post_init__(self) -> None:
+        self.key = (self.machine_id, self.spool)
+        self.numbers = [*(report.seq for report in self.reports), *(seq for seq, _ in self.refused)]
 
 
 @dataclass(frozen=True, slots=True)

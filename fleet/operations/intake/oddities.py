@@ -15,7 +15,8 @@ from fleet.domain.reasons import Reason
 from fleet.domain.scheduling import HELD as HELD_KINDS
 from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.timeline import EntryKind
-from fleet.models import Machine, QuarantinedRow, ScheduledEvent, WaitingReport
+from fleet.models import QuarantinedRow, ScheduledEvent, WaitingReport
+from fleet.models.facts.machines import names_and_sets
 from fleet.operations.intake import presence
 from fleet.operations.intake.keep import Delivery, KeptReport, Numbered, ParsedReport, load_kept
 from fleet.operations.timeline.entries import tell
@@ -55,7 +56,7 @@ def kinds() -> set[QuarantineKind]:
 def oldest(*, now: datetime) -> dict[QuarantineKind, set[str]]:
     """Return the subjects of the oldest waiting reports, except quarantined events that are not due."""
     found: dict[QuarantineKind, set[str]] = defaultdict(set)
-    held = WaitingReport.objects.filter(what__in=[what.value for what in HELD_KINDS])
+    held = WaitingReport.objects.filter(what__in=HELD_KINDS)
     for what, about in held.order_by("pk").values_list("what", "about")[:MOST]:
         found[QuarantineKind(what)].add(about)
     if events := found.get(QuarantineKind.EVENT):
@@ -212,7 +213,7 @@ def record_oddities(
 ) -> None:
     """Record unreadable and refused reports; of an excess only the fact, once. A repeated batch adds nothing."""
     found: list[tuple[EntryKind, int, datetime, dict[str, Any]]] = []
-    told: set[str] = set()
+    recorded: set[str] = set()
     silent = {(machine_id, seq) for machine_id, _, seq in beyond.reports}
     for row in news:
         if (row.machine_id, row.report.seq) in silent:
@@ -223,8 +224,8 @@ def record_oddities(
             found.append((EntryKind.REPORT_UNKNOWN, row.machine_id, now, unknown))
         # Once for each such body: an answer that stays empty for hours is one piece of news.
         odd = document is not None and (not document.readable or UNUSABLE in document.flags)
-        if document is not None and odd and row.document_hash in new_hashes - told:
-            told.add(row.document_hash or "")
+        if document is not None and odd and row.document_hash in new_hashes - recorded:
+            recorded.add(row.document_hash or "")
             flags = document.flags if not document.readable else (UNUSABLE,)
             found.append((EntryKind.DOCUMENT_UNREADABLE, row.machine_id, row.report.at, {"flags": flags}))
         if row.report.flag:
@@ -236,9 +237,7 @@ def record_oddities(
     refused = {(one.key, seq): why for one in deliveries for seq, why in one.refused if seq > numbered[one.key].before}
     for ((machine_id, _), seq), why in refused.items():
         found.append((EntryKind.REPORT_REFUSED, machine_id, now, {"seq": seq, "reason": why}))
-    rows = Machine.objects.filter(pk__any={machine_id for _, machine_id, _, _ in found})
-    columns = rows.values_list("pk", "resource_name", "availability_set_id") if found else ()
-    machines = {pk: (machine_actor(name), set_id) for pk, name, set_id in columns}
+    machines = names_and_sets({machine_id for _, machine_id, _, _ in found})
     for kind, machine_id, at, data in found:
-        actor, set_id = machines[machine_id]
-        tell(kind, actor, at=at, machine_id=machine_id, set_id=set_id, **data)
+        name, set_id = machines[machine_id]
+        tell(kind, machine_actor(name), at=at, machine_id=machine_id, set_id=set_id, **data)

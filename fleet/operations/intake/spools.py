@@ -13,6 +13,7 @@ from fleet.domain.intake import Document, may_restart_spool
 from fleet.domain.scheduling import HELD
 from fleet.domain.timeline import EntryKind
 from fleet.models import Spool, driver
+from fleet.models.facts.machines import names_and_sets
 from fleet.models.intake import WaitingReport
 from fleet.models.machines import Machine
 from fleet.operations.intake import presence
@@ -57,7 +58,7 @@ def number_spools(deliveries: Sequence[Delivery], now: datetime) -> dict[tuple[i
     """
     highest: dict[tuple[int, str], int] = {}
     for delivery in deliveries:
-        highest[delivery.key] = max(highest.get(delivery.key, 0), delivery.told or 0, *delivery.numbers, 0)
+        highest[delivery.key] = max(highest.get(delivery.key, 0), delivery.acknowledged or 0, *delivery.numbers, 0)
     if not highest:
         return {}
     given = [now, *driver.arrays([(*key, highest[key]) for key in sorted(highest)])]
@@ -72,7 +73,7 @@ def number_spools(deliveries: Sequence[Delivery], now: datetime) -> dict[tuple[i
 
 Key = tuple[int, str]
 # Kind, machine (row id), data.
-Told = tuple[EntryKind, int, dict[str, Any]]
+SpoolEntry = tuple[EntryKind, int, dict[str, Any]]
 DAY = timedelta(days=1)
 # A call without reports repeats nothing.
 BEYOND = 2**63
@@ -116,7 +117,7 @@ def taken(
             if isinstance(report.data, wire.ReminderData) and report.data.hash not in documents
         }
         said.wanted = sorted({*said.wanted, *wanted})[:MOST_WANTED]
-        if wanted and delivery.told is None:
+        if wanted and delivery.acknowledged is None:
             speechless.add(delivery.key)
     lacking = {machine_id for (machine_id, _), said in found.items() if said.wanted} - fresh
     if lacking:
@@ -139,13 +140,13 @@ def _allowed(keys: Iterable[Key], now: datetime) -> list[Key]:
     return [key for key in keys if key[0] in allowed]
 
 
-def _gaps(deliveries: Sequence[Delivery], spools: Mapping[Key, Numbered]) -> list[Told]:
+def _gaps(deliveries: Sequence[Delivery], spools: Mapping[Key, Numbered]) -> list[SpoolEntry]:
     """Reports that never come any more: acknowledged and not here, or, of an agent that does not say, left out."""
     lost: dict[Key, tuple[int, bool]] = {}
     for delivery in deliveries:
         before, numbers = spools[delivery.key].before, delivery.numbers
-        if delivery.told is not None:
-            last, certain = delivery.told, True
+        if delivery.acknowledged is not None:
+            last, certain = delivery.acknowledged, True
         else:
             last, certain = min(numbers, default=0) - 1, False
         if last > max(before, lost.get(delivery.key, (0, False))[0]):
@@ -156,14 +157,14 @@ def _gaps(deliveries: Sequence[Delivery], spools: Mapping[Key, Numbered]) -> lis
     ]
 
 
-def _reused(deliveries: Sequence[Delivery], spools: Mapping[Key, Numbered], behind: set[Key]) -> list[Told]:
+def _reused(deliveries: Sequence[Delivery], spools: Mapping[Key, Numbered], behind: set[Key]) -> list[SpoolEntry]:
     """Return an entry for each spool that reports new numbers after a newer spool of its machine began."""
     speaking = {
         delivery.key
         for delivery in deliveries
         if delivery.key in behind and max(delivery.numbers, default=BEYOND) > spools[delivery.key].before
     }
-    found: list[Told] = []
+    found: list[SpoolEntry] = []
     for machine_id, spool in sorted(speaking):
         newest = spools[machine_id, spool].newest
         rows = Spool.objects.filter(machine=machine_id, spool=spool, reported_epoch__lt=newest)
@@ -172,9 +173,8 @@ def _reused(deliveries: Sequence[Delivery], spools: Mapping[Key, Numbered], behi
     return found
 
 
-def _record(told: Sequence[Told], now: datetime) -> None:
-    rows = Machine.objects.filter(pk__in={machine_id for _, machine_id, _ in told})
-    columns = rows.values_list("pk", "resource_name", "availability_set_id") if told else ()
-    machines = {pk: {"machine": name, "set_id": set_id} for pk, name, set_id in columns}
-    for kind, pk, data in told:
-        tell(kind, DRYDOCK, at=now, machine_id=pk, **machines[pk], **data)
+def _record(entries: Sequence[SpoolEntry], now: datetime) -> None:
+    machines = names_and_sets({machine_id for _, machine_id, _ in entries})
+    for kind, pk, data in entries:
+        name, set_id = machines[pk]
+        tell(kind, DRYDOCK, at=now, machine_id=pk, set_id=set_id, machine=name, **data)

@@ -194,7 +194,7 @@ def _enrol(
         admissions.claim_of(request, vm_id, proof, known=known, token=token, admitted_to=admitted_to),
         request,
         owner=owner,
-        stays=by_policy and facts.policy is EntrancePolicy.JOIN and proof.attested is None,
+        confines=by_policy and facts.policy is EntrancePolicy.JOIN and proof.attested is None,
         attested_at=attested_at,
         now=now,
     )
@@ -209,17 +209,17 @@ def _admit_machine(
     request: wire.EnrolRequest,
     *,
     owner: keys.Owner,
-    stays: bool,
+    confines: bool,
     attested_at: datetime | None,
     now: datetime,
 ) -> wire.EnrolAnswer:
-    """Give the machine a new key in its set, and record that on the timeline. One that `stays` is confined to the named
-    set that it states now.
+    """Give the machine a new key in its set, and record that on the timeline. With `confines` it is confined to the
+    named set that it states now.
     """
     known, token = claim.machine, claim.token
     placed = placement.place(claim, now=now)
     confined = placed.confined
-    if stays and confined is None and placed.home.kind != PROVISIONAL:
+    if confines and confined is None and placed.home.kind != PROVISIONAL:
         confined = placement.whole(placed.home)
     plain, key, generation, found_by = _secret(known, claim.vm_id, request, now)
     called = instance.name_columns(known, vm_id=claim.vm_id, stated=claim.name, set_id=placed.home.pk, now=now)

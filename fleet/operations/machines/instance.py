@@ -28,9 +28,7 @@ from fleet.operations.machines import admissions, keys
 from fleet.operations.orders import advance
 from fleet.operations.sets import placement
 from fleet.operations.sets.join import bring_events, join, welcome_sightings
-from fleet.operations.timeline.entries import gathered, tell
-
-OPEN = [state.value for state in OPEN_EVENTS]
+from fleet.operations.timeline.entries import gathered, tell_machine
 
 
 def proved(request: wire.EnrolRequest, proof: Proof, *, vm_id: str, now: datetime) -> Machine | None:
@@ -68,8 +66,8 @@ def end(former: Machine, *, now: datetime) -> None:
 def hand_over_open_events(former: Machine, machine: Machine, home: AvailabilitySet, *, now: datetime) -> None:
     """Give the open events and orders of the ended row to `machine`, which is in the set `home`."""
     source = AvailabilitySet.objects.get(pk=former.availability_set_id)
-    ordered = Q(approvals__orders__machine=former, approvals__orders__state__in=[one.value for one in OPEN_ORDERS])
-    touched = ScheduledEvent.objects.filter(Q(sightings__machine=former) | ordered, status__in=OPEN)
+    ordered = Q(approvals__orders__machine=former, approvals__orders__state__in=OPEN_ORDERS)
+    touched = ScheduledEvent.objects.filter(Q(sightings__machine=former) | ordered, status__in=OPEN_EVENTS)
     # In the order of their ids, as every caller locks events.
     pks = sorted(set(touched.values_list("pk", flat=True)))
     compute.lock(pks)
@@ -95,16 +93,8 @@ def _give(rows: Any, machine: Machine, **position: int) -> None:
 
 
 def _record_id(machine: Machine, former_id: str, vm_id: str, now: datetime, *, set_id: int) -> None:
-    tell(
-        EntryKind.MACHINE_IDENTIFIED,
-        DRYDOCK,
-        at=now,
-        machine_id=machine.pk,
-        set_id=set_id,
-        name=machine.resource_name,
-        before={"vm_id": former_id},
-        after={"vm_id": vm_id},
-    )
+    before, after = {"vm_id": former_id}, {"vm_id": vm_id}
+    tell_machine(EntryKind.MACHINE_IDENTIFIED, DRYDOCK, machine, now=now, set_id=set_id, before=before, after=after)
 
 
 # Which machine of a set is called what: `Resources` names machines, so no two of a set have one name.
@@ -123,8 +113,8 @@ def name_columns(machine: Machine | None, *, vm_id: str, stated: str, set_id: in
     others = _claimants(set_id, stated).exclude(vm_id=vm_id)
     if not others.filter(_heard(now)).exists():
         return {"resource_name": stated, "called": "", "named_at": now}
-    stays = machine is not None and machine.availability_set_id == set_id
-    own = machine.resource_name if machine is not None and stays else name_with_suffix(stated, vm_id)
+    is_in_set = machine is not None and machine.availability_set_id == set_id
+    own = machine.resource_name if machine is not None and is_in_set else name_with_suffix(stated, vm_id)
     return {"resource_name": own, "called": stated, "named_at": now}
 
 
@@ -189,43 +179,26 @@ def _heard(now: datetime) -> Q:
 def _record_name(
     kind: EntryKind, machine: Machine, name: str, holder: Machine | None, now: datetime, *, called: str
 ) -> None:
-    tell(
-        kind,
-        DRYDOCK,
-        at=now,
-        machine_id=machine.pk,
-        set_id=machine.availability_set_id,
-        name=name,
-        called=called,
-        holder=holder.vm_id if holder is not None else "",
-    )
+    vm_id = holder.vm_id if holder is not None else ""
+    tell_machine(kind, DRYDOCK, machine, now=now, name=name, called=called, holder=vm_id)
 
 
 # What machines say of themselves after they enrolled.
 
 
-def is_new(machine_id: int, data: wire.InstanceData) -> bool:
-    """Whether this differs from the machine's earlier statements about itself. Runs one query."""
-    row = Machine.objects.only("resource_name", "called", "stated_set", "compute").get(pk=machine_id)
-    stated = machine_name(data.resource_name) or row.called or row.resource_name
-    compute = merged(row.compute, data.compute, complete=data.complete)
-    return (stated, data.availability_set.strip(), compute) != (
-        row.called or row.resource_name,
-        row.stated_set,
-        row.compute,
-    )
-
-
-def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, agent_version: str = "") -> None:
-    """Update a machine's row from its instance metadata. Values that a partial answer lacks are kept."""
-    machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)
-    claim = placement.Claim(
+def claim_of(machine: Machine, data: wire.InstanceData) -> placement.Claim:
+    """Return the claim of a machine by its instance metadata. Values that a partial answer lacks are kept."""
+    return placement.Claim(
         machine=machine,
         vm_id=machine.vm_id,
         name=machine_name(data.resource_name) or machine.called or machine.resource_name,
         stated=data.availability_set.strip(),
         compute=merged(machine.compute, data.compute, complete=data.complete),
     )
+
+
+def take_instance(machine: Machine, claim: placement.Claim, *, now: datetime, agent_version: str) -> None:
+    """Update a machine's row from the claim of its instance metadata."""
     placed = placement.place(claim, now=now)
     called = name_columns(machine, vm_id=machine.vm_id, stated=claim.name, set_id=placed.home.pk, now=now)
     values = placed.where | {"resource_name": called["resource_name"]}
@@ -242,13 +215,13 @@ def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, ag
     )
     if changes:
         moved = placed.home.pk != machine.availability_set_id
-        tell(
+        tell_machine(
             EntryKind.MACHINE_MOVED if moved else EntryKind.MACHINE_CHANGED,
             machine_actor(machine.resource_name),
-            at=now,
-            machine_id=machine_id,
+            machine,
+            now=now,
             set_id=placed.home.pk,
             name=called["resource_name"],
             changes=changes,
         )
-    settle_own_name(machine_id, claim.name, was=machine.called, now=now)
+    settle_own_name(machine.pk, claim.name, was=machine.called, now=now)

@@ -26,7 +26,7 @@ from fleet.operations.machines import admissions
 from fleet.operations.machines.entrance import is_the_same
 from fleet.operations.orders import advance
 from fleet.operations.rights import require
-from fleet.operations.timeline.entries import tell
+from fleet.operations.timeline.entries import tell_machine
 
 PURPOSE = "drydock machine keys"
 
@@ -71,17 +71,9 @@ def revoke(*, machine_id: int, actor: Actor, now: datetime) -> None:
         return
     # A machine that was admitted under this identity has to request admission again.
     admissions.done(machine.vm_id)
-    tell(
-        EntryKind.MACHINE_REVOKED,
-        actor,
-        at=now,
-        machine_id=machine_id,
-        set_id=machine.availability_set_id,
-        before={"credential": "valid"},
-        after={"credential": "revoked"},
-        name=machine.resource_name,
-    )
-    ordered = Q(approvals__orders__machine=machine_id, approvals__orders__state__in=[one.value for one in OPEN_ORDERS])
+    before, after = {"credential": "valid"}, {"credential": "revoked"}
+    tell_machine(EntryKind.MACHINE_REVOKED, actor, machine, now=now, before=before, after=after)
+    ordered = Q(approvals__orders__machine=machine_id, approvals__orders__state__in=OPEN_ORDERS)
     said = ScheduledEvent.objects.filter(Q(sightings__machine=machine_id) | ordered)
     pks = said.exclude(status=EventStatus.ENDED.value).values_list("pk", flat=True)
     advance.recompute(pks, now=now, via="report")

@@ -47,10 +47,9 @@ ASKING = (Do.OFFER, Do.WAKE, Do.NOTHING)
 # Of a decision; an order that was noted longer ago than this when the relay first sees it counts from then on.
 SLOW_COMMIT = timedelta(seconds=1)
 
-RELAYED_STATES = [state.value for state in RELAYED_APPROVALS]
-RELAYED = Q(state__in=RELAYED_STATES)
+RELAYED = Q(state__in=RELAYED_APPROVALS)
 # Azure had accepted it, and a late document may show that the event did start.
-CORRECTABLE = Q(state__in=[state.value for state in CORRECTABLE_APPROVALS], accepted_at__isnull=False)
+CORRECTABLE = Q(state__in=CORRECTABLE_APPROVALS, accepted_at__isnull=False)
 
 
 def _relayed(event_pks: Collection[int] | None) -> dict[int, Approval]:
@@ -98,7 +97,7 @@ def _step(
         # The relay sees it for the first time, so its order was committed just now, whenever its transaction began.
         orders = [replace(one, offered_at=max(one.offered_at, now)) if _is_new(one) else one for one in orders]
         found = next_step(state=state, facts=facts, orders=orders, now=now, timeouts=timeouts)
-    if approval.state in RELAYED_STATES and (objection := recheck(decision, facts, now=now)) is not None:
+    if approval.state in RELAYED_APPROVALS and (objection := recheck(decision, facts, now=now)) is not None:
         found = with_objection(found, objection, state=state, facts=facts, orders=orders, now=now, timeouts=timeouts)
     # While all approvals are stopped, no machine is offered an order; what has happened is still concluded.
     return NOTHING if facts.stop is not None and found.do in (Do.OFFER, Do.WAKE) else found
@@ -163,9 +162,7 @@ def recompute(event_pks: Iterable[int], *, now: datetime, via: str) -> None:
 
 def recompute_open(*set_ids: int, now: datetime, via: str) -> None:
     """Do so for the open events of these sets (row ids), in which other machines bear witness now."""
-    open_events = ScheduledEvent.objects.filter(
-        availability_set__in=set_ids, status__in=[state.value for state in OPEN_EVENTS]
-    )
+    open_events = ScheduledEvent.objects.filter(availability_set__in=set_ids, status__in=OPEN_EVENTS)
     recompute(open_events.values_list("pk", flat=True), now=now, via=via)
 
 
@@ -222,5 +219,5 @@ def advance_approvals(approval_ids: Collection[int], *, now: datetime, via: str)
 
 def repair(*, now: datetime) -> None:
     """Open orders that a wrong clock offered in the future time out as others do."""
-    is_open = Order.objects.filter(state__in=[state.value for state in OPEN_ORDERS])
+    is_open = Order.objects.filter(state__in=OPEN_ORDERS)
     is_open.filter(offered_at__gt=now + AHEAD).update(offered_at=now)

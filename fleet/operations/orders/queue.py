@@ -20,7 +20,7 @@ from fleet.models.facts.decisions import load_decisions
 from fleet.models.facts.events import load_facts
 from fleet.operations import clock, wake_up
 from fleet.operations.orders import sign
-from fleet.operations.timeline.entries import tell
+from fleet.operations.timeline.entries import tell_event
 
 REHEARSE, APPROVE, START, CANCEL = "rehearse", "approve", "start", "cancel"
 
@@ -116,17 +116,9 @@ def take_answer(*, machine_id: int, order_id: uuid.UUID, data: wire.ReceiptData,
         return True
     why = Reason("drill-refused", reason=reason)
     Rehearsal.objects.filter(pk=row.rehearsal_id).update(left_out=why.stored)
-    event = row.rehearsal.drill.event
-    tell(
-        EntryKind.DRILL_STEP,
-        machine_actor(row.machine.resource_name),
-        at=now,
-        event_id=event.pk,
-        set_id=event.availability_set_id,
-        machine_id=machine_id,
-        machine=row.machine.resource_name,
-        reason=why,
-    )
+    name = row.machine.resource_name
+    about = {"machine_id": machine_id, "machine": name, "reason": why}
+    tell_event(EntryKind.DRILL_STEP, machine_actor(name), row.rehearsal.drill.event, at=now, **about)
     return True
 
 
@@ -155,7 +147,7 @@ def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, l
     """
     # In one statement with the orders: nothing is handed out that was read after the stop.
     rows = Order.objects.filter(~Exists(Stop.objects.filter(lifted_at__isnull=True)))
-    rows = rows.filter(machine__revoked_at__isnull=True, state__in=[state.value for state in OPEN_ORDERS])
+    rows = rows.filter(machine__revoked_at__isnull=True, state__in=OPEN_ORDERS)
     # A machine that has moved into another set has no part in the event.
     rows = rows.filter(machine__availability_set=F("approval__event__availability_set"))
     rows = rows.select_related("machine", "approval__event")

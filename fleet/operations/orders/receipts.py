@@ -29,7 +29,6 @@ PATHS = ("celery", "beat", "ticker", "look", "report")
 
 
 REOPENED = {"closed_at": None, "reason": "", "inferred": False, "returned": False}
-CORRECTABLE = [state.value for state in CORRECTABLE_APPROVALS]
 
 Receipt = AgentReport[wire.ReceiptData]
 Held = tuple[int, uuid.UUID, str]
@@ -195,8 +194,9 @@ def _accept_all(orders: Sequence[Order], open_before: Collection[uuid.UUID], now
     """Record Azure's acceptance of these orders. An approval that was closed without this answer is corrected: it is
     accepted, and its event's later changes are concluded again (see `advance_events`).
     """
-    closed = {order.approval_id: order.approval.state for order in orders if order.approval.state in CORRECTABLE}
-    decided_again = _decided_again([order.approval for order in orders if order.approval_id in closed])
+    correctable = [order.approval for order in orders if order.approval.state in CORRECTABLE_APPROVALS]
+    closed = {approval.pk: approval.state for approval in correctable}
+    decided_again = _decided_again(correctable)
     moved = move_all(
         Move(
             order.approval,
@@ -225,9 +225,7 @@ def _decided_again(approvals: Sequence[Approval]) -> set[int]:
     """Which of these closed approvals (row ids) have a successor that is live: an event has one live approval."""
     if not approvals:
         return set()
-    live = Approval.objects.filter(
-        state__in=[state.value for state in LIVE_APPROVALS], event_id__any=[one.event_id for one in approvals]
-    )
+    live = Approval.objects.filter(state__in=LIVE_APPROVALS, event_id__any=[one.event_id for one in approvals])
     events = set(live.values_list("event_id", flat=True))
     return {one.pk for one in approvals if one.event_id in events}
 
@@ -240,4 +238,4 @@ def _keep_proof(order: Order, now: datetime) -> None:
     proof = {"accepted_at": now, "accepted_by": order.machine}
     certain = {"inferred": False, "reason": stored_text(Reason("started-after-azure-accepted"))}
     if not row.filter(state=ApprovalState.CONFIRMED.value).update(**proof, **certain):
-        row.filter(state__in=CORRECTABLE).update(**proof)
+        row.filter(state__in=CORRECTABLE_APPROVALS).update(**proof)

@@ -16,7 +16,7 @@ from drydock_agent import wire
 
 from fleet.domain.intake import Document
 from fleet.domain.scheduling import QuarantineKind
-from fleet.models import ScheduledEvent
+from fleet.models import Machine, ScheduledEvent
 from fleet.operations import wake_up
 from fleet.operations.caches import notifications
 from fleet.operations.drills import advance as sightings
@@ -152,10 +152,13 @@ def place(one: AgentReport[wire.InstanceData], versions: Mapping[int, str], now:
     """Process a machine's statement about itself. Too many statements within an hour are quarantined, and the newest of
     them is tried again after it.
     """
-    if instance.is_new(one.machine_id, one.data) and not bounds.may_state(one.machine_id, now=now):
-        oddities.add(QuarantineKind.BEYOND, str(one.machine_id), [(one.machine_id, *one.position)], now=now)
+    machine = Machine.objects.select_related("availability_set__merged_into").get(pk=one.machine_id)
+    claim = instance.claim_of(machine, one.data)
+    known = (machine.called or machine.resource_name, machine.stated_set, machine.compute)
+    if (claim.name, claim.stated, claim.compute) != known and not bounds.may_state(machine.pk, now=now):
+        oddities.add(QuarantineKind.BEYOND, str(machine.pk), [(machine.pk, *one.position)], now=now)
         return
-    instance.take_instance(one.machine_id, one.data, now=now, agent_version=versions.get(one.machine_id, ""))
+    instance.take_instance(machine, claim, now=now, agent_version=versions.get(machine.pk, ""))
 
 
 def take_of_events(said: EventReports, *, now: datetime, only: Collection[str] | None = None) -> TakenEvents:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from uuid import UUID
@@ -236,9 +236,17 @@ def _try_again(now: datetime) -> None:
     oddities.taken(rows)
     reports = by_kind(oddities.load(rows))
     newest = {one.machine_id: one for one in reports[wire.InstanceData]}
-    for stated in newest.values():
-        bisect_failures([stated], partial(_state_again, now=now), _give_up_beyond, hurried=True)
-    bisect_failures([CacheReports.among(reports)], partial(_take_caches_again, now=now), _give_up_beyond, hurried=True)
+    calls: list[Callable[[], None]] = [partial(place, stated, {}, now) for stated in newest.values()]
+    calls.append(partial(CacheReports.among(reports).take, now, careful=True))
+
+    def make(some: Sequence[Callable[[], None]]) -> list[None]:
+        return [call() for call in some]
+
+    def fail(_: object, error: Exception) -> None:
+        logger.error("what was beyond the bounds of a machine cannot be taken", exc_info=error)
+
+    for call in calls:
+        bisect_failures([call], make, fail, hurried=True)
 
 
 def _take_portion(rows: Sequence[WaitingReport], now: datetime) -> list[None]:
@@ -262,22 +270,6 @@ def _give_up_rest(row: WaitingReport, error: Exception) -> None:
     if not is_timeout(error) and not is_quarantined(error):
         logger.error("the rest of a document of machine %s cannot be taken", row.machine_id, exc_info=error)
         oddities.taken([row])
-
-
-def _state_again(stated: Sequence[AgentReport[wire.InstanceData]], now: datetime) -> list[None]:
-    for one in stated:
-        place(one, {}, now)
-    return []
-
-
-def _take_caches_again(said: Sequence[CacheReports], now: datetime) -> list[None]:
-    for one in said:
-        one.take(now, careful=True)
-    return []
-
-
-def _give_up_beyond(said: object, error: Exception) -> None:
-    logger.error("what was beyond the bounds of a machine cannot be taken", exc_info=error)
 
 
 def _place_again(machine_ids: Sequence[str], *, now: datetime) -> list[None]:

@@ -23,7 +23,7 @@ from fleet.operations.orders import advance
 from fleet.operations.rights import require
 from fleet.operations.sets import placement, requirements
 from fleet.operations.sets.join import join, tell_apart
-from fleet.operations.timeline.entries import tell
+from fleet.operations.timeline.entries import tell_machine
 
 WRONG_NAME = f"A set needs a name of up to {MAX_NAME} characters."
 WRONG_MIN_LIVE = f"Enter the minimum number of live machines: 1 to {MAX_NEEDS}, or leave the field empty."
@@ -207,18 +207,9 @@ def move_machine(*, machine_id: int, set_id: int | None, actor: Actor, now: date
     after = _place_of(machine, placed.home)
     if after == before:
         return
-    tell(
-        EntryKind.MACHINE_MOVED,
-        actor,
-        at=now,
-        machine_id=machine_id,
-        set_id=placed.home.pk,
-        before=before,
-        after=after,
-        name=machine.resource_name,
-        set=placed.home.name,
-        because="person" if target is not None else "lifted",
-    )
+    to = {"set_id": placed.home.pk, "set": placed.home.name}
+    because = "person" if target is not None else "lifted"
+    tell_machine(EntryKind.MACHINE_MOVED, actor, machine, now=now, before=before, after=after, **to, because=because)
     advance.recompute_open(source.pk, placed.home.pk, now=now, via=actor.via)
 
 

@@ -48,12 +48,12 @@ BY_TIME = frozenset(
 )
 
 
-def renew(*, now: datetime, most: int = PORTION) -> int:
-    """Judge sets that have changed, that are due, or that another version judged, at most `most`; return how many."""
+def renew(*, now: datetime) -> int:
+    """Judge sets that have changed, that are due, or that another version judged, up to a portion; return how many."""
     with transaction.atomic():
         if not try_take(Lock.BLIND_SPOTS):
             return 0
-        set_ids = _waiting(now, most)
+        set_ids = _waiting(now)
         if set_ids:
             # A change committed from here on adds its own row.
             StaleSet.objects.filter(availability_set__any=set_ids).delete()
@@ -77,12 +77,12 @@ def note_clocks() -> None:
         cursor.execute(CLOCKS, {"tolerance": settings.CLOCK_TOLERANCE_SECONDS})
 
 
-def look_again(*, now: datetime, most: int = LOOKED_AT_AGAIN) -> list[int]:
+def look_again(*, now: datetime) -> list[int]:
     """Judge the sets that were judged longest ago. The row ids of those of which something else was kept."""
     with transaction.atomic():
         if not try_take(Lock.BLIND_SPOTS):
             return []
-        set_ids = list(SetCount.objects.order_by("judged_at").values_list("pk", flat=True)[:most])
+        set_ids = list(SetCount.objects.order_by("judged_at").values_list("pk", flat=True)[:LOOKED_AT_AGAIN])
         findings = load_findings(set_ids, now=now)
         # Read after them: whatever changed meanwhile, or before, stands here.
         changed = set(StaleSet.objects.filter(availability_set__any=set_ids).values_list("availability_set", flat=True))
@@ -92,10 +92,10 @@ def look_again(*, now: datetime, most: int = LOOKED_AT_AGAIN) -> list[int]:
     return wrong
 
 
-def _waiting(now: datetime, most: int) -> list[int]:
-    changed = StaleSet.objects.order_by().values_list("availability_set").distinct()[:most]
-    due = SetCount.objects.filter(to_judge(now=now)).order_by().values_list("pk")[:most]
-    return sorted({pk for (pk,) in [*changed, *due]})[:most]
+def _waiting(now: datetime) -> list[int]:
+    changed = StaleSet.objects.order_by().values_list("availability_set").distinct()[:PORTION]
+    due = SetCount.objects.filter(to_judge(now=now)).order_by().values_list("pk")[:PORTION]
+    return sorted({pk for (pk,) in [*changed, *due]})[:PORTION]
 
 
 def _write(set_ids: Collection[int], findings: Collection[SetFindings], *, now: datetime) -> list[int]:

@@ -18,7 +18,7 @@ from fleet.models.facts.events import machine_presence, presence_limits
 from fleet.models.facts.owners import confirmed_owner
 from fleet.operations.events import compute
 from fleet.operations.sets import requirements
-from fleet.operations.timeline.entries import tell
+from fleet.operations.timeline.entries import tell, tell_machine
 
 
 def tell_apart(*names: str) -> None:
@@ -55,12 +55,12 @@ def settle_sets(
         # Once sets were joined, earlier queries do not count.
         if event.pk not in strange and not moved:
             continue
-        told = Q(pk__in=reporters.get(event.pk, ()))
+        reporting = Q(pk__in=reporters.get(event.pk, ()))
         if event.availability_set.kind == PROVISIONAL:
             # Who came before those of this set that had not read the event yet.
-            told |= Q(sightings__in=Sighting.objects.filter(event=event, foreign=True, gone_at__isnull=True))
+            reporting |= Q(sightings__in=Sighting.objects.filter(event=event, foreign=True, gone_at__isnull=True))
         rows = Machine.objects.select_related("availability_set").order_by("pk")
-        machines = list(rows.filter(told).distinct())
+        machines = list(rows.filter(reporting).distinct())
         owner = confirmed_owner(event, machines, now=now)
         if owner is not None:
             event.availability_set = owner
@@ -82,8 +82,8 @@ def settle_sets(
 
 def _listed_elsewhere(events: Collection[ScheduledEvent], reporters: Mapping[int, set[int]]) -> set[int]:
     """The events (row ids) that a machine of another set lists, now or since earlier. At most two queries."""
-    told = set().union(*reporters.values())
-    homes = dict(Machine.objects.filter(pk__any=told).values_list("pk", "availability_set_id"))
+    reporter_ids = set().union(*reporters.values())
+    homes = dict(Machine.objects.filter(pk__any=reporter_ids).values_list("pk", "availability_set_id"))
     found = {
         event.pk
         for event in events
@@ -113,7 +113,7 @@ def join_for_event(*, event: ScheduledEvent, reporters: list[Machine], now: date
         other = machine.availability_set
         if other.pk == home.pk or other.pk in joined:
             continue
-        if not _are_one(home, other, told_now=[reporter.pk for reporter in reporters], now=now):
+        if not _are_one(home, other, reporter_ids=[reporter.pk for reporter in reporters], now=now):
             foreign.add(machine.pk)
             continue
         source, target = (other, home) if home.pk < other.pk else (home, other)
@@ -123,7 +123,7 @@ def join_for_event(*, event: ScheduledEvent, reporters: list[Machine], now: date
     return bool(joined), foreign
 
 
-def _are_one(one: AvailabilitySet, other: AvailabilitySet, *, told_now: Collection[int], now: datetime) -> bool:
+def _are_one(one: AvailabilitySet, other: AvailabilitySet, *, reporter_ids: Collection[int], now: datetime) -> bool:
     """Whether Azure's data shows that two sets are one: neither has a name, both are in one resource group, and all
     their live machines list the same events. A machine that repeats the events of several sets lists more than each of
     them.
@@ -138,7 +138,7 @@ def _are_one(one: AvailabilitySet, other: AvailabilitySet, *, told_now: Collecti
     living: dict[int, int] = {
         machine.pk: machine.availability_set_id
         for machine in rows.select_related("presence", "latest_document").defer("compute")
-        if machine.pk in told_now or machine_presence(machine, now=now, limits=limits) is Presence.LIVE
+        if machine.pk in reporter_ids or machine_presence(machine, now=now, limits=limits) is Presence.LIVE
     }
     listed: dict[int, set[int]] = {pk: set() for pk in living}
     standing = Sighting.objects.filter(machine__in=living, gone_at__isnull=True, event__drill=False)
@@ -216,7 +216,7 @@ def bring_events(machine: Machine, home: AvailabilitySet, *, now: datetime) -> N
         return
     staying = Sighting.objects.filter(event=OuterRef("pk"), machine__availability_set=source)
     listed = Sighting.objects.filter(event=OuterRef("pk"), machine=machine)
-    here = ScheduledEvent.objects.filter(availability_set=source, status__in=[state.value for state in OPEN_EVENTS])
+    here = ScheduledEvent.objects.filter(availability_set=source, status__in=OPEN_EVENTS)
     still_open = here.filter(~Exists(staying), Exists(listed))
     # Those that stay have one witness less.
     compute.lock(here.values_list("pk", flat=True))
@@ -229,14 +229,5 @@ def bring_events(machine: Machine, home: AvailabilitySet, *, now: datetime) -> N
     ScheduledEvent.objects.filter(pk__in=[event.pk for event in events]).update(availability_set=home)
     welcome_sightings(home)
     for event in events:
-        tell(
-            EntryKind.MACHINE_MOVED,
-            DRYDOCK,
-            at=now,
-            event_id=event.pk,
-            set_id=home.pk,
-            machine_id=machine.pk,
-            name=machine.resource_name,
-            set=home.name,
-            because="event",
-        )
+        to = {"event_id": event.pk, "set_id": home.pk, "set": home.name}
+        tell_machine(EntryKind.MACHINE_MOVED, DRYDOCK, machine, now=now, **to, because="event")

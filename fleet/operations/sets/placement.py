@@ -33,7 +33,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, InventoryMachine, JoinToken, Machine, Sighting
 from fleet.operations.sets import requirements
 from fleet.operations.sets.join import bring_events, join, tell_apart
-from fleet.operations.timeline.entries import tell
+from fleet.operations.timeline.entries import tell, tell_machine
 
 SERVICE_TAG = "drydock:service"
 
@@ -233,16 +233,8 @@ def place_again(machine_id: int, *, now: datetime) -> None:
     settle(claim, placed, now=now)
     # A provisional set that was named has moved as a whole, with its own entry.
     if placed.home.pk != machine.availability_set_id and not placed.joined:
-        tell(
-            EntryKind.MACHINE_MOVED,
-            DRYDOCK,
-            at=now,
-            machine_id=machine_id,
-            set_id=placed.home.pk,
-            name=machine.resource_name,
-            set=placed.home.name,
-            because="inventory",
-        )
+        to = {"set_id": placed.home.pk, "set": placed.home.name}
+        tell_machine(EntryKind.MACHINE_MOVED, DRYDOCK, machine, now=now, **to, because="inventory")
 
 
 def final(found: AvailabilitySet) -> AvailabilitySet:

@@ -86,7 +86,7 @@ def record_lowering(
 
 def keep(set_id: int, was: Requirements, home: FormerSet, *, event_pks: Collection[int] | None = None) -> None:
     """Let the open events of a set (or these of them) keep requirements until they are over, with where they were."""
-    rows = ScheduledEvent.objects.filter(availability_set=set_id, status__in=[state.value for state in OPEN_EVENTS])
+    rows = ScheduledEvent.objects.filter(availability_set=set_id, status__in=OPEN_EVENTS)
     if event_pks is not None:
         rows = rows.filter(pk__in=event_pks)
     for event in rows.select_for_update(of=("self",)).order_by("pk"):

@@ -18,7 +18,7 @@ from fleet.domain.pseudonyms import may_be_username, pseudonym, rename_in_entry
 from fleet.domain.reasons import as_json
 from fleet.domain.timeline import EntryKind
 from fleet.domain.trace import Trace
-from fleet.models import Entry, ScheduledEvent, driver
+from fleet.models import Entry, Machine, ScheduledEvent, driver
 from fleet.operations import wake_up
 
 # Whose acts are decisions; what others do about one is a step of it.
@@ -144,6 +144,17 @@ def tell(kind: EntryKind, actor: Actor, *, at: datetime, **rest: Any) -> None:
     write([entry(kind, actor, at=at, **rest)])
 
 
+def tell_machine(kind: EntryKind, actor: Actor, machine: Machine, *, now: datetime, **rest: Any) -> None:
+    """Write an entry about a machine, in its set unless `set_id` states another, and under its name."""
+    about = {"machine_id": machine.pk, "set_id": machine.availability_set_id, "name": machine.resource_name}
+    tell(kind, actor, at=now, **(about | rest))
+
+
+def tell_event(kind: EntryKind, actor: Actor, event: ScheduledEvent, *, at: datetime, **rest: Any) -> None:
+    """Write an entry about an event and its set."""
+    tell(kind, actor, at=at, event_id=event.pk, set_id=event.availability_set_id, **rest)
+
+
 def write(entries: Iterable[Entry]) -> None:
     """Write entries and wake the streams once the transaction has committed.
 
@@ -226,8 +237,11 @@ def _replace_names(rows: list[Entry]) -> None:
     named: set[str] = set()
     naming = [row for row in rows if EntryKind(row.kind).naming is not None]
     for row in naming:
-        for part in (row.before, row.after, row.data):
-            rename_in_entry(row.kind, part, lambda name: named.add(name) or name)  # type: ignore[func-returns-value]
+        rename_in_entry(
+            row.kind,
+            (row.before, row.after, row.data),
+            lambda name: named.add(name) or name,  # type: ignore[func-returns-value]
+        )
     names = {name for name in named if may_be_username(name)}
     if not names:
         return
@@ -238,8 +252,8 @@ def _replace_names(rows: list[Entry]) -> None:
 
 
 def _rename(row: Entry, known: Mapping[str, str]) -> None:
-    for part in ("before", "after", "data"):
-        setattr(row, part, rename_in_entry(row.kind, getattr(row, part), lambda name: known.get(name, name)))
+    parts = (row.before, row.after, row.data)
+    row.before, row.after, row.data = rename_in_entry(row.kind, parts, lambda name: known.get(name, name))
 
 
 def _let_drydock_answer(rows: list[Entry]) -> None:

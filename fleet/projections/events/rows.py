@@ -11,7 +11,7 @@ from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Coalesce
 
 from fleet.domain.event_types import ADVICE_TYPES, is_advice, is_notice_short
-from fleet.domain.events import FAR_AHEAD, if_nobody_acts
+from fleet.domain.events import FAR_AHEAD, default_outcome
 from fleet.domain.reasons import Reason
 from fleet.domain.shapes import InApi, from_row
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, Certainty, EndedAs, EventStatus
@@ -363,7 +363,7 @@ def event_row(
         claim=seen_to.claim,
         hold=seen_to.hold,
         needs_decision=status is EventStatus.SCHEDULED and in_time and undecided and not is_advice(event.event_type),
-        if_nobody_acts=if_nobody_acts(
+        if_nobody_acts=default_outcome(
             status=status,
             not_before=event.not_before,
             watched=event.watched,

@@ -85,14 +85,15 @@ def pseudonyms_named(text: str, most: int = 100) -> list[str]:
 
 def _of(entry: Entry, name: Callable[[str], str], owners: Mapping[str, str] = EMPTY) -> EntryNames:
     kind = recorded_kind(entry.actor, entry.via, entry.data.get(ACTOR_KIND, ""))
+    before, after, data = rename_in_entry(entry.kind, (entry.before, entry.after, entry.data), name)
     return EntryNames(
         # A machine chooses its own name.
         actor=name(entry.actor) if kind in (ActorKind.PERSON, ActorKind.SERVICE) else entry.actor,
         actor_owner=owners.get(entry.actor, "") if kind is ActorKind.SERVICE else "",
         actor_kind=kind,
-        before=rename_in_entry(entry.kind, entry.before, name),
-        after=rename_in_entry(entry.kind, entry.after, name),
-        data=rename_in_entry(entry.kind, entry.data, name),
+        before=before,
+        after=after,
+        data=data,
         # A sentence from before 0.2.0.
         text=WORD.sub(lambda word: name(word[0]), entry.text) if entry.text else "",
     )
