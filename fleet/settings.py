@@ -242,7 +242,7 @@ DEVICE_COOKIE_NAME = ("__Host-" if SESSION_COOKIE_SECURE else "") + "drydock_dev
 # The door is django-allauth's, with our adapters. Its own throttle lets strangers lock people out: one throttle, ours.
 
 STEP_UP_SECONDS = read.seconds("STEP_UP_SECONDS")
-ACCOUNT_ADAPTER = "fleet.accounts.adapters.AccountAdapter"
+ACCOUNT_ADAPTER = "fleet.accounts.post_login.AccountAdapter"
 ACCOUNT_RATE_LIMITS = False
 ACCOUNT_SESSION_REMEMBER = True
 # A login may be in the middle of something: the view says where it leads.
@@ -254,7 +254,7 @@ ACCOUNT_DEFAULT_HTTP_PROTOCOL = urlsplit(BASE_URL).scheme
 SOCIALACCOUNT_ADAPTER = "fleet.accounts.single_sign_on.SignOnAdapter"
 # Providers' tokens are stored only for their refresh, in a table of their own.
 SOCIALACCOUNT_STORE_TOKENS = False
-MFA_ADAPTER = "fleet.accounts.adapters.FactorAdapter"
+MFA_ADAPTER = "fleet.accounts.post_login.FactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_TOTP_ISSUER = "Drydock"
 MFA_PASSKEY_LOGIN_ENABLED = True

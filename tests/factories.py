@@ -29,12 +29,13 @@ from fleet.operations import reconcile
 from fleet.operations.approvals import approve as deciding
 from fleet.operations.approvals.approve import Plan
 from fleet.operations.intake import keep, presence
-from fleet.operations.machines import enrolment, entrance
+from fleet.operations.machines import enrolment
 from fleet.operations.orders import advance, receipts
 from fleet.operations.reports import record as reporting
 from fleet.operations.sets import changes
 from fleet.operations.timeline.entries import entry, write
 from fleet.projections.timeline.entries import TimelineRow, rows_of
+from tests import accounts
 from tests.rows import PersonFactory
 
 R = TypeVar("R", bound=Model)
@@ -123,7 +124,7 @@ class Fleet:
     def __init__(self, now: datetime = NOW) -> None:
         self.now = now
         self.agents: dict[str, Agent] = {}
-        _, self.join_token = entrance.create_join_token(comment="tests", expires_in=timedelta(days=30), now=now)
+        _, self.join_token = accounts.join_token(comment="tests", expires_in=timedelta(days=30), now=now)
 
     def enrol(
         self,

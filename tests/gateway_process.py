@@ -15,7 +15,7 @@ from uuid import uuid4
 import requests
 
 from fleet.embedded import Urls
-from fleet.operations.machines.entrance import create_join_token
+from tests import accounts
 from tests.processes import PYTHON, ROOT, Process, answers, free_port, running, wait_for
 
 APPLICATION = "fleet.asgi:application"
@@ -40,7 +40,7 @@ class Gateway:
         """A newly enrolled machine."""
         if not self.join_token:
             # The test process shares the gateway's database.
-            _, self.join_token = create_join_token(comment="", expires_in=timedelta(hours=1), now=datetime.now(UTC))
+            _, self.join_token = accounts.join_token(comment="", expires_in=timedelta(hours=1), now=datetime.now(UTC))
         return Agent.enrolled(self.url, self.join_token, **identity)
 
     def metric(self, name: str, **labels: str) -> float:

@@ -38,7 +38,8 @@ class Player:
 
     def __post_init__(self) -> None:
         self.now = self.at
-        _, self.token = entrance.create_join_token(comment="seed", expires_in=timedelta(days=1), now=self.at)
+        sent = entrance.JoinTokenRequestSerializer(data={"comment": "seed"})
+        _, self.token = entrance.create_join_token(sent, now=self.at)
 
     def enrol(self) -> dict[str, str]:
         """One more machine, which has read an empty document; the stand-ins for what is its own."""

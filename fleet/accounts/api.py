@@ -1,33 +1,28 @@
 """Calls about users, service accounts, tokens and sessions."""
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
 from rest_framework.request import Request
 
 from fleet.accounts import queries, service_accounts, services, sessions, tokens
-from fleet.accounts.queries import SessionRow, session_rows
-from fleet.accounts.serializers import (
-    ChangePersonSerializer,
-    ChangeServiceSerializer,
-    ChoicesSerializer,
-    EndedSessions,
-    EndSessionsSerializer,
-    MakePersonSerializer,
-    MakeServiceSerializer,
-    MakeTokenSerializer,
-    NewPerson,
-    NewToken,
-    Password,
-)
+from fleet.accounts.queries import PersonRow, ScopeRow, SessionRow, TokenRow, session_rows
+from fleet.accounts.service_accounts import ChangeServiceSerializer, MakeServiceSerializer
+from fleet.accounts.services import ChangePersonSerializer, MakePersonSerializer, ScopeSerializer
+from fleet.accounts.tokens import MakeTokenSerializer
 from fleet.api.authentication import person_of
 from fleet.api.calls import Call
 from fleet.api.problems import Problem
 from fleet.api.repeats import SHOWN_ONCE
 from fleet.api.schema import describe, detail_call, ordering
-from fleet.domain.people import Right
+from fleet.api.shapes.derive import SHAPES, shape
+from fleet.domain.people import GROUPS, Right
+from fleet.domain.shapes import InApi
 from fleet.operations import profile
+from fleet.operations.inputs import RequestSerializer
 from fleet.projections.pages import Page
 from fleet.projections.people import rights
 
@@ -36,6 +31,57 @@ NAME = OpenApiParameter("q", str, description="Part of a name.")
 WITH_ENDED = OpenApiParameter("ended", bool, description="`true`: also those that have ended.")
 UNKNOWN = ("unknown-person",)
 NO_TOKEN = ("not-found", "None of your tokens has this prefix.")
+
+SHAPES[ScopeRow] = ScopeSerializer
+shape(PersonRow, group=serializers.ChoiceField([*GROUPS, ""], help_text="The highest group; empty for a user in none."))
+shape(queries.Me)
+shape(TokenRow)
+shape(SessionRow)
+
+
+@dataclass(frozen=True, slots=True)
+class EndedSessions:
+    """Number of sessions that ended."""
+
+    ended: Annotated[int, "How many have ended."]
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token and its secret."""
+
+    row: Annotated[TokenRow, InApi.FLATTENED]
+    token: Annotated[str, "Shown only in this answer."]
+
+
+@dataclass(frozen=True, slots=True)
+class NewPerson:
+    """A user and the password that was generated."""
+
+    person: Annotated[PersonRow, InApi.FLATTENED]
+    password: Annotated[str, "Shown only in this answer; users change it on their own page."]
+
+
+@dataclass(frozen=True, slots=True)
+class Password:
+    """The new password of a user."""
+
+    username: str
+    password: Annotated[str, "Shown only in this answer."]
+
+
+shape(NewToken)
+shape(NewPerson)
+shape(EndedSessions)
+shape(Password)
+
+
+class EndSessionsSerializer(RequestSerializer):
+    person = serializers.CharField(
+        required=False,
+        max_length=150,
+        help_text="All of this person's, by an admin. Left out: one's own, but this one.",
+    )
 
 
 class Me(Call):
@@ -53,20 +99,20 @@ class Me(Call):
         """
         return self.me()
 
-    @describe("change_me", needs="read", body=ChoicesSerializer)
+    @describe("change_me", needs="read", body=profile.ChoicesSerializer)
     def patch(self) -> queries.Me:
         """Change your settings
 
         Omitted fields stay as they are. Settings affect pages only: this API states times in UTC, whatever `time_zone`
         is.
         """
-        profile.choose(actor=self.actor, now=self.now, **self.wanted)
+        profile.choose(self.wanted, actor=self.actor, now=self.now)
         return self.me()
 
 
 class Tokens(Call):
     @describe("list_tokens", parameters=[WITH_ENDED])
-    def get(self) -> Page[queries.TokenRow]:
+    def get(self) -> Page[TokenRow]:
         """List your tokens, newest first
 
         Without their secrets, which are not stored.
@@ -102,14 +148,14 @@ class ServiceTokens(Call):
 
 def new_token(call: Call, username: str | None = None) -> NewToken | None:
     """Create a token for the caller, or for a service account."""
-    row, plain = tokens.create_token(actor=call.actor, now=call.now, username=username, **call.wanted)
-    found = queries.token(prefix=row.prefix, username=row.user.get_username())
-    return NewToken(found, plain) if found else None
+    row, plain = tokens.create_token(call.wanted, actor=call.actor, now=call.now, username=username)
+    token = queries.token(prefix=row.prefix, username=row.user.get_username())
+    return NewToken(token, plain) if token else None
 
 
 class Token(Call):
     @describe("get_token", missing=NO_TOKEN)
-    def get(self, prefix: str) -> queries.TokenRow | None:
+    def get(self, prefix: str) -> TokenRow | None:
         """Get one of your tokens
 
         Without its secret: scopes, expiry and last use, also of a revoked token. Administrators also get tokens of
@@ -132,7 +178,7 @@ class Token(Call):
 
 class People(Call):
     @admin_call("list_people", parameters=[NAME, ordering("username")])
-    def get(self) -> Page[queries.PersonRow]:
+    def get(self) -> Page[PersonRow]:
         """List users by name
 
         All who have or had access, with their group and the sets in which they may act.
@@ -145,9 +191,9 @@ class People(Call):
 
         The password is generated and shown only in this answer. The user changes it on their account page.
         """
-        row, password = services.make_person(actor=self.actor, now=self.now, **self.wanted)
-        found = queries.detail(username=row.get_username())
-        return NewPerson(found, password) if found else None
+        row, password = services.make_person(self.wanted, actor=self.actor, now=self.now)
+        person = queries.detail(username=row.get_username())
+        return NewPerson(person, password) if person else None
 
 
 @detail_call("get_person", queries.detail, needs="admin")
@@ -158,13 +204,13 @@ class Person(Call):
     """
 
     @admin_call("change_person", body=ChangePersonSerializer, missing=UNKNOWN)
-    def patch(self, username: str) -> queries.PersonRow | None:
+    def patch(self, username: str) -> PersonRow | None:
         """Change the group, scopes and access of a user
 
         Omitted fields stay as they are. A user who loses access loses all sessions and tokens immediately. Refused for
         the last administrator.
         """
-        services.change_person(username=username, actor=self.actor, now=self.now, **self.wanted)
+        services.change_person(self.wanted, username=username, actor=self.actor, now=self.now)
         return queries.detail(username=username)
 
 
@@ -182,7 +228,7 @@ class ServiceAccounts(Call):
     """Service accounts. Their rights change as those of users do, at `people/`."""
 
     @admin_call("list_service_accounts")
-    def get(self) -> Page[queries.PersonRow]:
+    def get(self) -> Page[PersonRow]:
         """List service accounts by name
 
         With the owner and the purpose of each.
@@ -190,23 +236,23 @@ class ServiceAccounts(Call):
         return queries.listing(services=True, **self.place)
 
     @admin_call("make_service_account", location="people/{username}/", body=MakeServiceSerializer)
-    def post(self) -> queries.PersonRow | None:
+    def post(self) -> PersonRow | None:
         """Create a service account
 
         It never has a password: it authenticates by tokens, which administrators create.
         """
-        row = service_accounts.make(actor=self.actor, now=self.now, **self.wanted)
+        row = service_accounts.make(self.wanted, actor=self.actor, now=self.now)
         return queries.detail(username=row.user.get_username())
 
 
 class OneServiceAccount(Call):
     @admin_call("change_service_account", body=ChangeServiceSerializer, missing=UNKNOWN)
-    def patch(self, username: str) -> queries.PersonRow | None:
+    def patch(self, username: str) -> PersonRow | None:
         """Change the owner and purpose of a service account
 
         Omitted fields stay as they are.
         """
-        service_accounts.change(username=username, actor=self.actor, now=self.now, **self.wanted)
+        service_accounts.change(self.wanted, username=username, actor=self.actor, now=self.now)
         return queries.detail(username=username)
 
 

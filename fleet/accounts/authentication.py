@@ -26,15 +26,15 @@ class TokenAuthentication(BaseAuthentication):
             return None
         token = token.strip()
         # A malformed token needs no database query.
-        sane = bool(token) and token.isascii() and token.isprintable()
+        well_formed = bool(token) and token.isascii() and token.isprintable()
         try:
             address = str(request.META["REMOTE_ADDR"])
-            found = tokens.person_of_token(token=token, now=clock.now(), address=address) if sane else None
+            identity = tokens.person_of_token(token=token, now=clock.now(), address=address) if well_formed else None
         except Refused as error:
             raise Problem("not-permitted", say(error.reason, API)) from error
-        if found is None:
+        if identity is None:
             raise AuthenticationFailed("The token is unknown, expired or revoked.")
-        return found
+        return identity
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="drydock"'

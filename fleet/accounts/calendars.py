@@ -1,9 +1,9 @@
 """Calendars of users: creation, revocation, content and the iCalendar feed."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -14,7 +14,7 @@ from django.http.response import HttpResponseBase
 from django.utils.crypto import constant_time_compare
 from icalendar import Calendar, Event
 
-from fleet.accounts import sessions
+from fleet.accounts.sessions import CALENDARS, locked
 from fleet.api.preconditions import read_only
 from fleet.api.problems import bare
 from fleet.domain.actor import Actor
@@ -24,14 +24,11 @@ from fleet.domain.people import Right, pattern_of
 from fleet.domain.policy.hours import is_within_hours, next_edge
 from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
-from fleet.domain.shapes import from_row
 from fleet.domain.states import EventStatus
-from fleet.domain.texts import tidy
-from fleet.domain.timeline import EntryKind
 from fleet.models import CalendarFeed, Maintenance, NoApprovalWindow, ScheduledEvent
 from fleet.operations import clock
+from fleet.operations.audited import AuditedForm, delete_audited, save_audited
 from fleet.operations.rights import require, require_person
-from fleet.operations.timeline.entries import tell
 from fleet.projections import visibility
 from fleet.projections.events.rows import OPEN
 from fleet.projections.people import rights
@@ -40,46 +37,29 @@ from fleet.wording.events import named
 from fleet.wording.sentences import some
 from fleet.wording.times import one_line
 
-LONGEST = 200
 # Limit of open calendars per user.
 MOST = 20
 
 
+class CalendarForm(AuditedForm):
+    class Meta(AuditedForm.Meta):
+        model, fields = CalendarFeed, ("name", "service", "set_pattern")
+
+
 @transaction.atomic
-def make(
-    *, actor: Actor, name: str, set_pattern: str = "", service: str = "", now: datetime
-) -> tuple[CalendarFeed, str]:
+def make(sent: CalendarForm, *, actor: Actor, now: datetime) -> tuple[CalendarFeed, str]:
     """Create a calendar for the actor. Return it with the secret of its address, which is not stored; the database
     keeps a hash.
 
-    Raises Refused `not-permitted` or `validation`.
+    Raises Refused as `save_audited` does.
     """
     require(actor, Right.READ)
     require_person(actor)
-    name, set_pattern, service = tidy(name), tidy(set_pattern), tidy(service)
-    if not name or max(map(len, (name, set_pattern, service))) > LONGEST:
-        raise Refused("validation", Reason("calendar-name-length", longest=LONGEST))
     if CalendarFeed.objects.filter(user=actor.person, ended_at=None).count() >= MOST:
         raise Refused("validation", Reason("calendar-too-many", most=MOST))
     plain = new_secret("cal")
-    feed = CalendarFeed.objects.create(
-        user=actor.person,
-        prefix=prefix_of(plain),
-        secret_hash=hash_of(plain),
-        name=name,
-        set_pattern=set_pattern,
-        service=service,
-        created_at=now,
-    )
-    tell(
-        EntryKind.CALENDAR_MADE,
-        actor,
-        at=now,
-        before={"calendar": None},
-        after={"calendar": feed.prefix, "set_pattern": set_pattern, "service": service},
-        name=name,
-    )
-    return feed, plain
+    row = CalendarFeed(user=actor.person, prefix=prefix_of(plain), secret_hash=hash_of(plain), created_at=now)
+    return save_audited(sent, actor, CALENDARS, row=row, now=now), plain
 
 
 @transaction.atomic
@@ -87,12 +67,11 @@ def end(*, actor: Actor, prefix: str, now: datetime) -> CalendarFeed:
     """End a calendar, as its owner or an administrator. Raises Refused `not-permitted`, or `validation` for one that
     is unknown or has ended.
     """
-    found = CalendarFeed.objects.select_related("user").filter(prefix=prefix).first()
-    if found is None or actor.person != found.user:
+    row = locked(CalendarFeed.objects.filter(prefix=prefix)).first()
+    if row is None or actor.person != row.user:
         require(actor, Right.ADMINISTER)
-    feed = require_found(found, "validation", Reason("calendar-unknown"))
-    if not sessions.end_calendar(feed, actor=actor, now=now):
-        raise Refused("validation", Reason("calendar-unknown"))
+    feed = require_found(row if row and row.ended_at is None else None, "validation", Reason("calendar-unknown"))
+    delete_audited(feed, actor, CALENDARS, now=now, ended_at=now)
     return feed
 
 
@@ -123,22 +102,9 @@ SHORTEST = timedelta(minutes=5)
 EDGES = 400
 
 
-@dataclass(frozen=True, slots=True)
-class CalendarFeedRow:
-    """Calendar of a user, for the list on their page."""
-
-    prefix: str
-    name: str
-    set_pattern: str
-    service: str
-    created_at: datetime
-    last_used_at: datetime | None
-
-
-def feeds(*, user_id: int) -> tuple[CalendarFeedRow, ...]:
+def feeds(*, user_id: int) -> list[CalendarFeed]:
     """Return the calendars of a user that have not ended, newest first. One query."""
-    rows = visible(CalendarFeed).filter(user=user_id, ended_at=None).order_by("-id")
-    return tuple(from_row(CalendarFeedRow, row) for row in rows)
+    return list(visible(CalendarFeed).filter(user=user_id, ended_at=None).order_by("-id"))
 
 
 def dates(*, set_pattern: str = "", service: str = "", now: datetime) -> tuple[Event, ...]:
@@ -180,9 +146,9 @@ def _event(row: ScheduledEvent) -> Event:
     return _date(
         uid=f"event-{row.event_id.lower()}",
         sequence=row.version,
-        begin=begin,
-        end=begin + length,
-        changed_at=row.ended_at or row.started_at or row.first_seen_at,
+        dtstart=begin,
+        dtend=begin + length,
+        dtstamp=row.ended_at or row.started_at or row.first_seen_at,
         is_over=is_over,
         summary=f"{named(row.event_type, row.resources)} in {home.name}{suffix}",
         lines=filter(None, lines),
@@ -199,12 +165,12 @@ def _windows(set_pattern: str, service: str, now: datetime) -> Iterator[Event]:
         rows = rows.filter(Q(service="") | _narrowed("service", service))
     if set_pattern:
         rows = rows.filter(Q(set_pattern="") | Q(set_pattern__iexact=set_pattern))
-    found = 0
+    count = 0
     for row in rows[:MAX_DATES]:
         for begin, end in _spans(row, now):
             yield _window(row, begin, end)
-            found += 1
-            if found >= MAX_DATES:
+            count += 1
+            if count >= MAX_DATES:
                 return
 
 
@@ -236,9 +202,9 @@ def _window(row: NoApprovalWindow, begin: datetime, end: datetime) -> Event:
     return _date(
         uid=f"window-{row.pk}" if once else f"window-{row.pk}-{begin:%Y%m%dT%H%M}",
         sequence=0 if row.deleted_at is None else 1,
-        begin=begin,
-        end=end,
-        changed_at=row.deleted_at or row.created_at,
+        dtstart=begin,
+        dtend=end,
+        dtstamp=row.deleted_at or row.created_at,
         is_over=row.deleted_at is not None,
         summary=f"No approvals: {row.name}",
         lines=row.reason[:MAX_LINE_BYTES].splitlines(),
@@ -262,9 +228,9 @@ def _maintenances(service: str, now: datetime) -> Iterator[Event]:
             uid=f"maintenance-{row.pk}",
             # Each notification adds at least 2, each status change by time adds 1.
             sequence=2 * int((row.last_at - row.first_at).total_seconds()) + is_over,
-            begin=begin,
-            end=max(row.ended_at or begin, begin + SHORTEST),
-            changed_at=row.ended_at or row.last_at,
+            dtstart=begin,
+            dtend=max(row.ended_at or begin, begin + SHORTEST),
+            dtstamp=row.ended_at or row.last_at,
             is_over=is_over,
             summary=f"Maintenance of the cache {row.cache.host}{shard}",
             lines=filter(None, lines),
@@ -296,25 +262,12 @@ def ics(name: str, dates: Iterable[Event]) -> bytes:
     return whole
 
 
-def _date(
-    *,
-    uid: str,
-    sequence: int,
-    begin: datetime,
-    end: datetime,
-    changed_at: datetime,
-    is_over: bool,
-    summary: str,
-    lines: Iterable[str],
-    path: str,
-) -> Event:
-    """Return one date. `uid` stays the same; `sequence` grows with each change."""
+def _date(*, uid: str, is_over: bool, lines: Iterable[str], path: str, summary: str, **properties: Any) -> Event:
+    """Return one date with these properties of iCalendar. `uid` stays the same; `sequence` grows with each change."""
     date = Event()
     date.add("uid", f"{uid}@{urlsplit(settings.BASE_URL).hostname or 'drydock'}")
-    date.add("dtstamp", changed_at.astimezone(UTC).replace(microsecond=0))
-    date.add("sequence", sequence)
-    date.add("dtstart", begin.astimezone(UTC).replace(microsecond=0))
-    date.add("dtend", end.astimezone(UTC).replace(microsecond=0))
+    for name, value in properties.items():
+        date.add(name, value.astimezone(UTC).replace(microsecond=0) if isinstance(value, datetime) else value)
     date.add("summary", one_line(summary, MAX_LINE_BYTES))
     date.add("description", "\n".join(one_line(line, LONGEST_LINE) for line in (*lines, NO_ALERT)))
     date.add("status", "CANCELLED" if is_over else "CONFIRMED")
@@ -335,16 +288,16 @@ def _state(is_over: bool, *, has_started: bool) -> str:
 def feed(request: HttpRequest, token: str) -> HttpResponseBase:
     """Return the current calendar; 304 if it is unchanged, 404 for an unknown or ended address."""
     now = clock.now()
-    found = asked_for(token=token, now=now)
-    if found is None or not rights(found.user).may(Right.READ):
+    calendar = asked_for(token=token, now=now)
+    if calendar is None or not rights(calendar.user).may(Right.READ):
         return bare("not-found")
-    visibility.set_reader(rights(found.user), name=found.user.get_username(), number=found.user.pk)
-    shown = dates(set_pattern=found.set_pattern, service=found.service, now=now)
-    body = ics(found.name, shown)
+    visibility.set_reader(rights(calendar.user), name=calendar.user.get_username(), number=calendar.user.pk)
+    events = dates(set_pattern=calendar.set_pattern, service=calendar.service, now=now)
+    body = ics(calendar.name, events)
     etag = f'"{sha256(body).hexdigest()[:32]}"'
-    asked = {part.strip().removeprefix("W/") for part in request.headers.get("If-None-Match", "").split(",")}
-    answer: HttpResponse = (
-        HttpResponseNotModified() if etag in asked else HttpResponse(body, content_type="text/calendar; charset=utf-8")
+    etags = {part.strip().removeprefix("W/") for part in request.headers.get("If-None-Match", "").split(",")}
+    response: HttpResponse = (
+        HttpResponseNotModified() if etag in etags else HttpResponse(body, content_type="text/calendar; charset=utf-8")
     )
-    answer["ETag"], answer["Cache-Control"] = etag, "private, no-cache"
-    return answer
+    response["ETag"], response["Cache-Control"] = etag, "private, no-cache"
+    return response

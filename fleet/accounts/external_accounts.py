@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.core import signing
 from django.db import IntegrityError, transaction
 
-from fleet.accounts.entries import record_change
+from fleet.accounts.sessions import record_change
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, Refused, require_found
@@ -87,12 +87,12 @@ def unlink(*, actor: Actor, account_id: int, now: datetime) -> None:
     """Unlink an account (row id) of the actor, or as an administrator of any user. Raises Refused: `not-permitted`,
     `validation`.
     """
-    found = OutsideAccount.objects.select_for_update(of=("self",)).select_related("user")
-    known = found.filter(pk=account_id, user__isnull=False).first()
+    rows = OutsideAccount.objects.select_for_update(of=("self",)).select_related("user")
+    linked = rows.filter(pk=account_id, user__isnull=False).first()
     require_person(actor)
-    if known is None or known.user != actor.person:
+    if linked is None or linked.user != actor.person:
         require(actor, Right.ADMINISTER)
-    row = require_found(known, "validation", Reason("outside-unknown"))
+    row = require_found(linked, "validation", Reason("outside-unknown"))
     row.delete()
     if row.user is not None:
         _record("unlinked", row, row.user, actor=actor, now=now)

@@ -19,7 +19,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils.crypto import constant_time_compare
 
-from fleet.accounts.entries import record_change
+from fleet.accounts.sessions import record_change
 from fleet.domain.actor import Actor
 from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.texts import tidy
@@ -135,8 +135,8 @@ def add_passkey(*, actor: Actor, name: str, credential: Mapping[str, Any], now: 
 def remove(*, actor: Actor, factor_id: int, now: datetime) -> Any:
     """Remove a second factor of the actor; the last one removes the recovery codes, too. Raises Refused."""
     _lock(actor.person)
-    found = Authenticator.objects.filter(user=actor.person, pk=factor_id).exclude(type=CODES).first()
-    row = require_found(found, "validation", Reason("factor-unknown"))
+    factor = Authenticator.objects.filter(user=actor.person, pk=factor_id).exclude(type=CODES).first()
+    row = require_found(factor, "validation", Reason("factor-unknown"))
     kind, name = row.type, _name(row)
     row.delete()
     if not Authenticator.objects.filter(user=actor.person).exclude(type=CODES).exists():

@@ -281,11 +281,11 @@ passkey_page = read_view(passkey_answer)
 @action_view(passkey_answer)
 @asked_again
 def add_passkey(request: Asked) -> HttpResponseBase:
-    told = verification.new_passkey(request, request.POST.get("credential", ""), request.user)
-    if told is None:
+    credential = verification.new_passkey(request, request.POST.get("credential", ""), request.user)
+    if credential is None:
         raise Refused("validation", Reason("factor-passkey-wrong"))
     codes = factors.add_passkey(
-        actor=request.actor, name=request.POST.get("name", ""), credential=told, now=request.now
+        actor=request.actor, name=request.POST.get("name", ""), credential=credential, now=request.now
     )
     return _added(request, "You can log in by this passkey from now on.", codes)
 

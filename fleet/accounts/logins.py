@@ -143,9 +143,9 @@ def know_device(
         return ""
     secret = new_secret("device")
     KnownDevice.objects.create(user=user, secret_hash=hash_of(secret), made_at=now)
-    kept = KnownDevice.objects.filter(user=user).order_by("-made_at", "-pk")
+    newest = KnownDevice.objects.filter(user=user).order_by("-made_at", "-pk")
     KnownDevice.objects.filter(user=user).exclude(
-        pk__in=list(kept.values_list("pk", flat=True)[:MOST_DEVICES])
+        pk__in=list(newest.values_list("pk", flat=True)[:MOST_DEVICES])
     ).delete()
     if actor is not None:
         names = {**browser_of(agent), "way": way, "from_address": actor.address}

@@ -14,8 +14,10 @@ from django.db.models import Exists, F, Func, OuterRef, Q, QuerySet
 from django.db.models.functions import MD5
 
 from fleet.domain.people import GROUPS
-from fleet.domain.sign_on import Grant
+from fleet.domain.sign_on import LONGEST_VALUE, Grant
 from fleet.models.cipher import Cipher
+from fleet.models.fields import Line
+from fleet.models.people import ScopeList
 
 
 class KeyHash(Func):
@@ -83,14 +85,25 @@ def keys_by(*, people: Collection[int] = (), backend: str = "") -> list[str]:
 # Single sign-on: the mapping of the provider's roles and groups, and the accounts that signed in there.
 
 CIPHER = Cipher("drydock refresh tokens")
+ROLE = "A role or group, as the token states it."
+WHERE = "Sets in which they may act; none: everywhere."
 
 
 class SignOnGrant(models.Model):
     """One line of the mapping: users whose claim contains `value` get `group` and `scopes` (`[kind, pattern]` each)."""
 
-    value = models.TextField(unique=True)
-    group = models.TextField()
-    scopes = models.JSONField(default=list)
+    value = Line(
+        "role or group",
+        max_length=LONGEST_VALUE,
+        unique=True,
+        help_text=ROLE,
+    )
+    group = Line(
+        "group in Drydock",
+        choices=[(group, group) for group in GROUPS],
+        help_text="The group that the role or group gives here.",
+    )
+    scopes = ScopeList("may act in", help_text=WHERE)
     created_at = models.DateTimeField()
 
     class Meta:

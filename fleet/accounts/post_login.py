@@ -1,27 +1,32 @@
-"""Steps after every sign-in: the recorded session and the known device; and sign-in by a reverse proxy."""
+"""Adapters of django-allauth, the steps after every sign-in, and sign-in by a reverse proxy."""
 
 from collections.abc import Callable
 from typing import Any, cast
 
+from allauth.account.adapter import DefaultAccountAdapter
 from allauth.account.authentication import get_authentication_records
+from allauth.mfa.adapter import DefaultMFAAdapter
 from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, login, logout
 from django.contrib.auth.backends import ModelBackend
+from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import render
+from django.shortcuts import redirect, render, resolve_url
 
-from fleet.accounts import logins, sessions, sign_on
+from fleet.accounts import factors, logins, sessions, sign_on
+from fleet.accounts import text as account_text
 from fleet.accounts.text import TROUBLES
+from fleet.accounts.verification import waits
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID
 from fleet.domain.reasons import Refused
 from fleet.domain.sign_on import TOLD_BY_PROXY, ToldByProxy
-from fleet.operations import clock
+from fleet.operations import clock, step_up
 from fleet.projections.people import is_service
 from fleet.wording import say
 from fleet.wording.times import page_reader
@@ -97,6 +102,84 @@ def local_sign_in_method(request: HttpRequest, user: User) -> str:
     return "passkey" if factor.get("passwordless") else "password-factor"
 
 
+# Adapters of django-allauth, which every sign-in method calls.
+
+
+class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
+    """Local accounts. Administrators create them; sign-up is disabled."""
+
+    error_messages = DefaultAccountAdapter.error_messages | {
+        "incorrect_password": account_text.PASSWORD_WRONG,
+        "username_password_mismatch": account_text.LOGIN_WRONG,
+    }
+    attempt: logins.Attempt | None = None
+
+    def is_open_for_signup(self, request: HttpRequest) -> bool:
+        return False
+
+    def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
+        """Count the attempt. Raises ValidationError `throttled`, with `retry_after` in seconds, before the password is
+        checked.
+        """
+        self.attempt = logins.begin(
+            username=str(credentials.get("username") or ""),
+            address=str(request.META.get("REMOTE_ADDR", "")),
+            device=request.COOKIES.get(settings.DEVICE_COOKIE_NAME, ""),
+            now=clock.now(),
+        )
+        wait = self.attempt.wait
+        if wait is None:
+            raise ValidationError(account_text.LOGIN_REFUSED, code="throttled", params={"retry_after": A_DAY})
+        if wait > 0:
+            raise waits(wait)
+
+    def authenticate(self, request: HttpRequest, **credentials: Any) -> AbstractBaseUser | None:
+        user: AbstractBaseUser | None = super().authenticate(request, **credentials)
+        if isinstance(user, User) and self.attempt is not None:
+            logins.succeeded(self.attempt, user=user, address=str(request.META.get("REMOTE_ADDR", "")))
+        return user
+
+    def pre_login(self, request: HttpRequest, user: Any, **hints: Any) -> HttpResponse | None:
+        """Refuse a local account if these are disabled, unless it is the emergency account. The password was right: a
+        wrong one does not reveal which account that is.
+        """
+        if sign_on.password_counts(user.get_username()):
+            answer: HttpResponse | None = super().pre_login(request, user, **hints)
+            return answer
+        return redirect(f"{resolve_url(settings.LOGIN_URL)}?out=passwords")
+
+    def respond_user_inactive(self, request: HttpRequest, user: AbstractBaseUser) -> HttpResponse:
+        return redirect("account_login")
+
+    def post_login(self, request: HttpRequest, user: Any, **hints: Any) -> HttpResponse:
+        """Record a completed sign-in, including the second factor."""
+        # A session that began with a passkey challenge had an expiry of a few minutes.
+        request.session.set_expiry(None)
+        answer: HttpResponse = super().post_login(request, user, **hints)
+        way = local_sign_in_method(request, user)
+        record_session(request, user, way)
+        sign_on.record_emergency_sign_in(user, address=str(request.META.get("REMOTE_ADDR", "")), now=clock.now())
+        step_up.note(request.session, at=clock.now())
+        remember_device(request, answer, user, way)
+        return answer
+
+    def add_message(self, *args: Any, **more: Any) -> None:
+        """Show no messages of allauth: pages have their own."""
+
+    def send_mail(self, *args: Any, **more: Any) -> None:
+        """Send no mail: users are notified by their channels."""
+
+
+class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
+    """Second factors, whose secrets are encrypted at rest."""
+
+    def encrypt(self, text: str) -> str:
+        return factors.sealed(text)
+
+    def decrypt(self, encrypted_text: str) -> str:
+        return factors.opened(encrypted_text)
+
+
 # Sign-in by a reverse proxy.
 
 
@@ -138,24 +221,24 @@ class ProxyMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if not settings.PROXY_SIGN_IN.networks:
             return self.get_response(request)
-        told = cast(ToldByProxy | None, request.META.get(TOLD_BY_PROXY))
+        statement = cast(ToldByProxy | None, request.META.get(TOLD_BY_PROXY))
         by_proxy = _is_by_proxy(request)
-        if told is None:
+        if statement is None:
             if by_proxy:
                 logout(request)
             return self.get_response(request)
-        is_confirmed = sign_on.is_confirmed_by_proxy(request.session.get(sign_on.SAID_BY_PROXY), told)
+        is_confirmed = sign_on.is_confirmed_by_proxy(request.session.get(sign_on.SAID_BY_PROXY), statement)
         if by_proxy and is_confirmed and request.user.is_authenticated:
             return self.get_response(request)
         try:
-            person = sign_on.arrive_by_proxy(told, now=clock.now())
+            person = sign_on.arrive_by_proxy(statement, now=clock.now())
         except Refused as error:
             if by_proxy:
                 # The proxy no longer names this user, or they no longer have access.
                 logout(request)
             return trouble(request, "not-permitted", said=say.say(error.reason, page_reader(clock.now())))
         login(request, person, backend=sign_on.PROXY_BACKEND)
-        request.session[sign_on.SAID_BY_PROXY] = sign_on.proxy_statement(told)
+        request.session[sign_on.SAID_BY_PROXY] = sign_on.proxy_statement(statement)
         record_session(request, person, "proxy")
         answer = self.get_response(request)
         remember_device(request, answer, person, "proxy")

@@ -176,7 +176,7 @@ def forget(*, username: str, now: datetime, actor: Actor = COMMAND_LINE, confirm
     person = _checked(username, actor)
     if confirmed is not None and confirmed.strip() != username:
         raise Refused("validation", Reason("forget-unconfirmed", name=username))
-    found, had_admins = _look(person), any_admin()
+    plan, had_admins = _look(person), any_admin()
     _end_claims(person, actor, now)
     if _in_older_lines(username) or any(has_lines() for has_lines in UNCHANGEABLE):
         FormerName.objects.update_or_create(hash=hash_of_name(username), defaults={"number": person.pk})
@@ -196,9 +196,9 @@ def forget(*, username: str, now: datetime, actor: Actor = COMMAND_LINE, confirm
     person.save()
     if had_admins and not any_admin():
         raise Refused("validation", Reason("last-admin"))
-    told = {"goes": {part.what: part.count for part in found.goes}, "person": found.pseudonym}
-    tell(EntryKind.PERSON_FORGOTTEN, actor, at=now, before={"name": "known"}, after={"name": "erased"}, **told)
-    return found
+    data = {"goes": {part.what: part.count for part in plan.goes}, "person": plan.pseudonym}
+    tell(EntryKind.PERSON_FORGOTTEN, actor, at=now, before={"name": "known"}, after={"name": "erased"}, **data)
+    return plan
 
 
 def _checked(username: str, actor: Actor) -> User:
@@ -225,7 +225,7 @@ def _look(person: User) -> Forgetting:
 
 def _going(person: User) -> dict[str, QuerySet[Any]]:
     """Return the rows to delete by kind, in an order that deletes references before their targets."""
-    found: dict[str, QuerySet[Any]] = {
+    rows: dict[str, QuerySet[Any]] = {
         "devices": KnownDevice.objects.filter(user=person),
         "sessions": Session.objects.filter(pk__in=keys_by(people=[person.pk])),
         "admin-log": LogEntry.objects.filter(
@@ -235,8 +235,8 @@ def _going(person: User) -> dict[str, QuerySet[Any]]:
     for name in columns_with(ErasureAction.GOES):
         model, column = _column(name)
         if column.is_relation and model not in (LogEntry, KnownDevice):
-            found[model._meta.label] = model._default_manager.filter(**{column.name: person})
-    return found
+            rows[model._meta.label] = model._default_manager.filter(**{column.name: person})
+    return rows
 
 
 def _staying(person: User) -> Iterator[OfPerson]:
@@ -255,8 +255,8 @@ def _acts(name: str) -> OfPerson:
 
 def _column(name: str) -> tuple[type[Model], Any]:
     app, model, column = name.split(".")
-    found = apps.get_model(app, model)
-    return found, found._meta.get_field(column)
+    owner = apps.get_model(app, model)
+    return owner, owner._meta.get_field(column)
 
 
 def _in_older_lines(name: str) -> bool:

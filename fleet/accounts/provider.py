@@ -109,7 +109,7 @@ class Session(requests.Session):
     """HTTP session with the provider: no redirects, bounded answers, bounded time."""
 
     def request(self, method: str | bytes, url: str | bytes, *args: Any, **more: Any) -> requests.Response:
-        """Raise exceptions of requests, or ProviderError."""
+        """Raise ProviderError."""
         left = min(STEP_SECONDS, (_deadline.get() or time.monotonic() + STEP_SECONDS) - time.monotonic())
         if left <= 0:
             raise ProviderError(Why.AWAY, "time is up")
@@ -136,24 +136,26 @@ def _within(seconds: float, do: Any) -> requests.Response:
     """
     if not _held.acquire(blocking=False):
         raise ProviderError(Why.AWAY, "too many hang")
-    said: list[requests.Response | requests.RequestException | ProviderError] = []
+    results: list[requests.Response | ProviderError] = []
 
     def run() -> None:
         try:
-            said.append(do())
-        except (requests.RequestException, ProviderError) as error:
-            said.append(error)
+            results.append(do())
+        except requests.RequestException as error:
+            results.append(ProviderError(Why.AWAY, type(error).__name__))
+        except ProviderError as error:
+            results.append(error)
         finally:
             _held.release()
 
     thread = threading.Thread(target=run, name="provider", daemon=True)
     thread.start()
     thread.join(seconds)
-    if not said:
+    if not results:
         raise ProviderError(Why.AWAY, "no answer in time")
-    if isinstance(said[0], requests.Response):
-        return said[0]
-    raise said[0]
+    if isinstance(results[0], ProviderError):
+        raise results[0]
+    return results[0]
 
 
 def configuration() -> dict[str, Any]:
@@ -163,8 +165,8 @@ def configuration() -> dict[str, Any]:
         _known.issuer = settings.OIDC_ISSUER
     if _known.configuration is None or time.monotonic() - _known.configured_at > BELIEVED_SECONDS:
         try:
-            found = _json(f"{settings.OIDC_ISSUER.rstrip('/')}/.well-known/openid-configuration")
-            _known.configuration, _known.configured_at = _checked(found), time.monotonic()
+            document = _fetched(f"{settings.OIDC_ISSUER.rstrip('/')}/.well-known/openid-configuration")
+            _known.configuration, _known.configured_at = _checked(document), time.monotonic()
         except ProviderError as error:
             # An older configuration is better than none.
             if _known.configuration is None or error.why is not Why.AWAY:
@@ -172,26 +174,35 @@ def configuration() -> dict[str, Any]:
     return _known.configuration
 
 
-def _checked(found: Any) -> dict[str, Any]:
-    if not isinstance(found, dict) or found.get("issuer") != settings.OIDC_ISSUER:
+def _checked(document: dict[str, Any]) -> dict[str, Any]:
+    if document.get("issuer") != settings.OIDC_ISSUER:
         raise ProviderError(Why.WRONG, "issuer of the configuration")
     local = urlsplit(settings.OIDC_ISSUER).hostname in LOOPBACK
-    for name in (*ENDPOINTS, *(["end_session_endpoint"] if "end_session_endpoint" in found else [])):
-        parts = urlsplit(str(found.get(name, "")))
+    for name in (*ENDPOINTS, *(["end_session_endpoint"] if "end_session_endpoint" in document else [])):
+        parts = urlsplit(str(document.get(name, "")))
         if parts.scheme != "https" and not (local and parts.scheme == "http" and parts.hostname in LOOPBACK):
             raise ProviderError(Why.WRONG, name)
-    return found
+    return document
 
 
-def _json(url: str) -> Any:
+def _json(url: str, method: str = "GET", **more: Any) -> tuple[int, dict[str, Any]]:
+    """Return the status and the JSON object of an answer. Raises ProviderError."""
+    with Session() as session:
+        answer = session.request(method, url, **more)
     try:
-        with Session() as session:
-            answer = session.get(url)
-        if answer.status_code != 200:
-            raise ProviderError(Why.AWAY, f"status {answer.status_code}")
-        return answer.json()
+        document = answer.json()
     except requests.RequestException as error:
         raise ProviderError(Why.AWAY, type(error).__name__) from error
+    if not isinstance(document, dict):
+        raise ProviderError(Why.AWAY, "no object")
+    return answer.status_code, document
+
+
+def _fetched(url: str) -> dict[str, Any]:
+    status, document = _json(url)
+    if status != 200:
+        raise ProviderError(Why.AWAY, f"status {status}")
+    return document
 
 
 def _key(header: Mapping[str, Any]) -> Any:
@@ -203,8 +214,7 @@ def _key(header: Mapping[str, Any]) -> Any:
     for again in (False, True):
         age = time.monotonic() - _known.keys_at
         if _known.keys is None or age > BELIEVED_SECONDS or (again and age > KEYS_EVERY_SECONDS):
-            found = _json(configured["jwks_uri"])
-            _known.keys, _known.keys_at = found if isinstance(found, dict) else {}, time.monotonic()
+            _known.keys, _known.keys_at = _fetched(configured["jwks_uri"]), time.monotonic()
         for one in _known.keys.get("keys") or ():
             if isinstance(one, dict) and one.get("use", "sig") == "sig" and (kid is None or one.get("kid") == kid):
                 with suppress(jwt.PyJWTError):
@@ -267,21 +277,14 @@ def renew(refresh_token: str, *, now: datetime) -> Renewed:
         auth = (settings.OIDC_CLIENT_ID, settings.OIDC_CLIENT_SECRET)
     else:
         sent |= {"client_id": settings.OIDC_CLIENT_ID, "client_secret": settings.OIDC_CLIENT_SECRET}
-    try:
-        with Session() as session:
-            answer = session.post(url, data=sent, auth=auth)
-        said = answer.json()
-    except requests.RequestException as error:
-        raise ProviderError(Why.AWAY, type(error).__name__) from error
-    if not isinstance(said, dict):
-        raise ProviderError(Why.AWAY, "no object")
-    if answer.status_code != 200:
+    status, answer = _json(url, "POST", data=sent, auth=auth)
+    if status != 200:
         # Only this answer is about the account: an expired client secret must end no sessions.
-        why = Why.NO if said.get("error") == "invalid_grant" else Why.AWAY
-        raise ProviderError(why, str(said.get("error", answer.status_code))[:100])
-    id_token = said.get("id_token")
+        why = Why.NO if answer.get("error") == "invalid_grant" else Why.AWAY
+        raise ProviderError(why, str(answer.get("error", status))[:100])
+    id_token = answer.get("id_token")
     claims = verified(id_token, now=now, nonce=None) if isinstance(id_token, str) else None
-    return Renewed(claims, str(said.get("refresh_token") or refresh_token))
+    return Renewed(claims, str(answer.get("refresh_token") or refresh_token))
 
 
 def by_basic(configured: Mapping[str, Any]) -> bool:
@@ -294,12 +297,12 @@ def end_address(back: str) -> str:
     """Return the provider's sign-out address with the way back; empty if it has none or is unavailable."""
     try:
         with exchange():
-            there = str(configuration().get("end_session_endpoint", ""))
+            endpoint = str(configuration().get("end_session_endpoint", ""))
     except ProviderError:
         return ""
     query = {"client_id": settings.OIDC_CLIENT_ID, "post_logout_redirect_uri": back}
-    found: str = requests.Request("GET", there, params=query).prepare().url or "" if there else ""
-    return found
+    address: str = requests.Request("GET", endpoint, params=query).prepare().url or "" if endpoint else ""
+    return address
 
 
 # Refresh of single sign-on accounts: the provider is queried every ten minutes. While it is unavailable, sessions stay

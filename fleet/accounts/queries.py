@@ -8,8 +8,9 @@ from typing import Annotated, Any, Unpack
 from allauth.mfa.models import Authenticator
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db.models import Count, F, OuterRef, Prefetch, Q, QuerySet, Subquery
+from django.db.models import Count, OuterRef, Prefetch, Q, QuerySet, Subquery
 
+from fleet.accounts.factors import APP, CODES, PASSKEY
 from fleet.accounts.models import PersonSession, contents_of, open_sessions
 from fleet.domain.people import Rights
 from fleet.domain.pseudonyms import FORMER, erased_name, pseudonym
@@ -17,13 +18,11 @@ from fleet.domain.reasons import Reason
 from fleet.domain.secrets import hash_of
 from fleet.domain.shapes import InApi, from_row
 from fleet.models import ApiToken, OutsideAccount, Scope
-from fleet.models.people import prefetch_rights, rights_of, service_of
+from fleet.models.people import ALLOWED_FROM, prefetch_rights, rights_of, service_of
 from fleet.operations.access import AccessStates, AccountState
 from fleet.projections.pages import OrderedAt, Page, Segment, read_list, read_page
 from fleet.projections.people import OwnSettings, own_settings
 from fleet.projections.visibility import visible
-
-ALLOWED_FROM = "Networks from which its calls are accepted, such as `10.0.0.0/8`; none: everywhere."
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +134,8 @@ def token(*, prefix: str, username: str | None = None) -> TokenRow | None:
     query.
     """
     whose = Q(user__service_account__isnull=False) if username is None else Q(user__username=username)
-    found = _tokens(visible(ApiToken).filter(whose, prefix=prefix.strip()))
-    return found[0] if found else None
+    rows = _tokens(visible(ApiToken).filter(whose, prefix=prefix.strip()))
+    return rows[0] if rows else None
 
 
 def _tokens(rows: Iterable[ApiToken]) -> list[TokenRow]:
@@ -171,29 +170,9 @@ def _row(user: Any) -> PersonRow:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class OutsideRow:
-    """A user's account in Slack or PagerDuty (`kind`). `person` is its user here; empty if it is unlinked."""
-
-    id: int
-    kind: str
-    team: str
-    account: str
-    name: str
-    person: str
-    seen_at: datetime | None
-    linked_at: datetime | None
-
-
-def outside_accounts(*, username: str | None = None, most: int = 500) -> tuple[OutsideRow, ...]:
-    """Return the external accounts of a user; without a name those of all, unlinked and last seen first. One query."""
-    rows = visible(OutsideAccount).select_related("user")
-    if username is not None:
-        rows = rows.filter(user__username=username)
-    ordered = rows.order_by(F("user__username").asc(nulls_first=True), F("seen_at").desc(nulls_last=True), "pk")
-    return tuple(
-        from_row(OutsideRow, row, person=row.user.get_username() if row.user else "") for row in ordered[:most]
-    )
+def outside_accounts(*, username: str) -> list[OutsideAccount]:
+    """Return the accounts in Slack and PagerDuty of a user, at most 500. One query."""
+    return list(visible(OutsideAccount).filter(user__username=username).order_by("-seen_at", "pk")[:500])
 
 
 # State of access behind open streams, read for many at once: sessions, tokens, accounts and their rights.
@@ -236,35 +215,22 @@ def _token_states(prefixes: Collection[str], now: datetime) -> dict[str, Any]:
     # Follow the creating tokens level by level; most tokens have none.
     makers = {prefix: row["made_with_id"] for prefix, row in rows.items() if row["made_with_id"] is not None}
     while makers:
-        found = dict(visible(ApiToken).filter(counts, pk__in=set(makers.values())).values_list("pk", "made_with_id"))
-        for prefix in [prefix for prefix, maker in makers.items() if maker not in found]:
+        valid = dict(visible(ApiToken).filter(counts, pk__in=set(makers.values())).values_list("pk", "made_with_id"))
+        for prefix in [prefix for prefix, maker in makers.items() if maker not in valid]:
             del rows[prefix], makers[prefix]
-        makers = {prefix: found[maker] for prefix, maker in makers.items() if found[maker] is not None}
+        makers = {prefix: valid[maker] for prefix, maker in makers.items() if valid[maker] is not None}
     return rows
 
 
-# Second factors of users, without secrets.
-
-APP, PASSKEY = "totp", "webauthn"
-
-
-@dataclass(frozen=True, slots=True)
-class Factor:
-    """One second factor. `kind` is `totp` or `webauthn`; `name` is the user's name for a passkey."""
-
-    id: int
-    kind: str
-    name: str
-    created_at: datetime
-    last_used_at: datetime | None
+# Second factors of users.
 
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """Second factors of a user. `codes_left` is the number of unused recovery codes."""
+    """Second factors of a user, as rows of django-allauth, and the number of unused recovery codes."""
 
-    app: Factor | None
-    passkeys: tuple[Factor, ...]
+    app: Authenticator | None
+    passkeys: list[Authenticator]
     codes_left: int
 
     @property
@@ -275,16 +241,12 @@ class Factors:
 def factors_of(*, user_id: int) -> Factors:
     """Return the second factors of a user. One query."""
     rows = list(visible(Authenticator).filter(user=user_id).order_by("pk"))
-    found = [
-        Factor(row.pk, row.type, str(row.data.get("name", "")), row.created_at, row.last_used_at)
-        for row in rows
-        if row.type in (APP, PASSKEY)
-    ]
-    codes = next((row for row in rows if row.type not in (APP, PASSKEY)), None)
+    single = {row.type: row for row in rows if row.type != PASSKEY}
+    used = single[CODES].data.get("used_mask", 0) if CODES in single else None
     return Factors(
-        app=next((one for one in found if one.kind == APP), None),
-        passkeys=tuple(one for one in found if one.kind == PASSKEY),
-        codes_left=10 - int(codes.data.get("used_mask", 0)).bit_count() if codes else 0,
+        app=single.get(APP),
+        passkeys=[row for row in rows if row.type == PASSKEY],
+        codes_left=0 if used is None else 10 - int(used).bit_count(),
     )
 
 
@@ -321,5 +283,5 @@ def session_rows(
     """Return the open sessions of a user, last seen first. One query."""
     own = hash_of(session_key) if session_key else ""
     rows = open_sessions(visible(PersonSession).filter(user__username=username), now=now)
-    found = read_page([Segment(rows, "last_seen_at", descending=True)], cursor=cursor, size=size)
-    return found.map(lambda shown: [from_row(SessionRow, row, is_current=row.key_hash == own) for row in shown])
+    page = read_page([Segment(rows, "last_seen_at", descending=True)], cursor=cursor, size=size)
+    return page.map(lambda shown: [from_row(SessionRow, row, is_current=row.key_hash == own) for row in shown])

@@ -2,24 +2,26 @@
 expired sessions.
 """
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from django import forms
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import F, Q
+from rest_framework import serializers
 
 from fleet.accounts import logins, sessions
 from fleet.accounts import services as account_services
-from fleet.accounts.entries import record_change
+from fleet.accounts.services import MakePersonSerializer, PersonAudit, PersonForm
 from fleet.domain.actor import COMMAND_LINE, DRYDOCK, Actor
-from fleet.domain.reasons import Reason, Refused, require_found
-from fleet.domain.texts import tidy
-from fleet.domain.timeline import EntryKind, differing
+from fleet.domain.reasons import Reason, require_found
+from fleet.domain.timeline import EntryKind
 from fleet.models import ApiToken, ServiceAccount
 from fleet.models.people import service_of
 from fleet.operations import control
+from fleet.operations.audited import AuditedForm, AuditedSerializer, Sent, Values, save_audited
 from fleet.operations.rights import require_administrator
 from fleet.operations.timeline.entries import tell
 
@@ -49,15 +51,15 @@ def tell_expiring(*, now: datetime) -> int:
         & _lives(2 * DAY)
     )
     rows = ApiToken.objects.select_for_update(of=("self",), skip_locked=True).select_related("user")
-    found = list(
+    expiring = list(
         rows.filter(in_a_week | in_a_day, revoked_at=None, user__is_active=True).order_by("expires_at", "pk")[:MOST]
     )
-    for row in found:
+    for row in expiring:
         row.notified_days = DAY if row.expires_at is not None and row.expires_at <= day else WEEK
         row.save(update_fields=["notified_days"])
-        told = {"person": row.user.get_username(), "name": row.name, "token": row.prefix}
-        tell(EntryKind.TOKEN_EXPIRES, DRYDOCK, at=now, expires_at=row.expires_at, **told)
-    return len(found)
+        names = {"person": row.user.get_username(), "name": row.name, "token": row.prefix}
+        tell(EntryKind.TOKEN_EXPIRES, DRYDOCK, at=now, expires_at=row.expires_at, **names)
+    return len(expiring)
 
 
 @transaction.atomic
@@ -72,10 +74,10 @@ def end_what_ended_tokens_made(*, now: datetime) -> int:
         | Q(join_tokens__revoked_at=None, join_tokens__isnull=False)
         | Q(channels__enabled=True, channels__deleted_at=None, channels__isnull=False)
     )
-    found = list(ApiToken.objects.filter(over).filter(left).distinct().order_by("pk")[:MOST])
-    for row in found:
+    ended = list(ApiToken.objects.filter(over).filter(left).distinct().order_by("pk")[:MOST])
+    for row in ended:
         sessions.end_made_with(row, actor=DRYDOCK, now=now)
-    return len(found)
+    return len(ended)
 
 
 def _lives(days: int) -> Q:
@@ -84,81 +86,95 @@ def _lives(days: int) -> Q:
 
 # Service accounts: created by administrators, owned by a user, and authenticated by tokens alone.
 
-MAX_PURPOSE = 200
 
-
-@transaction.atomic
-def make(
-    *,
-    username: str,
-    group: str,
-    owner: str,
-    purpose: str,
-    now: datetime,
-    actor: Actor = COMMAND_LINE,
-    scopes: Sequence[account_services.ScopePair] = (),
-) -> ServiceAccount:
-    """Create a service account owned by the user `owner`. It never has a password. Raises Refused `not-permitted`,
-    `unknown-person` or `validation`.
-    """
-    require_administrator(actor)
-    said, whose = _purpose(purpose), _owner(owner)
-    user = account_services.make_account(username=username, group=group, scopes=scopes)
-    row = ServiceAccount.objects.create(user=user, owner=whose, purpose=said, created_at=now)
-    control.note(control.MADE, user, actor.person, now=now)
-    control.note(control.OWNER, user, whose, now=now)
-    _tell(row, "service-made", before={}, now=now, actor=actor, rights=account_services.shown(user))
-    return row
-
-
-@transaction.atomic
-def change(
-    *, username: str, now: datetime, actor: Actor = COMMAND_LINE, owner: str | None = None, purpose: str | None = None
-) -> ServiceAccount:
-    """Change the owner or purpose of a service account; None leaves them. Raises Refused as `make` does."""
-    user = account_services.changeable(username, actor)
-    row = require_found(service_of(user), "validation", Reason("service-unknown", name=username))
-    before = _shown(row)
-    if owner is not None:
-        # Keep the former owner in the record of control.
-        control.note(control.OWNER, user, row.owner, now=now)
-        row.owner = _owner(owner)
-        control.note(control.OWNER, user, row.owner, now=now)
-    if purpose is not None:
-        row.purpose = _purpose(purpose)
-    row.save(update_fields=["owner", "purpose"])
-    if _shown(row) != before:
-        _tell(row, "service-changed", before=before, now=now, actor=actor)
-    return row
-
-
-def _owner(name: str) -> User:
-    found = User.objects.filter(username=name.strip(), is_active=True).first()
-    owner = require_found(found, "validation", Reason("service-owner", name=name.strip()[:150]))
-    if service_of(owner) is not None:
-        raise Refused("validation", Reason("service-owner", name=name.strip()[:150]))
+def _owner_named(name: str) -> User:
+    owner = User.objects.filter(username=name, is_active=True, service_account=None).first()
+    if owner is None:
+        raise ValidationError("Enter the name of a user who has access: they own the service account.")
     return owner
 
 
-def _purpose(text: str) -> str:
-    said = tidy(text)
-    if not 0 < len(said) <= MAX_PURPOSE:
-        raise Refused("validation", Reason("service-purpose", longest=MAX_PURPOSE))
-    return said
+def _purpose(text: str) -> Any:
+    return ServiceAccount._meta.get_field("purpose").clean(text, None)
 
 
-def _shown(row: ServiceAccount) -> dict[str, Any]:
-    return {"owner": row.owner.get_username() if row.owner else None, "purpose": row.purpose}
+class ServiceForm(AuditedForm):
+    owner = forms.CharField(label="Owner", max_length=150)
+
+    class Meta(AuditedForm.Meta):
+        model, fields = ServiceAccount, ("owner", "purpose")
+
+    def clean_owner(self) -> User:
+        return _owner_named(self.cleaned_data["owner"])
+
+    def clean_purpose(self) -> Any:
+        return _purpose(self.cleaned_data["purpose"])
 
 
-def _tell(
-    row: ServiceAccount,
-    did: str,
-    *,
-    before: dict[str, Any],
-    now: datetime,
-    actor: Actor,
-    rights: dict[str, Any] | None = None,
-) -> None:
-    was, became = differing(before, _shown(row) | (rights or {}))
-    record_change(did, row.user, actor, now, before=was, after=became)
+class NewServiceForm(PersonForm):
+    """Form of a new account with its owner and purpose, which are attributes of the user until they are stored."""
+
+    owner, purpose = ServiceForm.base_fields["owner"], ServiceForm.base_fields["purpose"]
+    clean_owner, clean_purpose = ServiceForm.clean_owner, ServiceForm.clean_purpose
+
+
+class ChangeServiceSerializer(AuditedSerializer):
+    owner = serializers.CharField(required=False, max_length=150, help_text="The user who owns it.")
+
+    class Meta:
+        model, fields = ServiceAccount, ("owner", "purpose")
+        extra_kwargs = {"purpose": {"required": False}}
+
+    def validate_owner(self, name: str) -> User:
+        return _owner_named(name)
+
+    def validate_purpose(self, text: str) -> Any:
+        return _purpose(text)
+
+
+class MakeServiceSerializer(MakePersonSerializer):
+    """Serializer of a new account with its owner and purpose, as the form."""
+
+    validate_owner, validate_purpose = ChangeServiceSerializer.validate_owner, ChangeServiceSerializer.validate_purpose
+
+    def get_fields(self) -> Any:
+        own = ChangeServiceSerializer().get_fields()
+        for field in own.values():
+            field.required = True
+        return super().get_fields() | own
+
+
+class ServiceAudit(PersonAudit):
+    """Entries about service accounts: the owner and purpose of the record, and of a new account its rights."""
+
+    def values(self, row: Any) -> Values:
+        rights = super().values(row) if isinstance(row, User) else {}
+        return {"owner": row.owner and row.owner.get_username(), "purpose": row.purpose, **rights}
+
+
+MADE, CHANGED = ServiceAudit("service-made"), ServiceAudit("service-changed", of="user.username")
+
+
+@transaction.atomic
+def make(sent: Sent, *, now: datetime, actor: Actor = COMMAND_LINE) -> ServiceAccount:
+    """Create a service account. It never has a password. Raises Refused as `save_audited` does."""
+    require_administrator(actor)
+    user: Any = account_services.make_account(sent, MADE, password=None, actor=actor, now=now)
+    control.note(control.OWNER, user, user.owner, now=now)
+    return ServiceAccount.objects.create(user=user, owner=user.owner, purpose=user.purpose, created_at=now)
+
+
+@transaction.atomic
+def change(sent: Sent, *, username: str, now: datetime, actor: Actor = COMMAND_LINE) -> ServiceAccount:
+    """Change the owner or purpose of a service account. Raises Refused: `unknown-person`, and as `save_audited`
+    does.
+    """
+    user = account_services.changeable(username, actor)
+    row = require_found(service_of(user), "validation", Reason("service-unknown", name=username))
+    former = row.owner
+    save_audited(sent, actor, CHANGED, row=row, now=now)
+    if row.owner != former:
+        # Keep the former owner in the record of control.
+        control.note(control.OWNER, user, former, now=now)
+        control.note(control.OWNER, user, row.owner, now=now)
+    return row

@@ -1,133 +1,189 @@
 """Accounts of users: their group, scopes, access and password."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
+from django import forms
 from django.contrib.auth.models import Group, User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from rest_framework import serializers
 
 from fleet.accounts import logins, sessions
-from fleet.accounts.entries import record_change
+from fleet.accounts.models import WHERE, SignOnGrant
+from fleet.accounts.sessions import record_change
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.people import ADMIN, GROUPS, Rights
+from fleet.domain.policy.rules import Fault
 from fleet.domain.pseudonyms import erased_name
 from fleet.domain.reasons import Reason, Refused
-from fleet.domain.texts import tidy
-from fleet.domain.timeline import differing
+from fleet.domain.timeline import EntryKind, differing
 from fleet.models import Scope
 from fleet.models.people import service_of
 from fleet.operations import control
+from fleet.operations.audited import Audit, AuditedForm, AuditedSerializer, Sent, Values, save_audited
 from fleet.operations.locks import Lock, take
 from fleet.operations.rights import require_administrator, require_reach, user_named
 
-SCOPE_KINDS = ("name", "service", "resource_group")
-MAX_NAME = 150
-MAX_SCOPES = 50
-MAX_PATTERN = 200
 # Names that entries use for other actors.
 TAKEN_NAMES = ("azure", "drydock")
 
-ScopePair = tuple[str, str]
+SCOPES: Any = SignOnGrant._meta.get_field("scopes")
 
 
-def shown(person: User) -> dict[str, Any]:
-    """Return the properties of a user that may change, as `before` and `after` of an entry contain them; no secret.
-    Two queries.
+class ScopeSerializer(AuditedSerializer):
+    class Meta:
+        model, fields = Scope, ("kind", "pattern")
+
+    def validate(self, sent: Any) -> Any:
+        return [sent["kind"], sent["pattern"]]
+
+
+class ScopedSerializer(AuditedSerializer):
+    """A serializer with scopes."""
+
+    scopes = ScopeSerializer(many=True, required=False, help_text=WHERE)
+
+
+# The group and scopes of a user are rows of other tables. Until they are stored, the changed ones are the
+# attributes `new_group` and `new_scopes` of the user.
+
+
+class ChangePersonForm(AuditedForm):
+    """Form of a user's rights; labels are those of the mapping of single sign-on."""
+
+    group = forms.ChoiceField(choices=[(group, group) for group in GROUPS])
+    scopes = SCOPES.formfield()
+
+    class Meta(AuditedForm.Meta):
+        model, fields = User, ("group", "scopes", "is_active")
+
+    def clean_scopes(self) -> Any:
+        return SCOPES.clean(self.cleaned_data["scopes"], None)
+
+    def clean(self) -> None:
+        self.instance.new_group, self.instance.new_scopes = map(self.cleaned_data.get, ("group", "scopes"))
+
+
+class PersonForm(ChangePersonForm):
+    class Meta(ChangePersonForm.Meta):
+        fields = ("username", "group", "scopes")
+        labels = {"username": "Name"}
+
+
+class ChangePersonSerializer(AuditedSerializer):
+    group = serializers.ChoiceField(GROUPS, required=False, source="new_group")
+    scopes = ScopeSerializer(
+        many=True, required=False, source="new_scopes", help_text="All of them; an empty list: everywhere."
+    )
+    active = serializers.BooleanField(required=False, source="is_active")
+
+    class Meta:
+        model, fields = User, ("group", "scopes", "active")
+
+    def validate_scopes(self, sent: Any) -> Any:
+        return SCOPES.clean(sent, None)
+
+
+class MakePersonSerializer(ChangePersonSerializer):
+    group = serializers.ChoiceField(GROUPS, source="new_group")
+
+    class Meta(ChangePersonSerializer.Meta):
+        fields = ("username", "group", "scopes")
+        extra_kwargs = {"username": {"help_text": "Letters, digits and @ . + - _"}}
+
+
+class PersonAudit(Audit):
+    """Entries about users, with the group and scopes that they are about to get. Two queries.
+
+    They name the change by a code of `accounts.text.PERSON_CHANGES`.
     """
-    groups = person.groups.order_by("name").values_list("name", flat=True)
-    return {
-        "groups": list(groups),
-        "scopes": [f"{kind}: {pattern}" for kind, pattern in _scopes(person)],
-        "active": person.is_active,
-        **({"superuser": True} if person.is_superuser else {}),
-    }
+
+    def __init__(self, did: str, of: str = "username") -> None:
+        kind, person = EntryKind.PERSON_CHANGED, attrgetter(of)
+        super().__init__((), created=kind, deleted=kind, data=lambda row: {"person": person(row), "did": did})
+
+    def values(self, row: Any) -> Values:
+        groups = list(row.groups.order_by("name").values_list("name", flat=True)) if row.pk else []
+        if (group := getattr(row, "new_group", None)) is not None:
+            groups = sorted([*(name for name in groups if name not in GROUPS), *([group] if group else [])])
+        if (scopes := getattr(row, "new_scopes", None)) is None:
+            scopes = _scopes(row) if row.pk else []
+        return {
+            "groups": groups,
+            "scopes": [f"{kind}: {pattern}" for kind, pattern in scopes],
+            "active": row.is_active,
+            **({"superuser": True} if row.is_superuser else {}),
+        }
+
+
+MADE, CHANGED = PersonAudit("made"), PersonAudit("changed")
+shown = CHANGED.values
 
 
 @transaction.atomic
-def make_person(
-    *,
-    username: str,
-    group: str,
-    now: datetime,
-    actor: Actor = COMMAND_LINE,
-    scopes: Sequence[ScopePair] = (),
-    password: str = "",
-) -> tuple[User, str]:
-    """Create a user in this group. Return them with the password, which is generated if none is given and shown only
-    once.
-
-    Raises Refused `not-permitted` or `validation`.
+def make_person(sent: Sent, *, now: datetime, actor: Actor = COMMAND_LINE, password: str = "") -> tuple[User, str]:
+    """Create a user. Return them with the password, which is generated if none is given and shown only once. Raises
+    Refused as `save_audited` does.
     """
     require_administrator(actor)
     password = password or new_password()
-    _check_password(password, User(username=username.strip()))
-    person = make_account(username=username, group=group, scopes=scopes, password=password)
-    control.note(control.MADE, person, actor.person, now=now)
+    person = make_account(sent, MADE, password=password, actor=actor, now=now)
     control.note_password(person, actor, now=now)
-    _write("made", person, before=None, now=now, actor=actor)
     return person, password
 
 
-def make_account(*, username: str, group: str, scopes: Sequence[ScopePair], password: str | None = None) -> User:
-    """Create an account in this group, inside the transaction of an operation that checked the right. Without a
-    password it never has one. Raises Refused `validation`.
+def make_account(sent: Sent, audit: Audit, *, password: str | None, actor: Actor, now: datetime) -> User:
+    """Create an account with its group and scopes, inside the transaction of an operation that checked the right.
+    Without a password it never has one. Raises Refused as `save_audited` does.
     """
     lock()
-    username = username.strip()
-    try:
-        User.username_validator(username)
-    except ValidationError as error:
-        raise Refused("validation", Reason("name-characters")) from error
-    if not 0 < len(username) <= MAX_NAME:
-        raise Refused("validation", Reason("name-length", longest=MAX_NAME))
-    if _is_taken(username):
-        raise Refused("validation", Reason("name-taken", name=username))
-    chosen, pairs = _group(group), cleaned_scopes(scopes)
-    person = User(username=username)
+    person = User()
     # None sets an unusable password.
     person.set_password(password)
-    person.save()
-    person.groups.set([chosen])
-    _set_scopes(person, pairs)
+
+    def check(row: User) -> Iterator[Fault]:
+        if is_taken(row.username):
+            yield "username", Reason("name-taken", name=row.username)
+        try:
+            if password is not None:
+                validate_password(password, row)
+        except ValidationError as error:
+            yield "password", Reason("password-refused", messages=error.messages)
+
+    save_audited(sent, actor, audit, row=person, now=now, check=check)
+    _store_rights(person)
+    control.note(control.MADE, person, actor.person, now=now)
     return person
 
 
 @transaction.atomic
-def change_person(
-    *,
-    username: str,
-    now: datetime,
-    actor: Actor = COMMAND_LINE,
-    group: str | None = None,
-    scopes: Sequence[ScopePair] | None = None,
-    active: bool | None = None,
-) -> User:
-    """Change the group, scopes or access of a user; None leaves a property as it is.
+def change_person(sent: Sent, *, username: str, now: datetime, actor: Actor = COMMAND_LINE) -> User:
+    """Change the group, scopes or access of a user.
 
     Disabling ends every session, token and calendar permanently. The last active administrator stays one. Raises
-    Refused `not-permitted`, `unknown-person` or `validation`.
+    Refused: `unknown-person`, and as `save_audited` does.
     """
     person = changeable(username, actor)
-    before, had_admins = shown(person), any_admin()
-    if group is not None:
-        _group(group)
-        _set_group(person, group)
-    if scopes is not None:
-        _set_scopes(person, cleaned_scopes(scopes))
-    if active is not None and active != person.is_active:
-        person.is_active = active
-        person.save(update_fields=["is_active"])
-        if not active:
-            sessions.end_access(person, now=now, actor=actor)
+    had_admins, was_active = any_admin(), person.is_active
+    save_audited(sent, actor, CHANGED, row=person, now=now)
+    _store_rights(person)
+    if was_active and not person.is_active:
+        sessions.end_access(person, now=now, actor=actor)
     if had_admins and not any_admin():
         raise Refused("validation", Reason("last-admin"))
-    if shown(person) != before:
-        _write("changed", person, before=before, now=now, actor=actor)
     return person
+
+
+def _store_rights(person: Any) -> None:
+    if (group := getattr(person, "new_group", None)) is not None:
+        _set_group(person, group)
+    if (scopes := getattr(person, "new_scopes", None)) is not None:
+        _set_scopes(person, scopes)
 
 
 def apply_rights(person: User, rights: Rights, *, now: datetime, actor: Actor) -> None:
@@ -145,7 +201,7 @@ def make_for_sign_on(wanted: str, rights: Rights, *, now: datetime, actor: Actor
     `wanted` is taken, the new user gets a number after it.
     """
     name, number = wanted or "person", 1
-    while _is_taken(name):
+    while is_taken(name):
         number += 1
         name = f"{wanted or 'person'}-{number}"
     person = User(username=name)
@@ -187,12 +243,13 @@ def ensure_person(*, username: str, group: str, password: str, now: datetime) ->
     """Create or update a user with exactly this group and password. The demo calls it at each start."""
     person = User.objects.filter(username=username).first()
     if person is None:
-        return make_person(username=username, group=group, password=password, now=now)[0]
+        sent = MakePersonSerializer(data={"username": username, "group": group})
+        return make_person(sent, password=password, now=now)[0]
     if not person.check_password(password):
         person.set_password(password)
         person.save(update_fields=["password"])
         record_password_change(person, now=now, actor=COMMAND_LINE)
-    return change_person(username=username, group=group, now=now)
+    return change_person(ChangePersonSerializer(data={"group": group}), username=username, now=now)
 
 
 def new_password() -> str:
@@ -232,43 +289,18 @@ def changeable(username: str, actor: Actor) -> User:
     """
     require_administrator(actor)
     lock()
-    person = user_named(username)
+    person = user_named(username, User.objects.select_for_update())
     require_reach(actor, person)
     if username == erased_name(person.pk):
         raise Refused("validation", Reason("person-forgotten", name=username))
     return person
 
 
-def _check_password(password: str, person: User) -> None:
-    try:
-        validate_password(password, person)
-    except ValidationError as error:
-        raise Refused("validation", Reason("password-refused", messages=error.messages)) from error
-
-
-def _group(name: str) -> Group:
-    if name not in GROUPS:
-        raise Refused("validation", Reason("group-unknown", name=name, groups=GROUPS))
-    return Group.objects.get_or_create(name=name)[0]
-
-
-def _scopes(person: User) -> list[ScopePair]:
+def _scopes(person: User) -> list[tuple[str, str]]:
     return list(Scope.objects.filter(user=person).order_by("kind", "pattern").values_list("kind", "pattern"))
 
 
-def cleaned_scopes(scopes: Sequence[ScopePair]) -> list[ScopePair]:
-    found = sorted({(kind, tidy(pattern)) for kind, pattern in scopes})
-    if len(found) > MAX_SCOPES:
-        raise Refused("validation", Reason("too-many-scopes", most=MAX_SCOPES))
-    for kind, pattern in found:
-        if kind not in SCOPE_KINDS:
-            raise Refused("validation", Reason("scope-kind", kinds=SCOPE_KINDS, kind=kind))
-        if not 0 < len(pattern) <= MAX_PATTERN:
-            raise Refused("validation", Reason("scope-pattern-length", longest=MAX_PATTERN))
-    return found
-
-
-def _is_taken(name: str) -> bool:
+def is_taken(name: str) -> bool:
     return name.lower() in TAKEN_NAMES or User.objects.filter(username__iexact=name).exists()
 
 
@@ -280,11 +312,11 @@ def _set_rights(person: User, rights: Rights) -> None:
 def _set_group(person: User, group: str) -> None:
     """Replace the role of a user, if one is named; groups that are no roles stay."""
     others = person.groups.exclude(name__in=GROUPS)
-    person.groups.set([*others, *([_group(group)] if group else [])])
+    person.groups.set([*others, *([Group.objects.get_or_create(name=group)[0]] if group else [])])
 
 
-def _set_scopes(person: User, pairs: list[ScopePair]) -> None:
-    if pairs == _scopes(person):
+def _set_scopes(person: User, pairs: Sequence[Sequence[str]]) -> None:
+    if [tuple(pair) for pair in pairs] == _scopes(person):
         return
     Scope.objects.filter(user=person).delete()
     Scope.objects.bulk_create([Scope(user=person, kind=kind, pattern=pattern) for kind, pattern in pairs])

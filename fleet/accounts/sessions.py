@@ -7,15 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
+from typing import Any, TypeVar
 
 import structlog
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.db import DatabaseError, IntegrityError, transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Model, Q, QuerySet
 
-from fleet.accounts.entries import record_change
 from fleet.accounts.models import PersonSession, django_sessions, keys_by, open_sessions
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
@@ -23,8 +23,19 @@ from fleet.domain.reasons import Reason, require_found
 from fleet.domain.secrets import hash_of
 from fleet.domain.timeline import EntryKind
 from fleet.models import ApiToken, CalendarFeed, JoinToken
+from fleet.operations.audited import Audit, delete_audited
+from fleet.operations.machines.entrance import JOIN_TOKENS
 from fleet.operations.rights import require, require_change, require_reach, user_named
 from fleet.operations.timeline.entries import tell
+
+M = TypeVar("M", bound=Model)
+
+
+def record_change(did: str, person: User, actor: Actor, now: datetime, *, before: Any, after: Any, **data: Any) -> None:
+    """Record a change of an account, inside its transaction. `did` is a code of `accounts.text.PERSON_CHANGES`."""
+    name = person.get_username()
+    tell(EntryKind.PERSON_CHANGED, actor, at=now, before=before, after=after, person=name, did=did, **data)
+
 
 # Characters of the header that are read; real headers are shorter.
 MOST_READ = 400
@@ -64,8 +75,8 @@ def browser_of(user_agent: str) -> dict[str, str]:
     return {"browser": _first(BROWSERS, read), "system": _first(SYSTEMS, read)}
 
 
-def _first(names: tuple[tuple[str, str], ...], said: str) -> str:
-    return next((name for sign, name in names if sign in said), "")
+def _first(names: tuple[tuple[str, str], ...], header: str) -> str:
+    return next((name for sign, name in names if sign in header), "")
 
 
 # Browser sessions: every sign-in method starts them, their user or an administrator ends them.
@@ -163,11 +174,11 @@ def end(*, actor: Actor, session_id: int, now: datetime) -> PersonSession:
     """End one session (row id) of the actor, or as an administrator of anyone. Its next request is anonymous, and its
     streams end. Raises Refused: `not-permitted`, `not-found`.
     """
-    found = PersonSession.objects.select_for_update(of=("self",)).select_related("user").filter(pk=session_id).first()
-    if found is None:
+    session = PersonSession.objects.select_for_update(of=("self",)).select_related("user").filter(pk=session_id).first()
+    if session is None:
         # A user who may end only their own does not learn which sessions of others exist.
         require_change(actor, own=False)
-    row = require_found(found, "not-found", Reason("session-unknown"))
+    row = require_found(session, "not-found", Reason("session-unknown"))
     _require_allowed(actor, row.user)
     _end([row])
     record_change("session-ended", row.user, actor, now, before={"sessions": 1}, after={"sessions": 0})
@@ -244,44 +255,51 @@ def end_access(person: User, *, now: datetime, actor: Actor) -> None:
     """End every session, token and calendar of this account, inside the transaction that disables it."""
     end_for_good(people=[person])
     lasts = Q(expires_at=None) | Q(expires_at__gt=now)
-    for token in ApiToken.objects.filter(lasts, user=person, revoked_at=None).select_related("user").order_by("pk"):
+    for token in locked(ApiToken.objects.filter(lasts, user=person, revoked_at=None)):
         revoke_token(token, actor=actor, now=now)
-    for feed in CalendarFeed.objects.filter(user=person, ended_at=None).select_related("user").order_by("pk"):
-        end_calendar(feed, actor=actor, now=now)
+    for feed in locked(CalendarFeed.objects.filter(user=person, ended_at=None)):
+        delete_audited(feed, actor, CALENDARS, now=now, ended_at=now)
 
 
-def revoke_token(token: ApiToken, *, actor: Actor, now: datetime) -> bool:
-    """Revoke a token and what it created, inside the caller's transaction. False if it has ended already."""
-    if not _mark_ended(token, "revoked_at", EntryKind.TOKEN_ENDED, "token", actor, now):
-        return False
+def _names(row: Any) -> dict[str, str]:
+    return {"person": row.user.get_username(), "name": row.name}
+
+
+# Users create and end their own, and a disabled account loses all of them: each operation checks who may do it.
+TOKENS = Audit(
+    ("prefix", "scopes", "expires_at", "allowed_from"),
+    created=EntryKind.TOKEN_CREATED,
+    deleted=EntryKind.TOKEN_ENDED,
+    data=_names,
+    right=None,
+)
+CALENDARS = Audit(
+    ("prefix", "set_pattern", "service"),
+    created=EntryKind.CALENDAR_MADE,
+    deleted=EntryKind.CALENDAR_ENDED,
+    data=_names,
+    right=None,
+)
+
+
+def revoke_token(token: ApiToken, *, actor: Actor, now: datetime) -> None:
+    """Revoke a locked token and what it created."""
+    delete_audited(token, actor, TOKENS, now=now, revoked_at=now)
     end_made_with(token, actor=actor, now=now)
-    return True
 
 
-def end_calendar(feed: CalendarFeed, *, actor: Actor, now: datetime) -> bool:
-    """End a calendar, inside the caller's transaction. False if it has ended already."""
-    return _mark_ended(feed, "ended_at", EntryKind.CALENDAR_ENDED, "calendar", actor, now)
-
-
-def _mark_ended(
-    row: ApiToken | CalendarFeed, column: str, kind: EntryKind, noun: str, actor: Actor, now: datetime
-) -> bool:
-    if not type(row)._default_manager.filter(pk=row.pk, **{column: None}).update(**{column: now}):
-        return False
-    before, after = {noun: row.prefix}, {noun: None}
-    tell(kind, actor, at=now, before=before, after=after, person=row.user.get_username(), name=row.name)
-    return True
+def locked(rows: QuerySet[M]) -> QuerySet[M]:
+    """Return these rows of users' tokens or calendars, locked, with their users."""
+    return rows.select_for_update(of=("self",)).select_related("user").order_by("pk")
 
 
 def end_made_with(token: ApiToken, *, actor: Actor, now: datetime) -> None:
     """End everything that an ended token created: tokens, join tokens, and objects of annexes. Call it inside the
     caller's transaction.
     """
-    for made in ApiToken.objects.filter(made_with=token, revoked_at=None).select_related("user").order_by("pk"):
+    for made in locked(ApiToken.objects.filter(made_with=token, revoked_at=None)):
         revoke_token(made, actor=actor, now=now)
     for join in JoinToken.objects.select_for_update().filter(made_with=token, revoked_at=None).order_by("pk"):
-        JoinToken.objects.filter(pk=join.pk).update(revoked_at=now)
-        before, after = {"ended_at": None}, {"ended_at": now}
-        tell(EntryKind.JOIN_TOKEN_ENDED, actor, at=now, before=before, after=after, prefix=join.prefix)
+        delete_audited(join, actor, JOIN_TOKENS, now=now, revoked_at=now)
     for end in END_MADE_WITH:
         end(token, actor=actor, now=now)

@@ -2,7 +2,7 @@
 maintain, and the accounts at the provider.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,17 +13,20 @@ from django.db.models import Q
 
 from fleet.accounts import services as account_services
 from fleet.accounts import sessions
-from fleet.accounts.entries import record_change
 from fleet.accounts.models import SignOn, SignOnGrant
-from fleet.accounts.sessions import end_access
+from fleet.accounts.services import ScopedSerializer
+from fleet.accounts.sessions import end_access, record_change
 from fleet.domain.actor import DRYDOCK, Actor
-from fleet.domain.people import GROUPS, Rights
+from fleet.domain.people import Rights
+from fleet.domain.policy import rules
+from fleet.domain.policy.rules import Fault
 from fleet.domain.reasons import Reason, Refused, require_found
-from fleet.domain.sign_on import LONGEST_SUBJECT, LONGEST_VALUE, Grant, Identity, ToldByProxy, rights_by
+from fleet.domain.sign_on import LONGEST_SUBJECT, Grant, Identity, ToldByProxy, rights_by
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models.people import prefetch_rights, rights_of, service_of
 from fleet.operations import control
+from fleet.operations.audited import Audit, AuditedForm, Sent, Values, delete_audited, save_audited
 from fleet.operations.rights import require_administrator, require_reach, user_named
 from fleet.operations.timeline.entries import tell
 
@@ -38,48 +41,67 @@ def grants() -> list[Grant]:
     return [row.grant for row in SignOnGrant.objects.order_by("value")]
 
 
+class ChangeGrantForm(AuditedForm):
+    class Meta(AuditedForm.Meta):
+        model, fields = SignOnGrant, ("group", "scopes")
+
+
+class GrantForm(AuditedForm):
+    class Meta(AuditedForm.Meta):
+        model, fields = SignOnGrant, ("value", "group", "scopes")
+
+
+class ChangeGrantSerializer(ScopedSerializer):
+    class Meta:
+        model, fields = SignOnGrant, ("group", "scopes")
+        extra_kwargs = {"group": {"required": False}}
+
+
+class GrantRequestSerializer(ScopedSerializer):
+    class Meta:
+        model, fields = SignOnGrant, ("value", "group", "scopes")
+        # Lines of a dry run may be those that there are.
+        extra_kwargs = {"value": {"validators": ()}}
+
+
+class GrantAudit(Audit):
+    """Entries about the mapping, with scopes as texts."""
+
+    def values(self, row: Any) -> Values:
+        return {"group": row.group, "scopes": [f"{kind}: {pattern}" for kind, pattern in row.scopes]}
+
+
+def _grants(did: str) -> Audit:
+    kind = EntryKind.MAPPING_CHANGED
+    return GrantAudit((), created=kind, deleted=kind, data=lambda row: {"value": row.value, "did": did})
+
+
+MADE, CHANGED, DELETED = map(_grants, ("made", "changed", "deleted"))
+
+
 @transaction.atomic
-def create(
-    *, actor: Actor, value: str, group: str, now: datetime, scopes: Sequence[account_services.ScopePair] = ()
-) -> SignOnGrant:
-    """Create a line of the mapping. It applies at once to all known accounts. Raises Refused: `not-permitted`,
-    `validation`.
-    """
+def create(sent: Sent, *, actor: Actor, now: datetime) -> SignOnGrant:
+    """Create a line of the mapping. It applies at once to all known accounts. Raises Refused as `save_audited` does."""
     require_administrator(actor)
     account_services.lock()
-    value = tidy(value)
-    if not 0 < len(value) <= LONGEST_VALUE:
-        raise Refused("validation", Reason("grant-value", longest=LONGEST_VALUE))
-    if SignOnGrant.objects.filter(value=value).exists():
-        raise Refused("validation", Reason("grant-taken", value=value))
-    if SignOnGrant.objects.count() >= MOST_GRANTS:
-        raise Refused("validation", Reason("too-many-grants", most=MOST_GRANTS))
-    row = SignOnGrant(value=value, created_at=now, **_stated(group, scopes))
-    row.save()
-    _changed(row, before=None, after=_shown(row), actor=actor, now=now)
+
+    def check(row: SignOnGrant) -> Iterator[Fault]:
+        lines = SignOnGrant.objects.values_list("value", flat=True)
+        if row.value in lines:
+            yield "value", Reason("grant-taken", value=row.value)
+        if len(lines) >= MOST_GRANTS:
+            yield "", Reason("too-many-grants", most=MOST_GRANTS)
+
+    row = save_audited(sent, actor, MADE, row=SignOnGrant(created_at=now), now=now, check=check)
+    _apply_mapping(now)
     return row
 
 
 @transaction.atomic
-def change(
-    *,
-    actor: Actor,
-    grant_id: int,
-    now: datetime,
-    group: str | None = None,
-    scopes: Sequence[account_services.ScopePair] | None = None,
-) -> SignOnGrant:
-    """Change the group or scopes of a line; None leaves them. Raises Refused: `not-permitted`, `not-found`,
-    `validation`.
-    """
-    row = _changeable(grant_id, actor)
-    before, stands = _shown(row), row.grant
-    wanted = stands.scopes if scopes is None else scopes
-    for name, said in _stated(stands.group if group is None else group, wanted).items():
-        setattr(row, name, said)
-    row.save()
-    if _shown(row) != before:
-        _changed(row, before=before, after=_shown(row), actor=actor, now=now)
+def change(sent: Sent, *, actor: Actor, grant_id: int, now: datetime) -> SignOnGrant:
+    """Change the group or scopes of a line. Raises Refused: `not-found`, and as `save_audited` does."""
+    row = save_audited(sent, actor, CHANGED, row=_changeable(grant_id, actor), now=now)
+    _apply_mapping(now)
     return row
 
 
@@ -89,37 +111,34 @@ def delete(*, actor: Actor, grant_id: int, now: datetime) -> SignOnGrant:
     `validation`.
     """
     row = _changeable(grant_id, actor)
-    before = _shown(row)
-    row.delete()
-    _changed(row, before=before, after=None, actor=actor, now=now)
+    delete_audited(row, actor, DELETED, now=now)
+    _apply_mapping(now)
     return row
+
+
+def tried(sent: Sent, *, grant_id: int | None = None) -> Grant:
+    """Return the line that was sent, or a saved one as it would be changed. Nothing is saved. Raises Refused:
+    `not-found`, `validation`.
+    """
+    row = SignOnGrant()
+    if grant_id is not None:
+        line = SignOnGrant.objects.filter(pk=grant_id).first()
+        row = require_found(line, "not-found", Reason("grant-unknown"))
+    rules.refuse([*sent.apply(row)])
+    return row.grant
 
 
 def _changeable(grant_id: int, actor: Actor) -> SignOnGrant:
     require_administrator(actor)
     account_services.lock()
-    found = SignOnGrant.objects.select_for_update().filter(pk=grant_id).first()
-    return require_found(found, "not-found", Reason("grant-unknown"))
+    line = SignOnGrant.objects.select_for_update().filter(pk=grant_id).first()
+    return require_found(line, "not-found", Reason("grant-unknown"))
 
 
-def _stated(group: str, scopes: Sequence[account_services.ScopePair]) -> dict[str, Any]:
-    if group not in GROUPS:
-        raise Refused("validation", Reason("group-unknown", name=group, groups=GROUPS))
-    return {"group": group, "scopes": [list(pair) for pair in account_services.cleaned_scopes(scopes)]}
-
-
-def _shown(row: SignOnGrant) -> dict[str, Any]:
-    return {"group": row.group, "scopes": [f"{kind}: {pattern}" for kind, pattern in row.scopes]}
-
-
-def _changed(
-    row: SignOnGrant, *, before: dict[str, Any] | None, after: dict[str, Any] | None, actor: Actor, now: datetime
-) -> None:
-    """Record the change, and apply the mapping to all known accounts. Users who keep a right stay signed in. Raises
-    Refused `validation` if no administrator would be left.
+def _apply_mapping(now: datetime) -> None:
+    """Apply the mapping to all known accounts. Users who keep a right stay signed in. Raises Refused `validation` if no
+    administrator would be left.
     """
-    did = "made" if before is None else "deleted" if after is None else "changed"
-    tell(EntryKind.MAPPING_CHANGED, actor, at=now, before=before, after=after, value=row.value, did=did)
     had_admins, lines = account_services.any_admin(), grants()
     known = list(SignOn.objects.filter(user__isnull=False, seen_at__isnull=False).select_related("user").order_by("pk"))
     prefetch_rights([one.user for one in known if one.user is not None])
@@ -233,9 +252,9 @@ def good(person: User, *, now: datetime) -> bool:
     return until is not None and until > now
 
 
-def proxy_statement(told: ToldByProxy) -> list[Any]:
+def proxy_statement(statement: ToldByProxy) -> list[Any]:
     """Return the statement of a proxy in the form that a session stores."""
-    return [told.name, None if told.groups is None else list(told.groups)]
+    return [statement.name, None if statement.groups is None else list(statement.groups)]
 
 
 def is_confirmed_by_proxy(said: Any, told: ToldByProxy | None) -> bool:
@@ -336,8 +355,8 @@ def unlink(*, actor: Actor, sign_on_id: int, now: datetime) -> None:
     """Unlink an account at the provider, and end its sessions. Raises Refused: `not-permitted`, `not-found`."""
     require_administrator(actor)
     account_services.lock()
-    found = _locked(Q(pk=sign_on_id, user__isnull=False))
-    row = require_found(found, "not-found", Reason("sign-on-unknown"))
+    account = _locked(Q(pk=sign_on_id, user__isnull=False))
+    row = require_found(account, "not-found", Reason("sign-on-unknown"))
     had_admins = account_services.any_admin()
     if row.user is not None:
         before, after = {"account": row.subject}, {"account": None}

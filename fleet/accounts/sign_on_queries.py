@@ -10,7 +10,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import F
 
-from fleet.accounts.models import SignOn, SignOnGrant
+from fleet.accounts.models import ROLE, WHERE, SignOn, SignOnGrant
 from fleet.accounts.queries import ScopeRow
 from fleet.domain.people import ADMIN, Rights
 from fleet.domain.reasons import Reason, read_reason
@@ -28,10 +28,6 @@ MOST = 500
 MOST_PASTED = 64 * 1024
 
 
-ROLE = "A role or group, as the token states it."
-SCOPES = "Sets in which they may act; none: everywhere."
-
-
 @dataclass(frozen=True, slots=True)
 class GrantRow:
     """One line of the mapping: the group and scopes of users with this role or group at the provider."""
@@ -39,7 +35,7 @@ class GrantRow:
     id: int
     value: Annotated[str, ROLE]
     group: str
-    scopes: Annotated[tuple[ScopeRow, ...], SCOPES]
+    scopes: Annotated[tuple[ScopeRow, ...], WHERE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +63,7 @@ class WouldBe:
     current_group: Annotated[str, "The group now; empty: none."]
     current_scopes: Annotated[tuple[ScopeRow, ...], "Where they may act now."]
     group: Annotated[str, "The group by the mapping; empty: none."]
-    scopes: Annotated[tuple[ScopeRow, ...], SCOPES]
+    scopes: Annotated[tuple[ScopeRow, ...], WHERE]
 
     @property
     def changes(self) -> Annotated[bool, "Whether anything would change."]:
@@ -87,8 +83,8 @@ class MappingTrial:
 
 def mapping(*, cursor: str | None = None, size: int | None = None) -> Page[GrantRow]:
     """Return the lines by their values. One query."""
-    found = read_page([Segment(visible(SignOnGrant), "value")], cursor=cursor, size=size)
-    return found.map(lambda rows: [_line(row) for row in rows])
+    page = read_page([Segment(visible(SignOnGrant), "value")], cursor=cursor, size=size)
+    return page.map(lambda rows: [_line(row) for row in rows])
 
 
 def grant(grant_id: int) -> GrantRow | None:
@@ -125,7 +121,7 @@ def dry_run(grants: Iterable[Grant] | None = None, *, pasted: str = "") -> Mappi
     prefetch_rights([row.user for row in known if row.user is not None])
     rows = [_would(row, rights_by(lines, row.values)) for row in known]
     rows.sort(key=lambda row: (not row.changes, row.person or row.name))
-    told, fault = _pasted(pasted, lines) if pasted.strip() else (None, None)
+    trial, fault = _pasted(pasted, lines) if pasted.strip() else (None, None)
     admins = {row.person for row in rows if row.person and row.group == ADMIN}
     others = (
         visible(User)
@@ -135,7 +131,7 @@ def dry_run(grants: Iterable[Grant] | None = None, *, pasted: str = "") -> Mappi
     return MappingTrial(
         rows=tuple(rows),
         changed=sum(row.changes for row in rows),
-        pasted=told,
+        pasted=trial,
         fault=fault,
         leaves_no_admin=not admins and not others.exists(),
     )
@@ -154,11 +150,11 @@ class Broken:
 
 def emergency_account_used(*, since: datetime) -> Broken:
     """Return the latest use of the emergency account since then. One query by index, and one for the name."""
-    found = visible(Entry).filter(kind=EntryKind.EMERGENCY_SIGN_IN.value, at__gte=since).order_by("-pk").first()
-    if found is None:
+    entry = visible(Entry).filter(kind=EntryKind.EMERGENCY_SIGN_IN.value, at__gte=since).order_by("-pk").first()
+    if entry is None:
         return Broken()
-    (names,) = named([found])
-    return Broken(str(names.data.get("person", "")), found.at)
+    (names,) = named([entry])
+    return Broken(str(names.data.get("person", "")), entry.at)
 
 
 def _line(row: SignOnGrant) -> GrantRow:
@@ -205,9 +201,9 @@ def _pasted(text: str, lines: list[Grant]) -> tuple[WouldBe | None, Reason | Non
         return None, fault.reason
     row = visible(SignOn).select_related("user").filter(issuer=identity.issuer, subject=identity.subject).first()
     stranger = SignOn(issuer=identity.issuer, subject=identity.subject)
-    found = row or stranger
-    found.name, found.values = identity.name, list(identity.values)
-    return _would(found, rights_by(lines, identity.values)), None
+    account = row or stranger
+    account.name, account.values = identity.name, list(identity.values)
+    return _would(account, rights_by(lines, identity.values)), None
 
 
 def _scopes(pairs: Iterable[tuple[str, str]]) -> tuple[ScopeRow, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,7 +18,6 @@ from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
 from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
-from django import forms
 from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, login, logout
 from django.contrib.auth.backends import ModelBackend
@@ -35,14 +35,13 @@ from fleet.accounts import provider, sign_on
 from fleet.accounts import sign_on_queries as known
 from fleet.accounts.post_login import record_session, remember_device, trouble
 from fleet.accounts.provider import ProviderError, Why
+from fleet.accounts.sign_on import ChangeGrantForm, GrantForm
 from fleet.accounts.text import all_roles
-from fleet.accounts.views import for_admins, scopes_of
-from fleet.dashboard.forms import Sent, line
+from fleet.accounts.views import for_admins
+from fleet.dashboard.forms import Sent, line, refused_form
 from fleet.dashboard.pages import Asked, action_view, as_asked, done, page, read_view
-from fleet.dashboard.pages import known as found
-from fleet.domain.people import GROUPS
 from fleet.domain.reasons import Refused
-from fleet.domain.sign_on import LONGEST_SUBJECT, LONGEST_VALUE, ClaimFault, Grant, identity_of, subject_of
+from fleet.domain.sign_on import LONGEST_SUBJECT, ClaimFault, Grant, identity_of, subject_of
 from fleet.operations import clock, step_up
 from fleet.wording import say
 from fleet.wording.times import page_reader
@@ -66,27 +65,10 @@ def notices(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-class LineForm(Sent):
-    """Form for a line of the mapping. `scopes` has one scope a line, as `kind: pattern`."""
-
-    wrong = f"Enter a role or group of up to {LONGEST_VALUE} characters, choose a group, and write one scope a line."
-    value = line(LONGEST_VALUE)
-    group = forms.CharField(max_length=20)
-    scopes = forms.CharField(required=False, max_length=20_000)
-
-    def clean_scopes(self) -> list[tuple[str, str]]:
-        return scopes_of(self.cleaned_data["scopes"])
-
-
 class LinkForm(Sent):
     wrong = f"Enter a person's name, and the object id of the account with up to {LONGEST_SUBJECT} characters."
     username = line(150, required=True)
     subject = line(LONGEST_SUBJECT, required=True)
-
-
-class TryForm(Sent):
-    wrong = "Those are more claims than a token holds."
-    claims = forms.CharField(required=False, max_length=known.MOST_PASTED)
 
 
 @for_admins
@@ -94,13 +76,17 @@ def mapping_answer(request: Asked, /, **context: Any) -> HttpResponse:
     # The line of the submitted form stays open after a rejection or a dry run.
     wanted = str(context.pop("grant_id", "") or context.pop("line", "") or request.GET.get("line", ""))
     lines = known.mapping(size=known.MOST).results
+    chosen = next((one for one in lines if str(one.id) == wanted), None)
+    if chosen:
+        rights = {"group": chosen.group, "scopes": [(one.kind, one.pattern) for one in chosen.scopes]}
+        context.setdefault("change_form", ChangeGrantForm(initial=rights, auto_id="line-%s"))
+    context.setdefault("form", GrantForm())
     return page(
         request,
         "people/mapping.html",
         lines=lines,
-        chosen_line=next((one for one in lines if str(one.id) == wanted), None),
+        chosen_line=chosen,
         accounts=known.accounts(),
-        groups=GROUPS,
         roles=all_roles(),
         issuer=settings.OIDC_ISSUER,
         claim=settings.OIDC_CLAIM,
@@ -121,36 +107,32 @@ def try_mapping(request: Asked) -> HttpResponse:
     """Show the rights that each account would have by the current mapping, and those of the pasted claims. Change
     nothing.
     """
-    return mapping_answer(
-        request, tried=known.dry_run(pasted=TryForm(request.POST).values["claims"]), sent=request.POST
-    )
+    return mapping_answer(request, tried=known.dry_run(pasted=request.POST.get("claims", "")), sent=request.POST)
 
 
 @for_admins
-def _tried(request: Asked, instead: Grant, *, line: str = "") -> HttpResponse:
+def _tried(request: Asked, /, instead: Grant, **context: Any) -> HttpResponse:
     """Show the same dry run with one line of the mapping replaced."""
     lines = [one for one in sign_on.grants() if one.value != instead.value]
     tried = known.dry_run([*lines, instead])
-    return mapping_answer(request, tried=tried, trying=instead.value, line=line, sent=request.POST)
+    return mapping_answer(request, tried=tried, trying=instead.value, **context)
 
 
-@action_view(mapping_answer)
+@action_view(refused_form(mapping_answer, GrantForm))
 def make_line(request: Asked) -> HttpResponse:
-    values = LineForm(request.POST).values
+    form = GrantForm(request.POST)
     if "try" in request.POST:
-        return _tried(request, Grant(values["value"], values["group"], tuple(values["scopes"])))
-    row = sign_on.create(actor=request.actor, now=request.now, **values)
+        return _tried(request, sign_on.tried(form), form=form)
+    row = sign_on.create(form, actor=request.actor, now=request.now)
     return done(request, f"“{row.value}” is mapped. It counts from the next request on.", "mapping")
 
 
-@action_view(mapping_answer)
+@action_view(refused_form(mapping_answer, partial(ChangeGrantForm, auto_id="line-%s"), "change_form"))
 def change_line(request: Asked, grant_id: int) -> HttpResponse:
-    values = LineForm(request.POST).values
+    form = ChangeGrantForm(request.POST, auto_id="line-%s")
     if "try" in request.POST:
-        stands = found(known.grant(grant_id), "There is no such line.")
-        return _tried(request, Grant(stands.value, values["group"], tuple(values["scopes"])), line=str(grant_id))
-    wanted = {"group": values["group"], "scopes": values["scopes"]}
-    row = sign_on.change(actor=request.actor, grant_id=grant_id, now=request.now, **wanted)
+        return _tried(request, sign_on.tried(form, grant_id=grant_id), grant_id=grant_id, change_form=form)
+    row = sign_on.change(form, actor=request.actor, grant_id=grant_id, now=request.now)
     return done(request, f"“{row.value}” is changed. It counts from the next request on.", "mapping")
 
 
@@ -190,8 +172,8 @@ class SignOnBackend(ModelBackend):
         """Reject every password: only the callback signs in."""
 
     def get_user(self, user_id: Any) -> User | None:
-        found = User.objects.select_related("sign_on").filter(pk=user_id, is_active=True).first()
-        return found if found is not None and sign_on.good(found, now=clock.now()) else None
+        user = User.objects.select_related("sign_on").filter(pk=user_id, is_active=True).first()
+        return user if user is not None and sign_on.good(user, now=clock.now()) else None
 
 
 class SignOnAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
@@ -288,8 +270,8 @@ def _in(request: HttpRequest, claims: dict[str, Any], refresh_token: str, state:
         if not request.session.exists(request.session.session_key or ""):
             # The session belonged to a user whose sessions have just ended.
             logout(request)
-        said = say.say(error.reason, page_reader(now))
-        return trouble(request, "not-permitted", said=said)
+        reason = say.say(error.reason, page_reader(now))
+        return trouble(request, "not-permitted", said=reason)
     if data.get("again") and data["again"] != person.pk:
         return trouble(request, "somebody-else")
     login(request, person, backend=sign_on.BACKEND)
@@ -303,10 +285,10 @@ def _in(request: HttpRequest, claims: dict[str, Any], refresh_token: str, state:
 
 def _fresh(claims: dict[str, Any], *, asked_at: float, at: float) -> bool:
     """Return whether the provider authenticated the user again, since the redirect and within the last two minutes."""
-    said = claims.get("auth_time")
-    if isinstance(said, bool) or not isinstance(said, int | float):
+    proved_at = claims.get("auth_time")
+    if isinstance(proved_at, bool) or not isinstance(proved_at, int | float):
         return False
-    return max(asked_at - provider.SKEW_SECONDS, at - FRESH_SECONDS) <= said <= at + provider.SKEW_SECONDS
+    return max(asked_at - provider.SKEW_SECONDS, at - FRESH_SECONDS) <= proved_at <= at + provider.SKEW_SECONDS
 
 
 def _answer(request: HttpRequest, view: Any) -> HttpResponse:

@@ -81,27 +81,15 @@ SENTENCES: dict[str, Sentence] = {
     "person-unknown": "There is no user {name}.",
     "superusers-only": "{name} is a superuser: only a superuser may change that.",
     "service-unknown": "{name} is no service account.",
-    "service-owner": "“{name}” is no user with access: name the owner of the service account.",
-    "service-purpose": "Enter the purpose of the service account, of 1 to {longest} characters.",
     "service-no-login": "{name} is a service account: it authenticates by tokens only.",
     "forget-service": "{name} is a service account, not a user: block its access instead.",
     "person-forgotten": "{name} was erased, which cannot be undone.",
     "forget-oneself": "You cannot erase your own account: ask another administrator.",
     "forget-unconfirmed": "Type {name} to confirm: this cannot be undone.",
     "last-admin": "This is the last administrator: give another user the role first.",
-    "name-characters": "A name is made of letters, digits and @ . + - _ without spaces.",
-    "name-length": "A name has 1 to {longest} characters.",
     "name-taken": "The name {name} is taken.",
     "scope": scope,
-    "group-unknown": "There is no group {name}: choose one of {groups:list}.",
     "password-refused": lambda values, reader: " ".join(values["messages"]),
-    "too-many-scopes": "A user has at most {most} scopes: use * and ? in a pattern.",
-    "scope-kind": "A scope is one of {kinds:list}, not {kind}.",
-    "scope-pattern-length": "The pattern of a scope has 1 to {longest} characters.",
-    "no-time-zone": "There is no time zone {name}: use one such as Europe/Berlin.",
-    "token-scopes": "Scopes are {scopes:list}; name at least one.",
-    "token-name-length": "Enter a purpose of up to {longest} characters for the token.",
-    "token-time": "A token must be valid for some time, and for at most {days} days.",
     "token-needs-right": lambda values, reader: (
         f"A token with the scope `{values['scope']}` needs the right of {role(Right(values['right']))}."
     ),
@@ -111,7 +99,6 @@ SENTENCES: dict[str, Sentence] = {
     "beyond-carried-addresses": "{network} is not within the addresses of the token of this call.",
     "token-address": "This token is not accepted from {address}.",
     "beyond-carried-token": "The token of this call does not have the scope `{scope}` itself.",
-    "calendar-name-length": "Enter a name of up to {longest} characters for the calendar.",
     "calendar-too-many": "You have {most} calendars, the maximum: delete one first.",
     "calendar-unknown": "There is no such calendar, or it was deleted.",
     "outside-kind": "An account is one of {kinds:list}, not {kind}.",
@@ -147,7 +134,6 @@ SENTENCES: dict[str, Sentence] = {
     "sign-on-no-provider": "Set OIDC_ISSUER first.",
     "sign-on-unknown": "There is no such link.",
     "sign-on-break-glass": "{name} is the emergency account, which must work without the provider.",
-    "grant-value": "A role or group has 1 to {longest} characters.",
     "grant-taken": "There already is a line for {value}: change that one.",
     "grant-unknown": "There is no such line in the mapping.",
     "too-many-grants": "A mapping has at most {most} lines: use app roles, which are few.",
@@ -207,23 +193,22 @@ def person_changed(row: TimelineRow, reader: Reader) -> str:
 
 def told(changed: Mapping[str, Any]) -> str:
     """Return the new rights of a user, as far as they have changed."""
-    said = []
+    parts = []
     if "groups" in changed:
-        said.append(", ".join(changed["groups"]) or "no group")
+        parts.append(", ".join(changed["groups"]) or "no group")
     if "scopes" in changed:
-        said.append("in " + " or ".join(changed["scopes"]) if changed["scopes"] else "everywhere")
+        parts.append("in " + " or ".join(changed["scopes"]) if changed["scopes"] else "everywhere")
     if "superuser" in changed:
-        said.append("a superuser" if changed["superuser"] else "no longer a superuser")
+        parts.append("a superuser" if changed["superuser"] else "no longer a superuser")
     if "active" in changed:
-        said.append("has access" if changed["active"] else "no longer has access")
-    return ", ".join(said)
+        parts.append("has access" if changed["active"] else "no longer has access")
+    return ", ".join(parts)
 
 
 def token_created(row: TimelineRow, reader: Reader) -> str:
     """Return the text about a new API token or join token."""
-    made = row.after or {}
-    if "join_token" in made:
-        return f"{row.actor} created a join token, valid until {times.at(made['expires_at'], reader)}."
+    if "person" not in row.data:
+        return f"{row.actor} created a join token, valid until {times.at((row.after or {})['expires_at'], reader)}."
     return f"An API token “{row.data['name']}” of {row.data['person']} was created."
 
 
@@ -356,9 +341,9 @@ def mapping_changed(row: TimelineRow, reader: Reader) -> str:
     if did == "deleted":
         return f"{row.actor} removed “{value}” from the mapping of single sign-on."
     group, scopes = (row.after or {}).get("group"), (row.after or {}).get("scopes")
-    said = told({**({"groups": [group]} if group else {}), **({"scopes": scopes} if scopes is not None else {})})
+    rights = told({**({"groups": [group]} if group else {}), **({"scopes": scopes} if scopes is not None else {})})
     verb = "mapped" if did == "made" else "changed the mapping of"
-    return f"{row.actor} {verb} “{value}” of single sign-on: {said}."
+    return f"{row.actor} {verb} “{value}” of single sign-on: {rights}."
 
 
 ENTRIES: dict[EntryKind, EntryText] = {

@@ -1,8 +1,10 @@
 """API tokens of users, and the user of a token or session."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from typing import Any
 
+from django import forms
 from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.auth.models import User
@@ -11,16 +13,18 @@ from django.db import transaction
 from django.utils.crypto import constant_time_compare
 
 from fleet.accounts import sessions, sign_on
+from fleet.accounts.sessions import TOKENS
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.addresses import NetworkFault, allows, beyond, read_networks
 from fleet.domain.people import TOKEN_SCOPES, Right
+from fleet.domain.policy.rules import Fault
 from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.domain.sign_on import ToldByProxy
-from fleet.domain.texts import tidy
-from fleet.domain.timeline import EntryKind
 from fleet.models import ApiToken
 from fleet.models.people import rights_of, service_of
+from fleet.operations.audited import AuditedForm, AuditedSerializer, Sent, save_audited
+from fleet.operations.inputs import LifetimeField
 from fleet.operations.rights import (
     expiry_within_token,
     is_token_valid,
@@ -29,73 +33,74 @@ from fleet.operations.rights import (
     require_change,
     user_named,
 )
-from fleet.operations.timeline.entries import tell
 
-MAX_TOKEN_NAME = 200
-MAX_TOKEN_TIME = timedelta(days=366)
+DAY = 86_400
+
+
+class TokenForm(AuditedForm):
+    expires_in_seconds = forms.TypedChoiceField(
+        label="Expires after",
+        coerce=int,
+        initial=90 * DAY,
+        choices=[(days * DAY, f"{days} day{'' if days == 1 else 's'}") for days in (1, 7, 30, 90, 365)],
+    )
+    allowed_from = forms.CharField(
+        label="Allowed networks",
+        required=False,
+        max_length=4000,
+        widget=forms.Textarea({"rows": 2, "placeholder": "10.0.0.0/8"}),
+    )
+
+    class Meta(AuditedForm.Meta):
+        model, fields = ApiToken, ("name", "scopes", "expires_in_seconds", "allowed_from")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["scopes"].required, self.fields["scopes"].initial = True, ["read"]
+
+    def clean_allowed_from(self) -> list[str]:
+        return [line for line in self.cleaned_data["allowed_from"].splitlines() if line.strip()]
+
+
+class MakeTokenSerializer(AuditedSerializer):
+    expires_in_seconds = LifetimeField("API_TOKEN_SECONDS")
+
+    class Meta:
+        model, fields = ApiToken, ("name", "scopes", "expires_in_seconds", "allowed_from")
+        extra_kwargs = {"scopes": {"required": True, "min_length": 1}}
 
 
 @transaction.atomic
 def issue_token(
+    sent: Sent,
     *,
     user: User,
-    name: str,
-    scopes: list[str],
     now: datetime,
-    expires_at: datetime | None = None,
-    allowed_from: Sequence[str] = (),
     actor: Actor = COMMAND_LINE,
+    check: Callable[[ApiToken], None] = lambda row: None,
 ) -> tuple[ApiToken, str]:
     """Create a token for this user. Return it with its plain text, which is not stored; the database keeps a hash.
 
-    Rights are checked at each call with the token. `allowed_from` are the networks from which its calls are
-    accepted; empty: all. Raises Refused `validation` for an unknown scope, no scope, or an invalid network.
+    Rights are checked at each call with the token. `check` may refuse it, or limit it further. Raises Refused as
+    `save_audited` does.
     """
-    networks = networks_of(allowed_from)
-    unknown = sorted(set(scopes) - set(TOKEN_SCOPES))
-    if unknown or not scopes:
-        raise Refused("validation", Reason("token-scopes", scopes=list(TOKEN_SCOPES)), unknown=unknown)
     plain = new_secret("dd")
-    token = ApiToken.objects.create(
-        prefix=prefix_of(plain),
-        secret_hash=hash_of(plain),
-        user=user,
-        name=name,
-        scopes=sorted(set(scopes)),
-        created_at=now,
-        expires_at=expires_at,
-        allowed_from=networks,
-        made_by=actor.person,
-        made_with=actor.token,
-    )
-    tell(
-        EntryKind.TOKEN_CREATED,
-        actor,
-        at=now,
-        before={"token": None},
-        after={
-            "token": token.prefix,
-            "scopes": token.scopes,
-            "expires_at": expires_at,
-            **({"allowed_from": networks} if networks else {}),
-        },
-        person=user.get_username(),
-        name=name,
-    )
-    return token, plain
+    row = ApiToken(prefix=prefix_of(plain), secret_hash=hash_of(plain), user=user, created_at=now)
+    row.made_by, row.made_with = actor.person, actor.token
+
+    def complete(row: ApiToken) -> Iterator[Fault]:
+        row.expires_at = expiry_within_token(now + timedelta(seconds=row.expires_in_seconds), actor)
+        try:
+            row.allowed_from = read_networks(row.allowed_from)
+            check(row)
+        except NetworkFault as fault:
+            yield "allowed_from", fault.reason
+
+    return save_audited(sent, actor, TOKENS, row=row, now=now, check=complete), plain
 
 
 @transaction.atomic
-def create_token(
-    *,
-    actor: Actor,
-    name: str,
-    scopes: list[str],
-    expires_in: timedelta,
-    now: datetime,
-    allowed_from: Sequence[str] = (),
-    username: str | None = None,
-) -> tuple[ApiToken, str]:
+def create_token(sent: Sent, *, actor: Actor, now: datetime, username: str | None = None) -> tuple[ApiToken, str]:
     """Create a token for the actor, or as an administrator for the service account `username`. Return it with its
     plain text, which is not stored.
 
@@ -110,34 +115,20 @@ def create_token(
         require_administrator(actor, doing="make-token")
         user = user_named(username)
         require_found(service_of(user), "validation", Reason("service-unknown", name=username))
-    name = tidy(name)
-    if not name or len(name) > MAX_TOKEN_NAME:
-        raise Refused("validation", Reason("token-name-length", longest=MAX_TOKEN_NAME))
-    if not timedelta(0) < expires_in <= MAX_TOKEN_TIME:
-        raise Refused("validation", Reason("token-time", days=MAX_TOKEN_TIME.days))
     rights = rights_of(user)
-    for scope, right in TOKEN_SCOPES.items():
-        if scope in scopes and not rights.may(right):
-            raise Refused("not-permitted", Reason("token-needs-right", scope=scope, right=right.value))
-    networks, expires_at = networks_of(allowed_from), expiry_within_token(now + expires_in, actor)
-    if actor.token is not None:
-        if wider_scopes := [scope for scope in TOKEN_SCOPES if scope in scopes and scope not in actor.token.scopes]:
-            raise Refused("not-permitted", Reason("beyond-carried-token", scope=wider_scopes[0]))
-        if wider_network := beyond(networks, actor.token.allowed_from):
-            raise Refused("not-permitted", Reason("beyond-carried-addresses", network=wider_network))
-        networks = networks or actor.token.allowed_from
-    return issue_token(
-        user=user, name=name, scopes=scopes, now=now, expires_at=expires_at, allowed_from=networks, actor=actor
-    )
 
+    def limit(row: ApiToken) -> None:
+        for scope, right in TOKEN_SCOPES.items():
+            if scope in row.scopes and not rights.may(right):
+                raise Refused("not-permitted", Reason("token-needs-right", scope=scope, right=right.value))
+        if actor.token is not None:
+            if wider_scopes := [one for one in TOKEN_SCOPES if one in row.scopes and one not in actor.token.scopes]:
+                raise Refused("not-permitted", Reason("beyond-carried-token", scope=wider_scopes[0]))
+            if wider_network := beyond(row.allowed_from, actor.token.allowed_from):
+                raise Refused("not-permitted", Reason("beyond-carried-addresses", network=wider_network))
+            row.allowed_from = row.allowed_from or actor.token.allowed_from
 
-def networks_of(texts: Sequence[str]) -> list[str]:
-    """Return networks in the stored form of a token. Raises Refused `validation` for the field `allowed_from`."""
-    try:
-        return read_networks(texts)
-    except NetworkFault as fault:
-        errors = [{"field": "allowed_from", "message": fault.reason}]
-        raise Refused("validation", fault.reason, errors=errors) from fault
+    return issue_token(sent, user=user, now=now, actor=actor, check=limit)
 
 
 def person_of_token(*, token: str, now: datetime, address: str | None = None) -> tuple[User, ApiToken] | None:
@@ -172,14 +163,15 @@ def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE) -> Api
     it only reads, and tokens of others with the scope `admin`. Raises Refused: `validation` for a token that is
     unknown or has ended; `not-permitted`, also for an unknown one if the actor may end only their own.
     """
-    found = ApiToken.objects.select_related("user").filter(prefix=prefix_of(prefix.strip())).first()
-    if found is not None and actor.token is not None and actor.token.pk == found.pk:
+    row = sessions.locked(ApiToken.objects.filter(prefix=prefix_of(prefix.strip()))).first()
+    if row is not None and actor.token is not None and actor.token.pk == row.pk:
         require(actor, Right.READ)
     else:
-        require_change(actor, own=found is not None and (actor.person == found.user or _answers(actor, found)))
-    token = require_found(found, "validation", Reason("token-unknown"))
-    if not sessions.revoke_token(token, actor=actor, now=now):
+        require_change(actor, own=row is not None and (actor.person == row.user or _answers(actor, row)))
+    token = require_found(row, "validation", Reason("token-unknown"))
+    if token.revoked_at is not None:
         raise Refused("validation", Reason("token-ended"))
+    sessions.revoke_token(token, actor=actor, now=now)
     return token
 
 

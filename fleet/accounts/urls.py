@@ -20,16 +20,8 @@ CALLS = [
     path("v1/sessions/end/", api.EndSessions.as_view(), name="api-sessions-end"),
     path("v1/sessions/<int:session_id>/", api.Session.as_view(), name="api-session"),
     path("v1/service-accounts/", api.ServiceAccounts.as_view(), name="api-service-accounts"),
-    path(
-        "v1/service-accounts/<str:username>/",
-        api.OneServiceAccount.as_view(),
-        name="api-service-account",
-    ),
-    path(
-        "v1/service-accounts/<str:username>/tokens/",
-        api.ServiceTokens.as_view(),
-        name="api-service-account-tokens",
-    ),
+    path("v1/service-accounts/<str:username>/", api.OneServiceAccount.as_view(), name="api-service-account"),
+    path("v1/service-accounts/<str:username>/tokens/", api.ServiceTokens.as_view(), name="api-service-account-tokens"),
     path("v1/people/", api.People.as_view(), name="api-people"),
     path("v1/people/<str:username>/", api.Person.as_view(), name="api-person"),
     path("v1/people/<str:username>/sessions/", api.PersonSessions.as_view(), name="api-person-sessions"),

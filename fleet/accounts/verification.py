@@ -123,12 +123,12 @@ def passkey(request: HttpRequest, text: str, purpose: Purpose, user: User | None
         _not_framed(answer)
         handle: Any = answer.response.user_handle
         rows, credentials = _passkeys(user.pk if user else url_str_to_user_pk(handle.decode()))
-        found = rows[credentials.index(_server().authenticate_complete(state, credentials, answer))]
+        passkey_row = rows[credentials.index(_server().authenticate_complete(state, credentials, answer))]
     except WRONG:
         return None
     # The user object of the request holds the proofs given so far.
-    found.user = user or found.user
-    return found
+    passkey_row.user = user or passkey_row.user
+    return passkey_row
 
 
 def new_passkey(request: HttpRequest, text: str, user: User) -> Mapping[str, Any] | None:
@@ -137,13 +137,13 @@ def new_passkey(request: HttpRequest, text: str, user: User) -> Mapping[str, Any
     """
     try:
         state = _used_up(request, Purpose.ADD, user)
-        told: dict[str, Any] = json.loads(text[:LONGEST_ANSWER])
-        answer = RegistrationResponse.from_dict(told)
+        credential: dict[str, Any] = json.loads(text[:LONGEST_ANSWER])
+        answer = RegistrationResponse.from_dict(credential)
         _not_framed(answer)
         _server().register_complete(state, answer)
     except WRONG:
         return None
-    return told
+    return credential
 
 
 def _not_framed(answer: AuthenticationResponse | RegistrationResponse) -> None:
@@ -167,13 +167,13 @@ class CodeForm(AuthenticateForm):  # type: ignore[misc]
         request_id, address = request.META.get(REQUEST_ID, ""), str(request.META.get("REMOTE_ADDR", ""))
         who = actor.person(self.user, "page", request_id=request_id, address=address)
         try:
-            found = factors.check_code(actor=who, code=code[:100], now=now)
+            factor = factors.check_code(actor=who, code=code[:100], now=now)
         except factors.UnreadableFactorError:
             raise ValidationError(account_text.FACTOR_UNREADABLE) from None
-        if found is None:
+        if factor is None:
             raise ValidationError(account_text.FACTOR_WRONG)
         logins.factor_succeeded(attempt)
-        found.user, self.authenticator = self.user, found
+        factor.user, self.authenticator = self.user, factor
         return code
 
 
@@ -186,10 +186,10 @@ class PasskeyForm(AuthenticateWebAuthnForm):  # type: ignore[misc]
     )
 
     def clean_credential(self) -> Any:
-        found = passkey(context.request, self.cleaned_data["credential"], self.purpose, self.user)
-        if found is None:
+        factor = passkey(context.request, self.cleaned_data["credential"], self.purpose, self.user)
+        if factor is None:
             raise ValidationError(account_text.PASSKEY_WRONG)
-        return found
+        return factor
 
 
 class SignInForm(PasskeyForm, LoginWebAuthnForm):  # type: ignore[misc]
@@ -207,8 +207,8 @@ class AgainForm(PasskeyForm):
 def waits(seconds: float) -> ValidationError:
     """Return the error for an attempt that must wait this many seconds."""
     whole = math.ceil(seconds)
-    said = account_text.LOGIN_WAITS.format(wait=times.duration(whole))
-    return ValidationError(said, code="throttled", params={"retry_after": whole})
+    text = account_text.LOGIN_WAITS.format(wait=times.duration(whole))
+    return ValidationError(text, code="throttled", params={"retry_after": whole})
 
 
 def refused(answer: HttpResponse, form: Any, *, status: int = 401) -> HttpResponse:

@@ -1,7 +1,6 @@
 """Pages on accounts: the user's own page, and for administrators users, external accounts and sessions."""
 
 from collections.abc import Callable
-from datetime import timedelta
 from functools import cache, partial, wraps
 from typing import Any, Concatenate
 from zoneinfo import available_timezones
@@ -17,16 +16,26 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
-from fleet.accounts import calendars, external_accounts, factors, service_accounts, sessions, tokens, verification
-from fleet.accounts import privacy as forgetting
+from fleet.accounts import (
+    calendars,
+    external_accounts,
+    factors,
+    privacy,
+    service_accounts,
+    sessions,
+    tokens,
+    verification,
+)
 from fleet.accounts import queries as account_queries
 from fleet.accounts import services as account_services
-from fleet.accounts import sessions as ending
-from fleet.accounts.calendars import feeds
+from fleet.accounts.calendars import CalendarForm, feeds
 from fleet.accounts.post_login import session_key
 from fleet.accounts.queries import SessionRow, TokenRow, session_rows
+from fleet.accounts.service_accounts import NewServiceForm, ServiceForm
+from fleet.accounts.services import ChangePersonForm, PersonForm
 from fleet.accounts.text import OUTSIDE, PASSWORD_WRONG, all_roles, counted_part
-from fleet.dashboard.forms import Sent, line
+from fleet.accounts.tokens import TokenForm
+from fleet.dashboard.forms import refused_form
 from fleet.dashboard.pages import (
     Asked,
     P,
@@ -41,42 +50,10 @@ from fleet.dashboard.pages import (
     refused,
     require_reader,
 )
-from fleet.domain.people import GROUPS, TOKEN_SCOPES, Right
+from fleet.domain.people import TOKEN_SCOPES, Right
 from fleet.domain.reasons import Refused
 from fleet.operations import profile
 from fleet.projections.pages import MAX_PAGE_SIZE
-
-# Lifetimes of a token in days that the form offers.
-DAYS = (1, 7, 30, 90, 365)
-
-
-class ChoicesForm(Sent):
-    wrong = "Choose a time zone."
-    time_zone = line(100)
-    shortcuts = forms.BooleanField(required=False)
-    sound = forms.BooleanField(required=False)
-    notifications = forms.BooleanField(required=False)
-
-
-class TokenForm(Sent):
-    wrong = "A token needs a name of up to 200 characters and at least one scope."
-    name = line(200, required=True)
-    scopes = forms.MultipleChoiceField(choices=[(scope, scope) for scope in TOKEN_SCOPES])
-    days = forms.IntegerField(min_value=1, max_value=366)
-    allowed_from = forms.CharField(required=False, max_length=4000)
-
-    @property
-    def values(self) -> dict[str, Any]:
-        sent = super().values
-        days, networks = timedelta(days=sent.pop("days")), sent["allowed_from"].splitlines()
-        return {**sent, "expires_in": days, "allowed_from": networks}
-
-
-class CalendarForm(Sent):
-    wrong = "A calendar needs a name of up to 200 characters."
-    name = line(200, required=True)
-    set_pattern = line(200)
-    service = line(200)
 
 
 class PasswordForm(PasswordChangeForm):
@@ -110,15 +87,16 @@ PANELS: list[Panel] = []
 def you_answer(request: Asked, /, **context: Any) -> HttpResponse:
     """Return the user's own page, also after a rejected form or with a new token."""
     own = tokens_of(request.user.get_username())
+    form = context.setdefault("token_form", TokenForm())
+    form.fields["scopes"].choices = [(one, one) for one, right in TOKEN_SCOPES.items() if request.rights.may(right)]
+    context.setdefault("calendar_form", CalendarForm(auto_id="calendar-%s"))
     return page(
         request,
         "people/you.html",
         me=account_queries.me(user_id=request.user.pk),
         tokens=own,
         expiring=[token for token in own if token.soon_over(request.now)],
-        allowed=[scope for scope, right in TOKEN_SCOPES.items() if request.rights.may(right)],
         accounts=account_queries.outside_accounts(username=request.user.get_username()),
-        days=DAYS,
         zones=zones(),
         calendars=feeds(user_id=request.user.pk),
         panels=loaded(PANELS, request),
@@ -131,29 +109,29 @@ you = read_view(you_answer)
 
 @action_view(you_answer)
 def choose(request: Asked) -> HttpResponse:
-    profile.choose(actor=request.actor, now=request.now, **ChoicesForm(request.POST).values)
+    profile.choose(profile.ChoicesForm(request.POST), actor=request.actor, now=request.now)
     return done(request, "Saved.", "you")
 
 
 @sensitive_post_parameters()
-@action_view(you_answer)
+@action_view(refused_form(you_answer, TokenForm, "token_form"))
 def make_token(request: Asked) -> HttpResponse:
-    _, plain = tokens.create_token(actor=request.actor, now=request.now, **TokenForm(request.POST).values)
+    _, plain = tokens.create_token(TokenForm(request.POST), actor=request.actor, now=request.now)
     return you_answer(request, new_token=plain)
 
 
 @action_view(you_answer)
 def end_token(request: Asked, prefix: str) -> HttpResponse:
     token = tokens.end_token(prefix=prefix, actor=request.actor, now=request.now)
-    said = f"The token “{token.name}” was revoked."
+    message = f"The token “{token.name}” was revoked."
     if token.user_id != request.user.pk:
-        return done(request, said, "person", username=token.user.get_username())
-    return done(request, said, "you")
+        return done(request, message, "person", username=token.user.get_username())
+    return done(request, message, "you")
 
 
-@action_view(you_answer)
+@action_view(refused_form(you_answer, partial(CalendarForm, auto_id="calendar-%s"), "calendar_form"))
 def make_calendar(request: Asked) -> HttpResponse:
-    _, plain = calendars.make(actor=request.actor, now=request.now, **CalendarForm(request.POST).values)
+    _, plain = calendars.make(CalendarForm(request.POST), actor=request.actor, now=request.now)
     return you_answer(request, new_calendar=f"{settings.BASE_URL}{reverse('calendar', args=[plain])}")
 
 
@@ -187,33 +165,6 @@ MOST_SESSIONS = 100
 UNKNOWN_USER = "No user has this name."
 
 
-def scopes_of(text: str) -> list[tuple[str, str]]:
-    """Parse scopes from text with one scope a line. Raises ValidationError."""
-    pairs = []
-    for each in text.splitlines():
-        kind, colon, pattern = each.partition(":")
-        if colon:
-            pairs.append((kind.strip().lower().replace(" ", "_"), pattern.strip()))
-        elif each.strip():
-            raise forms.ValidationError("Enter one scope per line, such as name: web* or service: shop.")
-    return pairs
-
-
-class PersonForm(Sent):
-    """Form for a user. `scopes` has one scope a line, as `kind: pattern`."""
-
-    username = line(150, required=True)
-    group = forms.CharField(max_length=20)
-    scopes = forms.CharField(required=False, max_length=20_000)
-
-    def clean_scopes(self) -> list[tuple[str, str]]:
-        return scopes_of(self.cleaned_data["scopes"])
-
-    def said(self) -> str:
-        found = self.errors.get("scopes")
-        return str(found[0]) if found else "Enter a name of up to 150 characters, and choose a group."
-
-
 def for_admins(
     answer: Callable[Concatenate[Asked, P], HttpResponse],
 ) -> Callable[Concatenate[Asked, P], HttpResponse]:
@@ -228,31 +179,16 @@ def for_admins(
     return checked
 
 
-class ChangePersonForm(PersonForm):
-    active = forms.BooleanField(required=False)
-
-
-class ServiceForm(PersonForm):
-    wrong = "Enter a name, a group, an owner and a purpose."
-    owner = line(150, required=True)
-    purpose = line(200, required=True)
-
-
-class OwnerForm(Sent):
-    wrong = "Enter an owner and a purpose."
-    owner = line(150, required=True)
-    purpose = line(200, required=True)
-
-
 @for_admins
 def people_answer(request: Asked, /, **context: Any) -> HttpResponse:
     wanted = request.GET.get("q", "").replace("\x00", "")
+    context.setdefault("person_form", PersonForm())
+    context.setdefault("service_form", NewServiceForm(auto_id="service-%s"))
     return listed(
         request,
         "people/list.html",
         "people/person_rows.html",
         partial(account_queries.listing, q=wanted),
-        groups=GROUPS,
         roles=all_roles(),
         **context,
     )
@@ -268,19 +204,17 @@ MEMBER_PANELS: list[Panel] = []
 @for_admins
 def person_answer(request: Asked, /, username: str, **context: Any) -> HttpResponse:
     found = known(account_queries.detail(username=username), UNKNOWN_USER)
+    rights = {"group": found.group, "scopes": [(one.kind, one.pattern) for one in found.scopes]}
+    context.setdefault("rights_form", ChangePersonForm(initial={**rights, "is_active": found.active}))
+    context.setdefault("service_form", ServiceForm(initial={"owner": found.owner, "purpose": found.purpose}))
+    context.setdefault("token_form", TokenForm(auto_id="token-%s"))
     return page(
         request,
         "people/person.html",
         found=found,
-        scopes="\n".join(f"{scope.kind}: {scope.pattern}" for scope in found.scopes),
         tokens=tokens_of(username),
-        sessions=session_rows(
-            username=username, session_key=str(request.session.session_key), now=request.now, size=MOST_SESSIONS
-        ).results,
-        groups=GROUPS,
+        sessions=_sessions_of(request, username),
         roles=all_roles(),
-        days=DAYS,
-        allowed=TOKEN_SCOPES,
         panels=loaded(MEMBER_PANELS, found),
         **context,
     )
@@ -290,16 +224,16 @@ person_page = read_view(person_answer)
 
 
 @sensitive_post_parameters()
-@action_view(people_answer)
+@action_view(refused_form(people_answer, PersonForm, "person_form"))
 def make_person(request: Asked) -> HttpResponse:
-    made, plain = account_services.make_person(actor=request.actor, now=request.now, **PersonForm(request.POST).values)
+    made, plain = account_services.make_person(PersonForm(request.POST), actor=request.actor, now=request.now)
     return person_answer(request, made.get_username(), new_password=plain)
 
 
-@action_view(person_answer)
+@action_view(refused_form(person_answer, ChangePersonForm, "rights_form"))
 def change_person(request: Asked, username: str) -> HttpResponse:
-    values = ChangePersonForm({**request.POST.dict(), "username": username}).values
-    account_services.change_person(**values, actor=request.actor, now=request.now)
+    form = ChangePersonForm(request.POST)
+    account_services.change_person(form, username=username, actor=request.actor, now=request.now)
     return done(request, "Saved. It counts from the next request on.", "person", username=username)
 
 
@@ -315,7 +249,7 @@ def forget_answer(request: Asked, /, username: str, **context: Any) -> HttpRespo
     known(account_queries.detail(username=username), UNKNOWN_USER)
     plan = None
     try:
-        plan = forgetting.preview(username=username, actor=request.actor)
+        plan = privacy.preview(username=username, actor=request.actor)
     except Refused as error:
         context = {**refused(error), **context}
     return page(
@@ -334,38 +268,38 @@ forget_page = read_view(forget_answer)
 
 @action_view(forget_answer)
 def forget_person(request: Asked, username: str) -> HttpResponse:
-    found = forgetting.forget(
+    erasure = privacy.forget(
         username=username, confirmed=request.POST.get("confirmed", ""), actor=request.actor, now=request.now
     )
-    return done(request, f"The user was erased. The pseudonym is {found.former}.", "people")
+    return done(request, f"The user was erased. The pseudonym is {erasure.former}.", "people")
 
 
 @action_view(person_answer)
 def reset_factors(request: Asked, username: str) -> HttpResponse:
     gone = factors.remove_all(username=username, actor=request.actor, now=request.now)
-    said = "Second factors removed. The user signs in with the password only." if gone else "There is no second factor."
-    return done(request, said, "person", username=username)
+    removed = "Second factors removed. The user signs in with the password only."
+    message = removed if gone else "There is no second factor."
+    return done(request, message, "person", username=username)
 
 
-@action_view(people_answer)
+@action_view(refused_form(people_answer, partial(NewServiceForm, auto_id="service-%s"), "service_form"))
 def make_service(request: Asked) -> HttpResponse:
-    row = service_accounts.make(actor=request.actor, now=request.now, **ServiceForm(request.POST).values)
-    said = "The service account was created. Create a token for it."
-    return done(request, said, "person", username=row.user.get_username())
+    row = service_accounts.make(NewServiceForm(request.POST), actor=request.actor, now=request.now)
+    message = "The service account was created. Create a token for it."
+    return done(request, message, "person", username=row.user.get_username())
 
 
-@action_view(person_answer)
+@action_view(refused_form(person_answer, ServiceForm, "service_form"))
 def change_service(request: Asked, username: str) -> HttpResponse:
-    wanted = OwnerForm(request.POST).values
-    service_accounts.change(username=username, actor=request.actor, now=request.now, **wanted)
+    service_accounts.change(ServiceForm(request.POST), username=username, actor=request.actor, now=request.now)
     return done(request, "Saved.", "person", username=username)
 
 
 @sensitive_post_parameters()
-@action_view(person_answer)
+@action_view(refused_form(person_answer, TokenForm, "token_form"))
 def make_service_token(request: Asked, username: str) -> HttpResponse:
-    wanted = TokenForm(request.POST).values
-    _, plain = tokens.create_token(actor=request.actor, now=request.now, username=username, **wanted)
+    form = TokenForm(request.POST)
+    _, plain = tokens.create_token(form, actor=request.actor, now=request.now, username=username)
     return person_answer(request, username, new_token=plain)
 
 
@@ -376,10 +310,10 @@ def invitation_answer(request: Asked, /, invitation: str, **context: Any) -> Htt
     """Ask the user to confirm that an external account is theirs. Opening the page changes nothing."""
     try:
         kind, team, account, name = external_accounts.invited(invitation)
-        told = {"kind": OUTSIDE.get(kind, kind), "team": team, "account": account, "name": name}
+        shown = {"kind": OUTSIDE.get(kind, kind), "team": team, "account": account, "name": name}
     except Refused as error:
-        told = refused(error)
-    return page(request, "people/account.html", **{"invitation": invitation, **told, **context})
+        shown = refused(error)
+    return page(request, "people/account.html", **{"invitation": invitation, **shown, **context})
 
 
 account = read_view(invitation_answer)
@@ -399,12 +333,15 @@ def unlink_account(request: Asked, account_id: int) -> HttpResponse:
 
 # The user's own sessions, and for administrators those of any user.
 
-# Limit of sessions shown.
-MOST = 100
+
+def _sessions_of(request: Asked, username: str) -> tuple[SessionRow, ...]:
+    key = str(request.session.session_key)
+    return session_rows(username=username, session_key=key, now=request.now, size=MOST_SESSIONS).results
 
 
 def sessions_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    return page(request, "people/sessions.html", sessions=_own(request), **context)
+    own = _sessions_of(request, request.user.get_username())
+    return page(request, "people/sessions.html", sessions=own, **context)
 
 
 sessions_page = read_view(sessions_answer)
@@ -412,8 +349,9 @@ sessions_page = read_view(sessions_answer)
 
 @action_view(sessions_answer)
 def end_session(request: Asked, session_id: int) -> HttpResponseBase:
-    is_current = any(row.is_current and row.id == session_id for row in _own(request))
-    row = ending.end(actor=request.actor, session_id=session_id, now=request.now)
+    own = _sessions_of(request, request.user.get_username())
+    is_current = any(row.is_current and row.id == session_id for row in own)
+    row = sessions.end(actor=request.actor, session_id=session_id, now=request.now)
     if is_current:
         logout(request)
         return redirect("account_login")
@@ -425,19 +363,14 @@ def end_session(request: Asked, session_id: int) -> HttpResponseBase:
 @action_view(sessions_answer)
 def end_others(request: Asked) -> HttpResponse:
     key = str(request.session.session_key)
-    count = ending.end_all(actor=request.actor, but=key, now=request.now)
+    count = sessions.end_all(actor=request.actor, but=key, now=request.now)
     return done(request, _ended(count), "you-sessions")
 
 
 @action_view(person_answer)
 def end_all(request: Asked, username: str) -> HttpResponse:
-    count = ending.end_all(actor=request.actor, username=username, now=request.now)
+    count = sessions.end_all(actor=request.actor, username=username, now=request.now)
     return done(request, _ended(count), "person", username=username)
-
-
-def _own(request: Asked) -> tuple[SessionRow, ...]:
-    key = str(request.session.session_key)
-    return session_rows(username=request.user.get_username(), session_key=key, now=request.now, size=MOST).results
 
 
 def _ended(count: int) -> str:

@@ -1,6 +1,5 @@
 """First steps: a checklist that creates a join token, shows the first agent, and ends with a drill."""
 
-from datetime import timedelta
 from typing import Any
 
 from django import forms
@@ -21,7 +20,7 @@ from fleet.operations.sets.changes import SetNameForm
 from fleet.projections.desk import readiness
 
 # For the first machines; the page of join tokens offers other times.
-FIRST_TOKEN = timedelta(days=1)
+FIRST_TOKEN_SECONDS = 86_400
 FIRST_USES = 20
 POLICIES = {
     "join": "A join token admits machines",
@@ -61,12 +60,6 @@ def steps_answer(request: Asked, /, **context: Any) -> HttpResponse:
 steps_page = read_view(steps_answer)
 
 
-class FirstTokenForm(Sent):
-    wrong = "Enter a set such as web, or none, and how many machines may enrol: 1 to 100,000."
-    set_name = line(300)
-    uses = forms.IntegerField(required=False, min_value=1, max_value=entrance.MOST_USES)
-
-
 class EntranceForm(Sent):
     wrong = "Choose how machines enrol."
     policy = forms.ChoiceField(choices=[(one.value, "") for one in CHOICES])
@@ -84,10 +77,9 @@ def choose_entrance(request: Asked) -> HttpResponse:
 @sensitive_post_parameters()
 @action_view(steps_answer)
 def make_token(request: Asked) -> HttpResponse:
-    sent = FirstTokenForm(request.POST).values
-    uses, set_name = sent["uses"] or FIRST_USES, sent["set_name"]
-    stated = {"comment": "the first machines", "expires_in": FIRST_TOKEN, "set_name": set_name, "max_uses": uses}
-    return steps_answer(request, **created_token(request, **stated))
+    stated = {"comment": "the first machines", "expires_in_seconds": FIRST_TOKEN_SECONDS, "max_uses": FIRST_USES}
+    sent = {name: text for name, text in request.POST.items() if text}
+    return steps_answer(request, **created_token(request, entrance.JoinTokenForm(stated | sent)))
 
 
 @action_view(steps_answer)
@@ -98,5 +90,5 @@ def name_set(request: Asked, set_id: int) -> HttpResponse:
 
 @action_view(steps_answer)
 def dismiss(request: Asked) -> HttpResponse:
-    profile.choose(actor=request.actor, now=request.now, first_steps=False)
+    profile.choose(profile.ChoicesSerializer(data={"first_steps": False}), actor=request.actor, now=request.now)
     return done(request, "First steps hidden. You find them under Admin.", "queue")

@@ -1,13 +1,18 @@
 """Form fields and classes that all pages share."""
 
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
 from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 
 from fleet.domain.actor import Actor
 from fleet.domain.approvals.guards import TAKE_REASONS
 from fleet.domain.reasons import Refused
+from fleet.operations.audited import AuditedForm
+
+Answer = Callable[..., HttpResponseBase]
 
 
 def line(most: int = 2000, *, required: bool = False) -> forms.CharField:
@@ -35,6 +40,19 @@ class Sent(forms.Form):
         if not self.is_valid():
             raise Refused("validation", self.said())
         return self.cleaned_data
+
+
+def refused_form(answer: Answer, form_of: Callable[[Any], AuditedForm], name: str = "form") -> Answer:
+    """Return an `answer` for a refused form, which it shows again under this name, with its errors at the fields."""
+
+    def shown(request: Any, /, *args: Any, refusal: dict[str, Any], **context: Any) -> HttpResponseBase:
+        form = form_of(request.POST)
+        form.show(refusal)
+        if any(field in form.errors for field in form.fields):
+            refusal = refusal | {"sentence": "Nothing was saved: see the fields that are marked."}
+        return answer(request, *args, refusal=refusal, **context, **{name: form})
+
+    return shown
 
 
 class CommentForm(Sent):

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable
-from datetime import timedelta
 from functools import cache, partial
 from typing import Any
 
@@ -15,7 +14,7 @@ from django.shortcuts import render
 
 from fleet.dashboard import timeline
 from fleet.dashboard.agent_package import requirement
-from fleet.dashboard.forms import CommentForm, Sent, commented, line
+from fleet.dashboard.forms import CommentForm, Sent, commented, refused_form
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, action_view, done, history, known, listed, page, read_view
 from fleet.domain.machines.enrolment import install_lines
 from fleet.domain.machines.inventory import read_inventory, read_json
@@ -23,6 +22,7 @@ from fleet.domain.people import Right
 from fleet.domain.reasons import Refused
 from fleet.operations import clock
 from fleet.operations.machines import admissions, entrance, keys
+from fleet.operations.machines.entrance import JoinTokenForm
 from fleet.operations.machines.inventory import import_inventory, try_inventory
 from fleet.operations.sets.changes import move_machine
 from fleet.projections import machines, sets
@@ -118,9 +118,6 @@ def _items(files: Iterable["UploadedFile[Any]"], pasted: str) -> tuple[list[Any]
 
 
 # Machines: the list, the page of one, machines that wait for admission, and join tokens for new ones.
-
-# Lifetimes of a join token in hours, as the form offers them; the first is the default.
-LIFETIMES = [(24, "1 day"), (1, "1 hour"), (4, "4 hours"), (12, "12 hours"), (72, "3 days"), (168, "1 week")]
 
 
 @read_view
@@ -221,40 +218,37 @@ def decide(request: Asked) -> HttpResponse:
     return done(request, (said if sent["decision"] == "admit" else "Refused: {}.").format(count), "admissions")
 
 
-class JoinTokenForm(Sent):
-    wrong = "Enter a purpose, a duration and the number of machines (1 to 100,000, or empty)."
-    comment = line(required=True)
-    hours = forms.TypedChoiceField(choices=LIFETIMES, coerce=int)
-    uses = forms.IntegerField(required=False, min_value=1, max_value=entrance.MOST_USES)
-    set_id = forms.IntegerField(required=False, min_value=1)
-    set_name = line(300)
-
-
 def tokens_answer(request: Asked, /, **context: Any) -> HttpResponse:
     """Return the join tokens and the machines enrolled with them, also in response to a form, refused or with a new
     token.
     """
     if request.rights.may(Right.ADMINISTER):
         tokens = machines.page_of_join_tokens(now=request.now, size=500).results
-        context |= {"tokens": tokens, "named_sets": sets.named(), "lifetimes": LIFETIMES}
+        context |= {"tokens": tokens, "form": context.get("form") or _token_form()}
     return page(request, "machines/join_tokens.html", **{"prefix": "", **context})
 
 
 token_list = read_view(tokens_answer)
 
 
-def created_token(request: Asked, **stated: Any) -> dict[str, Any]:
+def _token_form(data: Any = None) -> JoinTokenForm:
+    """Return the form of a new token, which offers the named sets."""
+    form = JoinTokenForm(data)
+    names = [(row.id, " ".join(filter(None, (row.name, row.kind, row.resource_group)))) for row in sets.named()]
+    form.fields["set_id"].widget = forms.Select({"class": "form-select"}, choices=[("", "none"), *names])
+    return form
+
+
+def created_token(request: Asked, form: JoinTokenForm) -> dict[str, Any]:
     """Create a join token, and return it with the install commands that contain it, which are shown once."""
-    token, plain = entrance.create_join_token(actor=request.actor, now=request.now, **stated)
+    token, plain = entrance.create_join_token(form, actor=request.actor, now=request.now)
     lines = install_lines(fleet_url=settings.BASE_URL, join_token=plain, package=requirement())
     return {"new_token": token, "lines": lines}
 
 
-@action_view(tokens_answer)
+@action_view(refused_form(tokens_answer, _token_form))
 def make_token(request: Asked) -> HttpResponse:
-    sent = JoinTokenForm(request.POST).values
-    expires_in, max_uses = timedelta(hours=sent.pop("hours")), sent.pop("uses")
-    return tokens_answer(request, **created_token(request, expires_in=expires_in, max_uses=max_uses, **sent))
+    return tokens_answer(request, **created_token(request, JoinTokenForm(request.POST)))
 
 
 @action_view(tokens_answer)

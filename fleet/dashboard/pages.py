@@ -28,11 +28,10 @@ from fleet.dashboard.status_bar import kept
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
 from fleet.domain.desk import LISTS
-from fleet.domain.people import Right, Rights
+from fleet.domain.people import BROWSER, Right, Rights
 from fleet.domain.policy import hours
 from fleet.domain.reasons import Refused
 from fleet.operations import clock, step_up
-from fleet.operations.profile import BROWSER
 from fleet.projections import visibility
 from fleet.projections.archived import ARCHIVE
 from fleet.projections.desk import find, queue

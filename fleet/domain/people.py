@@ -30,6 +30,8 @@ ROLES: dict[str, Right] = {
     ADMIN: Right.ADMINISTER,
 }
 GROUPS = tuple(ROLES)
+# Stands for the time zone of whichever browser a page is read in.
+BROWSER = "browser"
 # The scopes of tokens, with the right that the user needs for each.
 TOKEN_SCOPES = {"read": Right.READ, "approve": Right.APPROVE, "admin": Right.ADMINISTER}
 

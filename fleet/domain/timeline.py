@@ -167,7 +167,7 @@ class EntryKind(StrEnum):
     TOKEN_CREATED = "token_created", "Token created", "calm", "key-round", Trait.NAMES_PERSON
     TOKEN_EXPIRES = "token_expires", "Token expires soon", "due", "key-round", Trait.NAMES_PERSON
     TOKEN_ENDED = "token_ended", "Token ended", "calm", "key-round", *OF_PEOPLE
-    CALENDAR_MADE = "calendar_made", "Calendar created", "calm", "calendar"
+    CALENDAR_MADE = "calendar_made", "Calendar created", "calm", "calendar", Trait.NAMES_PERSON
     CALENDAR_ENDED = "calendar_ended", "Calendar ended", "calm", "calendar", Trait.NAMES_PERSON
     PUSH_KEY_MADE = "push_key_made", "Push key created", "calm", "file-key"
     ENTRANCE_CHANGED = "entrance_changed", "Enrolment policy changed", "calm", "key-round"

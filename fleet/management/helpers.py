@@ -43,7 +43,8 @@ class OperationCommand(BaseCommand):
         try:
             self.run(now=clock.now(), **{name: options[name] for name in self.names})
         except Refused as refused:
-            raise CommandError(say(refused.reason, API)) from refused
+            field = next((error["field"] for error in refused.details.get("errors", ())), "")
+            raise CommandError(f"{field}: {say(refused.reason, API)}".removeprefix(": ")) from refused
 
     def run(self, *args: Any, **options: Any) -> None:
         raise NotImplementedError

@@ -81,13 +81,25 @@ class AvailabilitySet(ChangeColumn):
 
 
 class JoinToken(models.Model):
-    """Lets new agents enrol; may be reused until it expires. Only a hash of the secret is kept."""
+    """Lets new agents enrol; may be reused until it expires. Only a hash of the secret is kept.
+
+    `set_id` and `expires_in_seconds` are not stored: they state the set by its id and the lifetime of a new token.
+    """
+
+    set_id: int | None = None
+    expires_in_seconds: int
 
     prefix = models.TextField(unique=True)
     secret_hash = models.TextField()
-    comment = models.TextField(blank=True, default="")
+    comment = Line("purpose", max_length=2000, blank=True, default="", help_text="What it is for.")
     # A set as `[kind:]name`.
-    set_name = models.TextField(blank=True, default="")
+    set_name = Line(
+        "or a new set, as kind:name",
+        max_length=300,
+        blank=True,
+        default="",
+        help_text="As `kind:name`: the set in which machines that enrol by it are, and no other.",
+    )
     # The same as the fields of a `SetKey`: machines that enrol by it are there and nowhere else. Its place is empty
     # until a machine states it. NULL, as in tokens of 0.1.0: `set_name` counts while a machine names none.
     confined_to = models.JSONField(null=True, blank=True)
@@ -98,8 +110,13 @@ class JoinToken(models.Model):
     expires_at = models.DateTimeField()
     revoked_at = models.DateTimeField(null=True, blank=True)
     uses = models.IntegerField(default=0)
-    # How many machines it admits at most; NULL when not stated.
-    max_uses = models.IntegerField(null=True, blank=True)
+    max_uses = models.IntegerField(
+        "machines",
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(100_000)],
+        help_text="How many machines it admits; as many as ask if nothing is said.",
+    )
     # The API token by which it was made, and with which it ends.
     made_with = models.ForeignKey(
         "fleet.ApiToken", null=True, blank=True, on_delete=models.SET_NULL, related_name="join_tokens"
@@ -107,6 +124,11 @@ class JoinToken(models.Model):
 
     def __str__(self) -> str:
         return self.prefix
+
+    @property
+    def reason(self) -> str:
+        """Return the reason that entries state."""
+        return str(self.comment)
 
 
 class Machine(ChangeColumn):

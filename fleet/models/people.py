@@ -1,18 +1,26 @@
 """Users: settings, scopes, tokens, saved views, service accounts, and answers of repeated requests."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+from django import forms
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import F, Q, Value
+from django.utils.text import capfirst
 
 from fleet.domain.desk import LISTS
-from fleet.domain.people import ADMIN, Right, Rights, pattern_of
+from fleet.domain.people import ADMIN, BROWSER, TOKEN_SCOPES, Right, Rights, pattern_of
 from fleet.domain.pseudonyms import erased_name, pseudonym
 from fleet.domain.sets import PROVISIONAL
-from fleet.models.fields import Line
+from fleet.models.fields import Line, ListOf, validate_time_zone
+
+SCOPE_KINDS = ("name", "service", "resource_group")
+MAX_SCOPES = 50
+ALLOWED_FROM = "Networks from which its calls are accepted, such as `10.0.0.0/8`; none: everywhere."
 
 
 class SavedView(models.Model):
@@ -37,6 +45,13 @@ class SavedView(models.Model):
 
 # People: their settings and scopes, their tokens, and answers kept for repeated requests.
 
+
+def validate_page_zone(name: str) -> None:
+    """Raise ValidationError for a name that is neither an IANA time zone nor that of the browser."""
+    if name != BROWSER:
+        validate_time_zone(name)
+
+
 Person = User | AbstractBaseUser | AnonymousUser
 
 
@@ -50,7 +65,13 @@ class Profile(models.Model):
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.CASCADE, related_name="profile"
     )
-    time_zone = models.TextField(blank=True, default="")
+    time_zone = Line(
+        max_length=100,
+        blank=True,
+        default="",
+        validators=[validate_page_zone],
+        help_text="An IANA name, `browser`, or empty for UTC.",
+    )
     shortcuts = models.BooleanField(default=True)
     # A process of an earlier release writes no value for these.
     sound = models.BooleanField(default=False, db_default=False)
@@ -71,40 +92,86 @@ class Scope(models.Model):
     """
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="scopes")
-    kind = models.TextField()
-    pattern = models.TextField()
+    kind = Line(
+        choices=[(kind, kind) for kind in SCOPE_KINDS],
+        help_text="The property of a set that the pattern is compared with.",
+    )
+    pattern = Line(help_text="Without case; * is any text, ? any character.")
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["user", "kind", "pattern"], name="scope_once"),
-            models.CheckConstraint(
-                condition=models.Q(kind__in=["name", "service", "resource_group"]), name="scope_kind_known"
-            ),
+            models.CheckConstraint(condition=models.Q(kind__in=list(SCOPE_KINDS)), name="scope_kind_known"),
         ]
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.pattern}"
 
 
+class ScopeList(models.JSONField):
+    """A JSON list of distinct scopes in order, each as `[kind, pattern]`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"default": list, "blank": True, **kwargs})
+
+    def deconstruct(self) -> tuple[str, str, Sequence[Any], dict[str, Any]]:
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.JSONField", args, kwargs
+
+    def to_python(self, value: Any) -> Any:
+        fields: list[Any] = [Scope._meta.get_field(name) for name in ("kind", "pattern")]
+        pairs = {tuple(field.clean(text, None) for field, text in zip(fields, pair, strict=True)) for pair in value}
+        return sorted([*pair] for pair in pairs)
+
+    def validate(self, value: Any, model_instance: Any) -> None:
+        if len(value) > MAX_SCOPES:
+            raise ValidationError(f"Enter at most {MAX_SCOPES} scopes: use * and ? in a pattern.")
+
+    def formfield(self, **kwargs: Any) -> Any:
+        return ScopesField(label=capfirst(str(self.verbose_name)), required=False)
+
+
+class ScopesField(forms.CharField):
+    """Form field of scopes, one a line."""
+
+    widget = forms.Textarea({"rows": 3, "spellcheck": "false", "placeholder": "name: web*\nservice: shop"})
+
+    def prepare_value(self, value: Any) -> Any:
+        return value if isinstance(value, str | None) else "\n".join(f"{kind}: {pattern}" for kind, pattern in value)
+
+    def clean(self, value: Any) -> Any:
+        pairs = [line.partition(":") for line in super().clean(value).splitlines() if line.strip()]
+        if not all(colon for _, colon, _ in pairs):
+            raise ValidationError("Enter one scope per line, such as name: web* or service: shop.")
+        return [[kind.strip().lower().replace(" ", "_"), pattern] for kind, _, pattern in pairs]
+
+
 class ApiToken(models.Model):
-    """A bearer token: a public prefix and the SHA-256 of a 256-bit secret. `scopes` out of `read`, `approve`,
-    `admin`. Calls count from `allowed_from` alone (networks such as `10.0.0.0/8`; empty: from everywhere).
+    """A bearer token: a public prefix and the SHA-256 of a 256-bit secret. Calls count from `allowed_from` alone
+    (networks such as `10.0.0.0/8`; empty: from everywhere). `expires_in_seconds` is not stored: it states the lifetime
+    of a new token.
     `notified_days`: days ahead of its expiry at which a notification was last sent; None before the first. `made_by`
     saw its secret; None where that was the command line. `made_with` is the token by which it was made, and with which
     it ends.
     """
 
+    expires_in_seconds: int
     prefix = models.TextField(unique=True)
     secret_hash = models.TextField()
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
-    name = models.TextField()
-    scopes = models.JSONField(default=list)
+    name = Line("purpose", help_text="What it is for.")
+    scopes = ListOf("scopes", each=Line(choices=[(one, one) for one in TOKEN_SCOPES]), help_text="What it may.")
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
     # A process of an earlier release writes no value for it.
-    allowed_from = models.JSONField(default=list, db_default=[])
+    allowed_from = ListOf(
+        "allowed networks",
+        each=Line(max_length=64),
+        db_default=[],
+        help_text=f"{ALLOWED_FROM} `10.0.0.7` is `10.0.0.7/32`; a network with bits of a host is refused.",
+    )
     notified_days = models.SmallIntegerField(null=True, blank=True)
     made_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", db_index=False
@@ -146,9 +213,9 @@ class CalendarFeed(models.Model):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="calendar_feeds")
     prefix = models.TextField(unique=True)
     secret_hash = models.TextField()
-    name = models.TextField()
-    set_pattern = models.TextField(blank=True, default="")
-    service = models.TextField(blank=True, default="")
+    name = Line()
+    set_pattern = Line("sets", blank=True, default="", help_text="a name with * and ?; empty: every set and cache")
+    service = Line(blank=True, default="", help_text="empty: every service")
     created_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
@@ -328,7 +395,7 @@ class ServiceAccount(models.Model):
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
-    purpose = models.TextField()
+    purpose = Line("purpose", help_text="What it is for.")
     created_at = models.DateTimeField()
 
     def __str__(self) -> str:

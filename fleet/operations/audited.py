@@ -69,7 +69,8 @@ class AuditedForm(forms.ModelForm):  # type: ignore[type-arg]
         super().__init__(*args, **kwargs)
         for field in self.fields.values():
             ticks = isinstance(field.widget, forms.CheckboxInput | forms.CheckboxSelectMultiple | forms.RadioSelect)
-            field.widget.attrs.setdefault("class", "form-check-input" if ticks else "form-control")
+            choice = "form-select" if isinstance(field.widget, forms.Select) else "form-control"
+            field.widget.attrs.setdefault("class", "form-check-input" if ticks else choice)
             field.widget.attrs.setdefault("autocomplete", "off")
 
     def apply(self, row: models.Model, optional: Iterable[str] = ()) -> Faults:
@@ -77,7 +78,10 @@ class AuditedForm(forms.ModelForm):  # type: ignore[type-arg]
         self.instance = row
         for name in optional:
             self.fields[name].required = False
-        return [(name, str(text)) for name, texts in self.errors.items() for text in texts]
+        faults = [(name, str(text)) for name, texts in self.errors.items() for text in texts]
+        for name in self.cleaned_data.keys() - {field.name for field in row._meta.get_fields()}:
+            setattr(row, name, self.cleaned_data[name])
+        return faults
 
     def show(self, refusal: Mapping[str, Any]) -> None:
         """Show a refusal in words at the fields that it names."""
@@ -141,7 +145,8 @@ class Audit:
     """The recording of changes to one model: `fields` are compared, `data` returns the names that an entry states of a
     row.
 
-    `version` is the column that states the version, a number or the time of the last change.
+    `version` is the column that states the version, a number or the time of the last change. `right`: None if the
+    operation itself checks who may do it, as for what users have of their own.
     """
 
     fields: Collection[str]
@@ -150,7 +155,12 @@ class Audit:
     data: Callable[[Any], Mapping[str, Any]]
     changed: EntryKind | None = None
     version: str = ""
-    right: Right = Right.ADMINISTER
+    right: Right | None = Right.ADMINISTER
+
+    def require(self, actor: Actor) -> None:
+        """Raise Refused `not-permitted` if the actor does not have the right."""
+        if self.right is not None:
+            require(actor, self.right)
 
     def values(self, row: models.Model) -> Values:
         """Return the fields as JSON values."""
@@ -183,7 +193,7 @@ def save_audited(
     `check` judges the whole row after its fields. `expected`: versions that the actor decided on. Raises Refused:
     `not-permitted`, `precondition-failed`, `validation` (details `errors`).
     """
-    require(actor, audit.right)
+    audit.require(actor)
     old = None if row.pk is None else _before(row, audit, expected)
     refuse([*sent.apply(row)] or [*check(row)])
     before, after = audit.recorded(row, old, audit.values(row))
@@ -206,7 +216,7 @@ def delete_audited(
     """Delete a locked row, or mark it as deleted with these columns, and record it. Raises Refused: `not-permitted`,
     `precondition-failed`.
     """
-    require(actor, audit.right)
+    audit.require(actor)
     before, _ = audit.recorded(row, _before(row, audit, expected), None)
     audit.touch(row, now)
     for name, value in marks.items():

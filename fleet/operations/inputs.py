@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -14,6 +15,8 @@ from fleet.domain.times import LATEST, in_bounds, iso
 # A time of day with minutes, and with seconds where callers like.
 CLOCK = r"^([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?$"
 LOCAL_TIME = "%Y-%m-%dT%H:%M"
+# Longest time in seconds for which a token is valid.
+MAX_LIFETIME = 366 * 86400
 
 
 class MomentField(forms.DateTimeField):
@@ -87,6 +90,19 @@ class RequestSerializer(serializers.Serializer[Any]):
             if found:
                 raise serializers.ValidationError(found)
         return super().to_internal_value(data)
+
+
+class LifetimeField(serializers.IntegerField):
+    """Number of seconds for which a new token is valid, by default those of a setting."""
+
+    def __init__(self, setting: str) -> None:
+        super().__init__(
+            required=False,
+            min_value=1,
+            max_value=MAX_LIFETIME,
+            default=lambda: getattr(settings, setting),
+            help_text=f"Default: the setting {setting}.",
+        )
 
 
 def of_its_type(field: Any, value: Any) -> Any:

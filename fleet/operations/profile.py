@@ -6,53 +6,49 @@ from django.db import transaction
 from django.db.models import Q
 
 from fleet.domain.actor import Actor
-from fleet.domain.policy.hours import zone_of
-from fleet.domain.reasons import Reason, Refused
-from fleet.domain.timeline import EntryKind, differing
+from fleet.domain.timeline import EntryKind
 from fleet.models import Profile
+from fleet.operations.audited import Audit, AuditedForm, AuditedSerializer, Sent, save_audited
 from fleet.operations.rights import require_change
 from fleet.operations.timeline.entries import tell
 
-# Stands for the time zone of whichever browser the page is read in.
-BROWSER = "browser"
-SWITCHES = ("shortcuts", "sound", "notifications", "first_steps")
+OF_PAGES = ("time_zone", "shortcuts", "sound", "notifications")
+
+
+class ChoicesForm(AuditedForm):
+    class Meta(AuditedForm.Meta):
+        model, fields = Profile, OF_PAGES
+
+
+class ChoicesSerializer(AuditedSerializer):
+    class Meta:
+        model, fields = Profile, (*OF_PAGES, "first_steps")
+
+
+CHOICES = Audit(
+    ChoicesSerializer.Meta.fields,
+    created=EntryKind.PERSON_CHANGED,
+    deleted=EntryKind.PERSON_CHANGED,
+    data=lambda row: {"person": row.user.username, "did": "settings"},
+    # Each user changes their own.
+    right=None,
+)
 
 
 @transaction.atomic
-def choose(
-    *,
-    actor: Actor,
-    now: datetime,
-    time_zone: str | None = None,
-    shortcuts: bool | None = None,
-    sound: bool | None = None,
-    notifications: bool | None = None,
-    first_steps: bool | None = None,
-) -> Profile:
-    """Change one's own settings; None leaves a setting unchanged.
-
-    `time_zone` is an IANA name, `browser`, or empty for UTC. Raises Refused `validation`, and `not-permitted` for a
-    token that only reads.
+def choose(sent: Sent, *, actor: Actor, now: datetime) -> Profile:
+    """Change one's own settings. Raises Refused as `save_audited` does, and `not-permitted` for a token that only
+    reads.
     """
     require_change(actor, own=True)
     Profile.objects.get_or_create(user=actor.person)
-    row = Profile.objects.select_for_update().get(user=actor.person)
-    before = _values(row)
-    if time_zone is not None:
-        row.time_zone = _zone(time_zone)
-    for name, wanted in zip(SWITCHES, (shortcuts, sound, notifications, first_steps), strict=True):
-        if wanted is not None:
-            setattr(row, name, wanted)
-    before, after = differing(before, _values(row))
-    if after:
-        row.save(update_fields=list(after))
-        person = actor.name
-        tell(EntryKind.PERSON_CHANGED, actor, at=now, before=before, after=after, person=person, did="settings")
-    return row
+    row = Profile.objects.select_for_update(of=("self",)).select_related("user").get(user=actor.person)
 
+    def name_utc(row: Profile) -> tuple[()]:
+        row.time_zone = "" if row.time_zone == "UTC" else row.time_zone
+        return ()
 
-def _values(row: Profile) -> dict[str, object]:
-    return {"time_zone": row.time_zone or "UTC", **{name: getattr(row, name) for name in SWITCHES}}
+    return save_audited(sent, actor, CHOICES, row=row, now=now, check=name_utc)
 
 
 @transaction.atomic
@@ -69,16 +65,3 @@ def note_read(*, actor: Actor, until: datetime, now: datetime) -> bool:
     was, became = {"handover_read_until": before}, {"handover_read_until": until}
     tell(EntryKind.HANDOVER_READ, actor, at=now, before=was, after=became, until=until)
     return True
-
-
-def _zone(name: str) -> str:
-    name = name.strip()
-    if name in ("", "UTC"):
-        return ""
-    if name == BROWSER:
-        return name
-    try:
-        zone_of(name)
-    except ValueError as error:
-        raise Refused("validation", Reason("no-time-zone", name=name[:100])) from error
-    return name

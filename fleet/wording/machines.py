@@ -92,10 +92,8 @@ SENTENCES: dict[str, Sentence] = {
     "admission-other-set": "The known machine is in the set {name}.",
     "admission-other-address": "The known machine has other addresses: {addresses:list}.",
     "attested-required": "Machines need an attested document of Azure to enrol, and the request contains none.",
-    "join-token-time": "A join token must be valid for some time, and for at most {days} days.",
     "join-token-unknown": "Drydock does not know this join token. Create a new one and configure it.",
     "join-token-over": "This join token has expired or was revoked. Create a new one.",
-    "join-token-uses": "A join token is valid for 1 to {most:,} machines.",
     "join-token-used-up": "This join token was used by {count:,} machines, the maximum. Create a new one.",
     "join-token-two-sets": "Enter a new set or choose an existing set, not both.",
     "join-token-which-set": (

@@ -48,7 +48,8 @@ def leak(request: HttpRequest) -> HttpResponse:
 
 @action_view(lambda request, **context: HttpResponse())
 def act(request: Asked) -> HttpResponse:
-    profile.choose(actor=request.actor, now=request.now, time_zone="Europe/Berlin")
+    sent = profile.ChoicesSerializer(data={"time_zone": "Europe/Berlin"})
+    profile.choose(sent, actor=request.actor, now=request.now)
     return HttpResponse("done")
 
 

@@ -13,7 +13,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.test import Client
 from drydock_agent import wire
 
-from fleet.accounts import calendars, service_accounts, sessions
+from fleet.accounts import sessions
 from fleet.accounts.external_accounts import invitation
 from fleet.accounts.models import PersonSession, SignOn, SignOnGrant
 from fleet.domain.approvals.conditions import When
@@ -22,9 +22,9 @@ from fleet.models import Admission, Maintenance, OutsideAccount, SavedView
 from fleet.operations import waves
 from fleet.operations.approvals import claims
 from fleet.operations.drills import begin as drills
-from fleet.operations.machines import enrolment, entrance
+from fleet.operations.machines import enrolment
 from fleet.operations.policy import rules
-from tests import factories
+from tests import accounts, factories
 from tests.caches.walking import HOST, Listeners, line, the_cache
 from tests.factories import EVENT, acting, listing
 from tests.messages.sent import a_channel, a_message, a_post, a_route
@@ -53,7 +53,7 @@ def world() -> World:
     sets(fleet)
     decisions(fleet, gina)
     values = values_of(fleet, gina) | caches(fleet) | messages(fleet) | people(fleet, grace)
-    feed, plain = calendars.make(actor=acting(grace), name="Web", now=fleet.now)
+    feed, plain = accounts.calendar(actor=acting(grace), name="Web", now=fleet.now)
     values |= {"token": plain, "feed": feed.prefix}
     secrets = {
         "machine": fleet.agents["vm1"].credential,
@@ -113,7 +113,7 @@ def values_of(fleet: Listeners, gina: User) -> dict[str, Any]:
     for name in ("vm2", "vm3"):
         asking = {"join_token": fleet.join_token, "machine_id": fleet.agents[name].machine.vm_id, "ask": name}
         enrolment.enrol(request=wire.EnrolRequest(**asking), now=now)
-    join, _ = entrance.create_join_token(comment="rack 7", expires_in=timedelta(days=1), now=now)
+    join, _ = accounts.join_token(comment="rack 7", expires_in=timedelta(days=1), now=now)
     machine = fleet.agents["vm6"].machine
     return {
         "set_id": machine.availability_set_id,
@@ -176,7 +176,7 @@ def people(fleet: Listeners, grace: User) -> dict[str, Any]:
     token = TokenFactory(secret=new_secret("dd"), user=grace)
     linked = SignOn.objects.create(issuer=ISSUER, subject="7f1c", name="grace", user=grace, seen_at=now, linked_at=now)
     amy = acting(factories.admin("amy"))
-    service_accounts.make(username="robot", group="operator", owner="grace", purpose="deploys", actor=amy, now=now)
+    accounts.make_service(username="robot", group="operator", owner="grace", purpose="deploys", actor=amy, now=now)
     client = Client()
     client.force_login(grace)
     key = str(client.session.session_key)

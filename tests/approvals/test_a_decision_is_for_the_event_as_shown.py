@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from fleet.accounts import tokens
 from fleet.domain.approvals.conditions import When
 from fleet.domain.reasons import read_reason
 from fleet.models import ApiToken, Approval, Entry, Order, Rule
@@ -15,6 +14,7 @@ from fleet.operations.approvals.approve import Plan
 from fleet.operations.orders import advance, queue
 from fleet.operations.policy import rules
 from fleet.projections import approvals
+from tests import accounts
 from tests.approvals.asking import OTHER, refused
 from tests.factories import (
     EVENT,
@@ -332,7 +332,7 @@ class TestWhoDecidedMustStillBeAbleTo:
     def test_a_revoked_token(self, fleet: Fleet) -> None:
         announced(fleet, **FIRST)
         otto = operator()
-        token, _ = tokens.issue_token(user=otto, name="ci", scopes=["approve"], now=fleet.now)
+        token, _ = accounts.token(user=otto, name="ci", scopes=["approve"], now=fleet.now)
         approval = approve.grant(
             event_id=EVENT,
             actor=acting(otto, via="api", token_name="ci", token=token),

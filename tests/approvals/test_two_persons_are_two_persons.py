@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from fleet.accounts import service_accounts, sign_on, tokens
 from fleet.accounts import services as account_services
+from fleet.accounts import sign_on, tokens
 from fleet.domain.reasons import Refused
 from fleet.models import Approval, AvailabilitySet
 from fleet.operations.approvals import conditions
-from tests import factories
+from tests import accounts, factories
 from tests.factories import EVENT, Fleet, acting
 
 pytestmark = pytest.mark.django_db
@@ -28,7 +28,7 @@ def fleet() -> Fleet:
 
 
 def account(name: str, group: str = "approver", *, by: User) -> User:
-    return account_services.make_person(username=name, group=group, now=Fleet().now, actor=acting(by))[0]
+    return accounts.make_person(username=name, group=group, now=Fleet().now, actor=acting(by))
 
 
 def own_password(person: User) -> None:
@@ -37,7 +37,7 @@ def own_password(person: User) -> None:
 
 def bot(*, owner: str, by: User | None = None, name: str = "bot") -> User:
     actor = {"actor": acting(by)} if by is not None else {}
-    return service_accounts.make(
+    return accounts.make_service(
         username=name, group="approver", owner=owner, purpose="x", now=Fleet().now, **actor
     ).user
 
@@ -126,7 +126,7 @@ def test_creator_and_owners_of_a_service_account_are_no_second_person(fleet: Fle
     first, second = factories.approver("first"), factories.approver("second")
     robot = bot(owner="first", by=ada)
     # Handed over long before it proposed.
-    service_accounts.change(username="bot", owner="second", now=fleet.now, actor=acting(olga))
+    accounts.change_service(username="bot", owner="second", now=fleet.now, actor=acting(olga))
     fleet.later(30)
     own = proposal(fleet, robot)
     for person, code in ((ada, "consent-of-maker"), (first, "consent-of-owner"), (second, "consent-of-owner")):
@@ -138,8 +138,8 @@ def test_person_behind_it_through_a_chain_is_no_second_person(fleet: Fleet) -> N
     root, ada = factories.admin("root-1"), factories.admin()
     robot, other = bot(owner="ada"), bot(owner="ada", name="bot2")
     # The other account created a token of the robot; root issued, and ended, that other account's token long ago.
-    first = tokens.issue_token(user=other, name="a", scopes=["admin"], now=fleet.now, actor=acting(root))[0]
-    tokens.issue_token(user=robot, name="b", scopes=["approve"], now=fleet.now, actor=acting(other))
+    first = accounts.token(user=other, name="a", scopes=["admin"], now=fleet.now, actor=acting(root))[0]
+    accounts.token(user=robot, name="b", scopes=["approve"], now=fleet.now, actor=acting(other))
     tokens.end_token(prefix=first.prefix, now=fleet.now)
     fleet.later(30)
     own = proposal(fleet, robot)

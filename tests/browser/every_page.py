@@ -14,7 +14,6 @@ from uuid import UUID
 from django.test import Client
 from django.urls import URLPattern
 
-from fleet.accounts import service_accounts
 from fleet.accounts.external_accounts import invitation
 from fleet.accounts.models import SignOnGrant
 from fleet.domain.machines.inventory import read_inventory
@@ -28,7 +27,7 @@ from fleet.operations.machines.inventory import import_inventory
 from fleet.operations.policy import rules
 from fleet.operations.saved_views import ViewForm, save_view
 from fleet.urls import PAGES
-from tests import factories
+from tests import accounts, factories
 from tests.browser.story import tell
 from tests.caches.walking import HOST, Listeners, line, the_cache
 from tests.factories import acting, listing
@@ -101,7 +100,7 @@ def whole_fleet(fleet: Listeners) -> Whole:
         ViewForm({"name": "Web", "page": "sets", "query": "q=web", "shared": True}), actor=acting(ada), now=now
     )
     post = messages(fleet.now, story.waiting)
-    bot = service_accounts.make(username="deploy-bot", group="operator", owner="otto", purpose="deploys", now=now)
+    bot = accounts.make_service(username="deploy-bot", group="operator", owner="otto", purpose="deploys", now=now)
     import_inventory(inventory=read_inventory(sample("vm_list")), now=now)
     states = [story.waiting, story.under_way, story.ended, ids[0], drill.event.event_id]
     machine = fleet.agents["vm1"].machine

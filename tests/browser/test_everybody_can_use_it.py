@@ -11,12 +11,11 @@ from django.contrib.auth.models import User
 from django.test import Client
 from playwright.sync_api import Page, expect
 
-from fleet.accounts.tokens import issue_token
 from fleet.dashboard.tags import icon
 from fleet.models import PresenceRow
 from fleet.operations.policy import rules as stop
 from fleet.urls import PAGES
-from tests import factories
+from tests import accounts, factories
 from tests.browser.conftest import PHONE, WIDE, OpenPage, Watched, described, width_beyond
 from tests.browser.every_page import pages, whole_fleet
 from tests.browser.story import START_NOW, tell
@@ -113,7 +112,9 @@ def test_every_page_of_the_routing_table_can_be_used_by_everybody(
     fleet: Listeners, open_page: OpenPage, scheme: str, size: object, rules: Mapping[str, object]
 ) -> None:
     whole = whole_fleet(fleet)
-    issue_token(user=User.objects.get(username="ada"), name="The deployment pipeline", scopes=["read"], now=fleet.now)
+    accounts.token(
+        user=User.objects.get(username="ada"), name="The deployment pipeline", scopes=["read"], now=fleet.now
+    )
     session = Client()
     session.force_login(User.objects.get(username="ada"))
     # Of the second theme one example of each page: it has no words of its own.

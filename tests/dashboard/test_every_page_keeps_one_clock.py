@@ -11,15 +11,13 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.test import Client
 
-from fleet.accounts.tokens import issue_token
 from fleet.models import Profile
 from fleet.operations.approvals import claims
 from fleet.operations.approvals.approve import When
-from fleet.operations.machines.entrance import create_join_token
 from fleet.operations.policy import rules
 from fleet.wording.times import API
 from fleet.wording.times import at as whole_time
-from tests import factories
+from tests import accounts, factories
 from tests.caches.walking import Listeners, line
 from tests.dashboard.conftest import logged_in
 from tests.drills.walking import Walk as DrillWalk
@@ -153,8 +151,8 @@ def approvals_of_each_kind(at: datetime) -> None:
         actor=ada,
         now=at,
     )
-    create_join_token(comment="spring", expires_in=timedelta(days=30), now=at, actor=ada)
-    issue_token(user=factories.admin(), name="cron", scopes=["read"], now=at, expires_at=at + timedelta(days=90))
+    accounts.join_token(comment="spring", expires_in=timedelta(days=30), now=at, actor=ada)
+    accounts.token(user=factories.admin(), name="cron", scopes=["read"], now=at, expires_at=at + timedelta(days=90))
     factories.freeze_completed(fleet_of(Fleet, "a"), event_id="0A1B2C3D-0000-4000-8000-00000000000A", resources=("a1",))
     fleet = fleet_of(Fleet, "b")
     ids = [f"0A1B2C3D-0000-4000-8000-00000000000{letter}" for letter in "BCDE"]

@@ -15,7 +15,13 @@ from tests.dashboard.conftest import acts, text_of
 from tests.factories import Fleet, the_set
 
 MAKE = "/join-tokens/make/"
-SENT = {"comment": "rack 7", "hours": "24", "uses": "3", "set_id": "", "set_name": "scale_set:workers"}
+SENT = {
+    "comment": "rack 7",
+    "expires_in_seconds": "86400",
+    "max_uses": "3",
+    "set_id": "",
+    "set_name": "scale_set:workers",
+}
 
 
 def test_it_is_shown_once_with_what_the_agent_needs(fleet: Fleet, admin: Client) -> None:
@@ -43,14 +49,20 @@ def test_a_set_that_is_here_can_be_chosen(fleet: Fleet, admin: Client) -> None:
 
 def test_what_was_typed_stays_when_it_is_refused(fleet: Fleet, admin: Client) -> None:
     before = JoinToken.objects.count()
-    for wrong in ({"comment": ""}, {"hours": "9999"}, {"uses": "0"}, {"set_name": "rack:7"}, {"set_id": "1"}):
-        sent = {**SENT, "hours": "4", **wrong}
+    for wrong in (
+        {"comment": ""},
+        {"expires_in_seconds": "9999"},
+        {"max_uses": "0"},
+        {"set_name": "rack:7"},
+        {"set_id": "1"},
+    ):
+        sent = {**SENT, "expires_in_seconds": "14400", **wrong}
         answer = admin.post(MAKE, sent)
         assert answer.status_code == 422, wrong
         page = answer.content.decode()
-        assert f'value="{sent["set_name"]}"' in page and f'value="{sent["uses"]}"' in page
-        if sent["hours"] == "4":
-            assert '<option value="4" selected>' in page
+        assert f'value="{sent["set_name"]}"' in page and f'value="{sent["max_uses"]}"' in page
+        if sent["expires_in_seconds"] == "14400":
+            assert '<option value="14400" selected>' in page
     assert JoinToken.objects.count() == before
 
 

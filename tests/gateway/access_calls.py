@@ -12,12 +12,11 @@ from django.contrib.auth.models import User
 from drydock_agent import wire
 from drydock_agent.backend.machine_key import Key, authorization
 
-from fleet.accounts import calendars
 from fleet.domain.actor import COMMAND_LINE
 from fleet.gateway.app import TABLE
 from fleet.models import Machine
-from fleet.operations.machines import enrolment, entrance, keys
-from tests import factories
+from fleet.operations.machines import enrolment, keys
+from tests import accounts, factories
 from tests.access.callers import Caller, by_session, by_token
 from tests.gateway_process import Gateway, now
 from tests.rows import PersonFactory
@@ -59,7 +58,7 @@ def people() -> dict[str, Caller]:
     gone = factories.admin("bert")
     blocked = by_session(gone)
     User.objects.filter(pk=gone.pk).update(is_active=False)
-    _, plain = calendars.make(actor=factories.acting(ada), name="Web", now=at)
+    _, plain = accounts.calendar(actor=factories.acting(ada), name="Web", now=at)
     return {
         "anonymous": Caller(),
         "groupless": by_session(PersonFactory(username="gert", groups=[])),
@@ -80,9 +79,7 @@ class GatewayCaller:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self.people = people()
-        _, self.join_token = entrance.create_join_token(
-            comment="", expires_in=factories.seconds(3600), now=datetime.now(UTC)
-        )
+        _, self.join_token = accounts.join_token(comment="", expires_in=factories.seconds(3600), now=datetime.now(UTC))
 
     def cell(self, path: str, method: str, column: str) -> str:
         said, secret = {"Content-Type": "application/json"}, None

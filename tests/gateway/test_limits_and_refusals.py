@@ -16,8 +16,8 @@ from drydock_agent import wire
 from fleet.dashboard.agent_package import package
 from fleet.gateway.django_pages import BODY_BYTES
 from fleet.models import Machine, Observation
-from fleet.operations.machines.entrance import create_join_token
 from fleet.wording.problems import PROBLEMS
+from tests import accounts
 from tests.access import table
 from tests.gateway.access_calls import COLUMNS, GatewayCaller, calls
 from tests.gateway_process import Gateway, now, running_gateway
@@ -103,7 +103,7 @@ def test_a_wrong_join_token_is_a_403_and_nonsense_a_422(gateway: Gateway) -> Non
 
 
 def test_another_set_than_the_join_tokens_is_a_403_that_has_both_names(gateway: Gateway) -> None:
-    _, plain = create_join_token(comment="", expires_in=timedelta(hours=1), now=datetime.now(UTC), set_name="web")
+    _, plain = accounts.join_token(comment="", expires_in=timedelta(hours=1), now=datetime.now(UTC), set_name="web")
     tag = {"tagsList": [{"name": "drydock:availability-set", "value": "db"}]}
     for stated in ({"availability_set": "db"}, {"instance": tag}):
         body = {"join_token": plain, "machine_id": "m", **stated}

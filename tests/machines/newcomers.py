@@ -18,6 +18,7 @@ from fleet.models.cipher import derived_keys
 from fleet.operations.machines import admissions, enrolment, entrance
 from fleet.operations.machines.keys import PURPOSE
 from fleet.projections.machines import MachineIdentity, identities_of
+from tests import accounts
 from tests.factories import acting, admin
 from tests.machines import forger
 from tests.machines.forger import NOW, SUBSCRIPTION, VM_ID, intermediate, root
@@ -45,7 +46,7 @@ def document(now: datetime = NOW, **changes: Any) -> wire.AttestedDocument:
 def token(set_name: str = "", *, now: datetime = NOW, **fields: Any) -> str:
     """Return a new join token."""
     day = timedelta(days=1)
-    return entrance.create_join_token(comment="", expires_in=day, now=now, set_name=set_name, **fields)[1]
+    return accounts.join_token(comment="", expires_in=day, now=now, set_name=set_name, **fields)[1]
 
 
 def request_of(attested: wire.AttestedDocument | None = None, **fields: Any) -> wire.EnrolRequest:

@@ -11,11 +11,11 @@ import pytest
 
 from fleet.domain.machines.inventory import read_inventory
 from fleet.models import AvailabilitySet, Entry, JoinToken, Machine, Order, Sighting
-from fleet.operations.machines import entrance
 from fleet.operations.machines.inventory import RefusedStatement, import_inventory
 from fleet.operations.orders import queue
 from fleet.operations.sets.changes import move_machine
 from fleet.projections import blind_spots
+from tests import accounts
 from tests.approvals.asking import entries, refused
 from tests.factories import EVENT, Fleet, acting, admin, approver, listing, open_order, the_event, the_set
 from tests.machines.test_inventories import sample
@@ -34,7 +34,7 @@ def fleet() -> Fleet:
 
 
 def use_token(fleet: Fleet, name: str = "web", **fields: Any) -> JoinToken:
-    token, fleet.join_token = entrance.create_join_token(
+    token, fleet.join_token = accounts.join_token(
         comment="", expires_in=timedelta(days=1), now=fleet.now, set_name=name, **fields
     )
     return token
@@ -126,7 +126,7 @@ def test_a_shared_event_gives_it_no_vote_and_no_order_elsewhere(fleet: Fleet) ->
         fleet.advance()
     assert not Order.objects.filter(approval=approval, machine=machine).exists()
     # And its own set goes nowhere: not even into a provisional one.
-    _, fleet.join_token = entrance.create_join_token(comment="x", expires_in=timedelta(days=1), now=fleet.now)
+    _, fleet.join_token = accounts.join_token(comment="x", expires_in=timedelta(days=1), now=fleet.now)
     fleet.enrol("stray", availability_set="")
     other = "0A1B2C3D-0000-4000-8000-00000000000A"
     fleet.say("stray", listing(other))
@@ -241,7 +241,7 @@ def test_lifting_lets_what_is_stated_count_again(fleet: Fleet) -> None:
 
 def test_only_admins_move_and_only_into_sets_that_have_a_name(fleet: Fleet) -> None:
     machine = enter(fleet)
-    _, fleet.join_token = entrance.create_join_token(comment="x", expires_in=timedelta(days=1), now=fleet.now)
+    _, fleet.join_token = accounts.join_token(comment="x", expires_in=timedelta(days=1), now=fleet.now)
     stray = fleet.enrol("stray", availability_set="").machine
     db = the_set("db").pk
 

@@ -9,9 +9,9 @@ from django.test import Client
 from drydock_agent import wire
 
 from fleet.models import Admission, AvailabilitySet, Machine
-from fleet.operations.machines import admissions, enrolment, entrance, keys
+from fleet.operations.machines import admissions, enrolment, keys
 from fleet.projections import blind_spots
-from tests import factories
+from tests import accounts, factories
 from tests.api.conftest import caller, problem
 from tests.approvals.asking import entries, refused
 from tests.dashboard.conftest import text_of
@@ -36,7 +36,7 @@ def fleet() -> Fleet:
 
 
 def use_token(fleet: Fleet, name: str) -> None:
-    _, fleet.join_token = entrance.create_join_token(comment="", expires_in=9 * DAY, now=fleet.now, set_name=name)
+    _, fleet.join_token = accounts.join_token(comment="", expires_in=9 * DAY, now=fleet.now, set_name=name)
 
 
 def allow(fleet: Fleet, until: timedelta | None = DAY) -> None:
@@ -88,7 +88,7 @@ def test_only_a_join_token_of_this_set_admits_a_machine(fleet: Fleet, name: str)
 
 def test_machines_of_other_sets_are_not_admitted(fleet: Fleet) -> None:
     allow(fleet)
-    _, fleet.join_token = entrance.create_join_token(comment="", expires_in=DAY, now=fleet.now)
+    _, fleet.join_token = accounts.join_token(comment="", expires_in=DAY, now=fleet.now)
     fleet.enrol("db1", availability_set="db")
     use_token(fleet, "web")
     fleet.later(61)

@@ -139,7 +139,9 @@ def test_it_installs_and_runs_and_holds_no_simulator(tmp_path: Path) -> None:
 
 @pytest.mark.django_db
 def test_no_line_names_a_package_of_an_index() -> None:
-    page = logged_in(factories.admin()).post("/join-tokens/make/", {"comment": "for web", "hours": "24"})
+    page = logged_in(factories.admin()).post(
+        "/join-tokens/make/", {"comment": "for web", "expires_in_seconds": "86400"}
+    )
     body = page.content.decode()
     assert len(PLATFORMS) > 2 and "/agent/drydock_agent-" in body
     assert bare_names(body) == []

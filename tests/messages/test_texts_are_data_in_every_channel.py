@@ -17,7 +17,6 @@ import requests
 from django.contrib.auth.models import User
 from django.test import Client
 
-from fleet.accounts import calendars
 from fleet.domain.orders.by_hand import linux_command, windows_command
 from fleet.domain.texts import is_seen
 from fleet.domain.timeline import EntryKind
@@ -33,7 +32,7 @@ from fleet.notifications.sender.pool import Pool
 from fleet.notifications.text import group_words, is_command, message_words
 from fleet.operations.approvals import claims
 from fleet.wording.times import Form, Reader
-from tests import factories
+from tests import accounts, factories
 from tests.factories import Fleet, acting, announced, operator, the_event
 from tests.messages.hostile import LINKS, MARKUP, SAMPLE, broken_lines, texts, unseen
 from tests.messages.pretend import listening
@@ -213,7 +212,7 @@ def test_alertmanager_gets_single_lines(told: MessageNews) -> None:
 def test_calendar_stays_valid(told: MessageNews, client: Client) -> None:
     now = datetime.now(UTC)
     ScheduledEvent.objects.update(not_before=now + timedelta(minutes=15), first_seen_at=now)
-    feed, secret = calendars.make(actor=acting(factories.viewer()), name="mine", now=now)
+    feed, secret = accounts.calendar(actor=acting(factories.viewer()), name="mine", now=now)
     # As an earlier release kept it, which then answered 500 for ever.
     CalendarFeed.objects.filter(pk=feed.pk).update(name=SAMPLE.replace("\x00", ""))
     answer = client.get(f"/calendar/{secret}.ics")

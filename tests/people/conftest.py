@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
+from django.test import Client
 
 from fleet.accounts import provider
 from fleet.domain.sign_on import subject_prefix
-from tests.people.directory import BACK, Directory, directory
+from tests import accounts, factories
+from tests.people.directory import BACK, Directory, come, directory
 
 BASE = "http://127.0.0.1:8000"
+
+
+@pytest.fixture
+def otto(db: None) -> User:
+    """An operator, with the password of `factories`."""
+    return factories.operator()
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +41,13 @@ def entra(a_directory: Directory, settings: Any) -> Directory:
     a_directory.control("calm")
     provider.forget()
     return a_directory
+
+
+@pytest.fixture
+def browser(entra: Directory) -> Client:
+    """The browser of Otto, who signed in by single sign-on as an operator."""
+    admin = factories.acting(factories.admin("root"))
+    accounts.map_group(actor=admin, value="Drydock.Operator", group="operator", now=datetime.now(UTC))
+    client = Client()
+    assert come(client, "otto").status_code == 302
+    return client

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -12,6 +14,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import requests
 from django.test import Client
 
+from fleet.accounts import provider
+from fleet.accounts.models import SignOn
 from tests.processes import PYTHON, ROOT, running, wait_for
 
 BACK = "/accounts/sign-on/back/"
@@ -61,6 +65,16 @@ def there(asked: dict[str, str], name: str) -> dict[str, str]:
     answer = requests.get(f"{asked['']}&as={name}", allow_redirects=False, timeout=10)
     assert answer.status_code == 302, answer.text
     return dict(parse_qsl(urlsplit(answer.headers["Location"]).query))
+
+
+def pass_time(minutes: float) -> Counter[str]:
+    """Age all accounts at the provider by this time, and query it. Return the outcomes."""
+    for row in SignOn.objects.all():
+        for name in ("checked_at", "valid_until", "next_check_at"):
+            at = getattr(row, name)
+            setattr(row, name, at and at - timedelta(minutes=minutes))
+        row.save()
+    return provider.refresh(now=datetime.now(UTC))
 
 
 def come(client: Client, name: str, **query: str) -> Any:

@@ -9,12 +9,11 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from fleet.accounts import sign_on
 from fleet.domain.sign_on import TOLD_BY_PROXY, HeaderLogin, ToldByProxy
 from fleet.domain.trace import CALL, Call, Trace
 from fleet.gateway.django_pages import _environ
 from fleet.models.people import rights_of
-from tests import factories
+from tests import accounts, factories
 from tests.dashboard.conftest import text_of
 
 pytestmark = pytest.mark.django_db
@@ -60,7 +59,7 @@ def test_unknown_and_blocked_names_are_refused(settings: Any) -> None:
 def test_where_it_names_groups_the_mapping_says_what_they_may() -> None:
     admin = factories.acting(factories.admin())
     otto = factories.operator()
-    sign_on.create(actor=admin, value="ops", group="approver", now=factories.NOW, scopes=[("name", "web*")])
+    accounts.map_group(actor=admin, value="ops", group="approver", now=factories.NOW, scopes=[("name", "web*")])
     client = Client()
     assert got(client, ToldByProxy("otto", ("ops", "x"))).status_code == 200
     found = rights_of(User.objects.get(pk=otto.pk))

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from fleet.accounts import factors, logins, tokens
+from fleet.accounts import factors, logins
 from fleet.accounts import services as account_services
 from fleet.models import Entry
 from fleet.notifications import router
@@ -17,26 +17,22 @@ from fleet.notifications.news import news_of
 from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.text import message_words
 from fleet.operations import profile
-from fleet.operations.machines import entrance
 from fleet.wording.times import API
-from tests import factories
+from tests import accounts, factories
 from tests.api.conftest import caller, problem
 from tests.messages.sent import a_channel, a_route
 from tests.messages.walk import routed
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-PASSWORD = "a pier of green heart"
+PASSWORD = "harbour-otto"
 
 
 @pytest.fixture
-def otto() -> User:
+def otto(otto: User) -> User:
     """With a channel of his own, and without a route."""
-    person = factories.operator()
-    person.set_password(PASSWORD)
-    person.save()
-    a_channel("otto's mail", kind="mail", at=NOW, owner=person)
-    return person
+    a_channel("otto's mail", kind="mail", at=NOW, owner=otto)
+    return otto
 
 
 @pytest.fixture
@@ -83,7 +79,9 @@ def test_sign_in_on_an_unknown_device_notifies_only_its_user(otto: User, others:
     assert Entry.objects.get(kind="new_device").actor == f"person {otto.pk}"
 
 
-def test_a_login_on_a_known_device_is_no_news(otto: User) -> None:
+def test_wrong_password_and_known_device_are_no_news(otto: User) -> None:
+    Client().post("/accounts/login/", {"login": "otto", "password": "wrong"})
+    assert not Entry.objects.filter(kind="new_device").exists()
     here = logged_in()
     here.post("/accounts/logout/")
     logged_in(here)
@@ -101,7 +99,7 @@ def test_new_sign_in_methods_and_tokens_notify_without_secrets(otto: User, other
     codes = factors.add_app(actor=actor, secret=secret, code=code, now=NOW)
     more = factors.new_codes(actor=actor, now=NOW)
     factors.check_code(actor=actor, code=more[0], now=NOW)
-    _, token = tokens.issue_token(user=otto, name="deploys", scopes=["read"], now=NOW, actor=actor)
+    _, token = accounts.token(user=otto, name="deploys", scopes=["read"], now=NOW, actor=actor)
     account_services.set_own_password(actor=actor, password="a pier of grey granite", now=NOW)
     password = account_services.reset_password(username="otto", now=NOW, actor=factories.acting(factories.admin()))
     factors.remove_all(username="otto", actor=factories.acting(factories.admin()), now=NOW)
@@ -136,22 +134,27 @@ def test_first_recovery_codes_are_recorded_in_the_audit(otto: User) -> None:
 
 def test_settings_rights_and_join_tokens_send_no_private_notification(otto: User) -> None:
     admin = factories.acting(factories.admin())
-    account_services.change_person(username="otto", group="viewer", now=NOW, actor=admin)
-    profile.choose(actor=factories.acting(otto), now=NOW, time_zone="Europe/Berlin")
-    entrance.create_join_token(comment="rack 7", expires_in=timedelta(days=1), now=NOW)
+    accounts.change_person(username="otto", group="viewer", now=NOW, actor=admin)
+    sent = profile.ChoicesSerializer(data={"time_zone": "Europe/Berlin"})
+    profile.choose(sent, actor=factories.acting(otto), now=NOW)
+    accounts.join_token(comment="rack 7", expires_in=timedelta(days=1), now=NOW)
     assert told() == []
 
 
 def test_deactivated_user_gets_no_notification(otto: User) -> None:
     admin = factories.acting(factories.admin())
-    account_services.change_person(username="otto", active=False, now=NOW, actor=admin)
+    accounts.change_person(username="otto", active=False, now=NOW, actor=admin)
     account_services.reset_password(username="otto", now=NOW, actor=admin)
     assert told() == []
 
 
-def test_a_channel_that_is_switched_off_or_gone_is_left_alone(otto: User) -> None:
-    Channel.objects.update(enabled=False)
-    a_channel("gone", kind="mail", at=NOW, owner=otto, deleted_at=NOW)
+@pytest.mark.parametrize("disabled", ["channel", "user"])
+def test_disabled_user_or_channel_gets_no_notification(otto: User, disabled: str) -> None:
+    if disabled == "channel":
+        Channel.objects.update(enabled=False)
+        a_channel("gone", kind="mail", at=NOW, owner=otto, deleted_at=NOW)
+    else:
+        accounts.change_person(username="otto", active=False, now=NOW)
     account_services.reset_password(username="otto", now=NOW)
     assert told() == []
 

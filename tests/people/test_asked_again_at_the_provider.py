@@ -13,10 +13,9 @@ from azure_simulator.entra.tokens import NOT_AGAIN
 from django.test import Client
 from pytest_django import Settings
 
-from fleet.accounts import sign_on
 from fleet.accounts.models import SignOn
 from fleet.models import Approval
-from tests import factories
+from tests import accounts, factories
 from tests.dashboard.conftest import text_of
 from tests.people.directory import BACK, Directory, asked_for, come, there
 
@@ -33,8 +32,8 @@ def otto(entra: Directory) -> Client:
     factories.announced(fleet)
     admin = factories.acting(factories.admin("root"))
     factories.change_set(set_id=factories.the_set().pk, step_up=True, actor=admin, now=fleet.now)
-    sign_on.create(actor=admin, value="Drydock.Operator", group="operator", now=fleet.now)
-    sign_on.create(actor=admin, value="Drydock.Admin", group="admin", now=fleet.now)
+    accounts.map_group(actor=admin, value="Drydock.Operator", group="operator", now=fleet.now)
+    accounts.map_group(actor=admin, value="Drydock.Admin", group="admin", now=fleet.now)
     client = Client()
     assert come(client, "otto").status_code == 302
     return client

@@ -19,7 +19,7 @@ from tests import factories
 from tests.people.soft_key import ORIGIN, SoftKey
 
 pytestmark = pytest.mark.django_db
-PASSWORD = "a pier of green heart"
+PASSWORD = "harbour-otto"
 LOGIN, FACTOR, AGAIN = "/accounts/passkey/", "/accounts/second-factor/", "/you/again/"
 
 
@@ -27,14 +27,6 @@ LOGIN, FACTOR, AGAIN = "/accounts/passkey/", "/accounts/second-factor/", "/you/a
 def here(settings: Any) -> None:
     settings.BASE_URL = ORIGIN
     settings.ALLOWED_HOSTS = ["localhost"]
-
-
-@pytest.fixture
-def otto() -> User:
-    person = factories.operator()
-    person.set_password(PASSWORD)
-    person.save()
-    return person
 
 
 def browser() -> Client:

@@ -215,10 +215,7 @@ def ids(hidden: bool) -> dict[str, list[Any]]:
         "name": ["umbra-service"] if hidden else ["shop"],
         "username": ["rita"],
         # For admins alone, whatever they see.
-        "grant_id": [1],
-        "sign_on_id": [1],
-        "factor_id": [1],
-        "session_id": [1],
+        **{name: [1] for name in ("grant_id", "sign_on_id", "factor_id", "session_id")},
         "view_id": [SavedView.objects.get().pk],
         "prefix": ["dd_none"],
         "month": [f"{datetime.now(UTC):%Y-%m}"],

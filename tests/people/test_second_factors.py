@@ -13,14 +13,23 @@ from django.test import Client
 from django.utils import timezone
 
 from fleet.accounts import factors, logins
-from fleet.domain.people import OPERATOR
 from fleet.models import Entry, KnownDevice
 from fleet.operations import step_up
 from tests import factories
-from tests.dashboard.conftest import text_of
+from tests.dashboard.conftest import logged_in, text_of
 
 pytestmark = pytest.mark.django_db
-PASSWORD = "a pier of green heart"
+PASSWORD = "harbour-otto"
+
+
+def with_app(name: str) -> tuple[User, str, list[str]]:
+    """Return a user with an authenticator app, its secret and its recovery codes."""
+    user, secret = factories.operator(name), factors.new_secret()
+    # Long ago, so that today's codes are fresh.
+    codes = factors.add_app(
+        actor=factories.acting(user), secret=secret, code=factors.code_at(secret, 0), now=datetime.fromtimestamp(0, UTC)
+    )
+    return user, secret, codes
 
 
 class Otto:
@@ -28,15 +37,7 @@ class Otto:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.user: User = factories.person("otto", OPERATOR)
-        self.user.set_password(PASSWORD)
-        self.user.save()
-        self.secret = factors.new_secret()
-        actor = factories.acting(self.user)
-        # Long ago, so that today's codes are fresh.
-        self.codes = factors.add_app(
-            actor=actor, secret=self.secret, code=self.code(0), now=datetime.fromtimestamp(0, UTC)
-        )
+        self.user, self.secret, self.codes = with_app("otto")
 
     def code(self, at: float | None = None) -> str:
         step = int((timezone.now().timestamp() if at is None else at) // factors.STEP)
@@ -123,10 +124,7 @@ def test_who_changes_a_factor_is_asked_again_first(otto: Otto) -> None:
 
 
 def test_an_app_is_added_by_its_first_code_and_its_secret_is_nowhere_in_the_clear(client: Client) -> None:
-    user = factories.operator()
-    user.set_password(PASSWORD)
-    user.save()
-    client.force_login(user)
+    client.force_login(factories.operator())
     assert client.post("/you/again/", {"password": PASSWORD, "next": "/you/signing-in/app/"})["Location"].endswith(
         "/app/"
     )
@@ -144,20 +142,11 @@ def test_an_app_is_added_by_its_first_code_and_its_secret_is_nowhere_in_the_clea
     assert "an authenticator app" in text_of(client.get("/audit/?person=otto"))
 
 
-def with_app(name: str) -> tuple[User, str]:
-    """Return a user with an authenticator app, and its secret."""
-    user = factories.operator(name)
-    secret = factors.new_secret()
-    step = factors.code_at(secret, 0)
-    factors.add_app(actor=factories.acting(user), secret=secret, code=step, now=datetime.fromtimestamp(0, UTC))
-    return user, secret
-
-
 def test_swapped_database_rows_do_not_sign_an_attacker_in(
     otto: Otto, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An attacker with write access to the tables, and an app of their own, tries to sign in as Otto."""
-    thief, secret = with_app("eve")
+    thief, secret, _ = with_app("eve")
     rows = {row.user_id: row for row in Authenticator.objects.filter(type="totp")}
     mine, theirs = rows[thief.pk], rows[otto.user.pk]
     mine.data["secret"], theirs.data["secret"] = theirs.data["secret"], mine.data["secret"]
@@ -200,8 +189,7 @@ def test_what_was_sealed_for_any_row_is_read_and_then_bound_to_its_own(otto: Ott
 
 def test_factor_of_another_user_cannot_be_removed(otto: Otto, client: Client) -> None:
     vera = factories.viewer()
-    other = Client()
-    other.force_login(vera)
+    other = logged_in(vera)
     session = other.session
     step_up.note(session, at=timezone.now())
     session.save()
@@ -209,8 +197,7 @@ def test_factor_of_another_user_cannot_be_removed(otto: Otto, client: Client) ->
     assert other.post(f"/you/signing-in/{row.pk}/remove/").status_code == 422
     assert other.post("/people/otto/factors/").status_code in (403, 422)
     assert Authenticator.objects.filter(pk=row.pk).exists()
-    ada = Client()
-    ada.force_login(factories.admin())
+    ada = logged_in(factories.admin())
     assert ada.post("/people/otto/factors/").status_code == 302
     assert not Authenticator.objects.exists()
     assert Entry.objects.get(data__did="factors-reset").before == {"factors": 1}
@@ -250,10 +237,8 @@ def test_who_only_asks_for_a_challenge_is_forgotten_within_minutes(db: None) -> 
     client = Client()
     client.get("/accounts/passkey/")
     assert Session.objects.count() == 1, "those that are over went"
-    otto = factories.operator()
-    otto.set_password("a long enough word")
-    otto.save()
-    client.post("/accounts/login/", {"login": "otto", "password": "a long enough word"})
+    factories.operator()
+    client.post("/accounts/login/", {"login": "otto", "password": PASSWORD})
     (session,) = Session.objects.all()
     assert session.expire_date > now + timedelta(hours=1), "a signed-in user keeps the full session length"
 

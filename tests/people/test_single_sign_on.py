@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -26,10 +26,9 @@ from fleet.domain.reasons import Reason, Refused
 from fleet.domain.sign_on import Identity
 from fleet.models import Entry
 from fleet.models.people import rights_of
-from fleet.operations import step_up
-from tests import factories
+from tests import accounts, factories
 from tests.dashboard.conftest import text_of
-from tests.people.directory import BACK, Directory, asked_for, come, there
+from tests.people.directory import BACK, Directory, asked_for, come, pass_time, there
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 3, 2, 14, 0, tzinfo=UTC)
@@ -38,7 +37,7 @@ NOW = datetime(2026, 3, 2, 14, 0, tzinfo=UTC)
 def mapped(**groups: str) -> None:
     admin = factories.acting(factories.admin("root"))
     for value, group in (groups or {"Operator": "operator", "Admin": "admin"}).items():
-        sign_on.create(actor=admin, value=f"Drydock.{value}", group=group, now=NOW)
+        accounts.map_group(actor=admin, value=f"Drydock.{value}", group=group, now=NOW)
 
 
 def me(client: Client) -> Any:
@@ -273,41 +272,22 @@ def test_two_first_logins_at_the_same_time_make_one_person(entra: Directory, tra
     assert User.objects.filter(username__startswith="otto").count() == 1
 
 
-def later(client: Client, minutes: float) -> Counter[str]:
-    """As if so much time had passed, for this person's session and the refresh."""
-    back_then = timedelta(minutes=minutes)
-    for row in SignOn.objects.all():
-        for name in ("checked_at", "valid_until", "next_check_at"):
-            at = getattr(row, name)
-            setattr(row, name, at and at - back_then)
-        row.save()
-    return provider.refresh(now=datetime.now(UTC))
-
-
 def test_the_provider_is_asked_again_and_what_it_says_counts(entra: Directory, client: Client) -> None:
     mapped()
     come(client, "otto")
-    assert later(client, 9) == Counter()
+    assert pass_time(9) == Counter()
     first = SignOn.objects.get().read_refresh_token()
-    assert later(client, 2)["confirmed"] == 1
+    assert pass_time(2)["confirmed"] == 1
     # The next one is kept: the old one is good for nothing any more.
     assert SignOn.objects.get().read_refresh_token() not in ("", first)
     entra.control("accounts", name="otto", roles=["Drydock.Admin"])
-    assert later(client, 11)["confirmed"] == 1
+    assert pass_time(11)["confirmed"] == 1
     assert me(client)["group"] == "admin"
     entra.control("accounts", name="otto", enabled=False)
-    assert later(client, 11)["refused"] == 1
+    assert pass_time(11)["refused"] == 1
     assert me(client) is None
     assert rights_of(User.objects.get(username="otto@contoso.example")).role == ""
     assert come(Client(), "ada").status_code == 302
-
-
-def test_who_loses_the_role_there_loses_it_here(entra: Directory, client: Client) -> None:
-    mapped()
-    come(client, "otto")
-    entra.control("accounts", name="otto", roles=[])
-    later(client, 11)
-    assert me(client) is None
 
 
 def test_a_mapping_that_is_emptied_ends_sessions_at_once_but_leaves_an_admin(entra: Directory, client: Client) -> None:
@@ -336,11 +316,11 @@ def test_sessions_continue_for_the_stated_time_during_a_provider_outage(
     come(client, "otto")
     for minutes in (11, 30):
         entra.fault("down")
-        assert later(client, minutes)["unavailable"] == 1
+        assert pass_time(minutes)["unavailable"] == 1
         assert me(client)["group"] == "operator"
     assert "stays valid until" in text_of(client.get("/machines/"))
     entra.fault("down")
-    later(client, 40)
+    pass_time(40)
     assert me(client) is None
     answer = client.get("/machines/")
     assert (answer.status_code, answer["Location"]) == (302, "/accounts/login/?next=%2Fmachines%2F")
@@ -350,39 +330,11 @@ def test_expired_client_secret_ends_no_session(entra: Directory, client: Client,
     mapped()
     come(client, "otto")
     settings.OIDC_CLIENT_SECRET = "the old one"
-    assert later(client, 11)["unavailable"] == 1
+    assert pass_time(11)["unavailable"] == 1
     assert me(client)["group"] == "operator"
 
 
-def test_without_a_refresh_token_a_session_lasts_a_quarter_of_an_hour(
-    entra: Directory, client: Client, settings: Any
-) -> None:
-    settings.OIDC_SCOPES = ["openid"]
-    mapped()
-    come(client, "otto")
-    later(client, 14)
-    assert me(client) is not None
-    later(client, 2)
-    assert me(client) is None
-
-
 # Proving it again, and logging out
-
-
-def test_user_reauthenticates_at_the_provider(entra: Directory, client: Client) -> None:
-    mapped()
-    come(client, "otto")
-    assert step_up.last(client.session) is None
-    asked = asked_for(client, again="1", next="/events/")
-    assert (asked["prompt"], asked["max_age"]) == ("login", "0")
-    assert client.get(BACK, there(asked, "otto"))["Location"] == "/events/"
-    proved = step_up.last(client.session)
-    assert proved is not None
-    # An old proof, or that of another user, is refused.
-    entra.fault("not-again")
-    assert client.get(BACK, there(asked_for(client, again="1"), "otto")).status_code == 403
-    assert client.get(BACK, there(asked_for(client, again="1"), "ada")).status_code == 403
-    assert (step_up.last(client.session), me(client)["username"]) == (proved, "otto@contoso.example")
 
 
 def test_logging_out_leads_to_the_providers_own(entra: Directory, client: Client) -> None:

@@ -12,7 +12,6 @@ from django.db import connection
 from django.test import Client
 
 from fleet.accounts import service_accounts, tokens
-from fleet.accounts import services as account_services
 from fleet.domain.addresses import NetworkFault, allows, beyond, read_networks
 from fleet.domain.timeline import EntryKind
 from fleet.gateway.http import Problem
@@ -20,7 +19,7 @@ from fleet.gateway.open_calls import CallCredentials
 from fleet.gateway.streams import listener_of
 from fleet.models import ApiToken, Entry
 from fleet.notifications.routing import is_personal
-from tests import factories
+from tests import accounts, factories
 from tests.api.conftest import Caller, caller, problem
 from tests.dashboard.conftest import text_of
 
@@ -158,7 +157,12 @@ def test_a_token_that_makes_another_gives_it_no_wider_addresses(monkeypatch: pyt
 def test_the_page_and_the_command_take_them_too() -> None:
     otto, page = factories.operator(), Client()
     page.force_login(otto)
-    form = {"name": "deploys", "scopes": "read", "days": "7", "allowed_from": "192.0.2.0/24\r\n2001:db8::/32\r\n"}
+    form = {
+        "name": "deploys",
+        "scopes": "read",
+        "expires_in_seconds": 604800,
+        "allowed_from": "192.0.2.0/24\r\n2001:db8::/32\r\n",
+    }
     assert "192.0.2.0/24, 2001:db8::/32" in text_of(page.post("/you/tokens/", form))
     wrong = page.post("/you/tokens/", form | {"allowed_from": "192.0.2.7/24"})
     assert wrong.status_code == 422
@@ -171,7 +175,7 @@ def test_the_page_and_the_command_take_them_too() -> None:
 
 
 def token_of(person: User, lives: timedelta, *, name: str = "deploys", at: datetime = NOW) -> ApiToken:
-    return tokens.issue_token(user=person, name=name, scopes=["read"], now=at, expires_at=at + lives)[0]
+    return accounts.token(user=person, name=name, scopes=["read"], now=at, expires_at=at + lives)[0]
 
 
 def told() -> list[tuple[str, float]]:
@@ -212,7 +216,7 @@ def test_revoked_or_orphaned_tokens_get_no_expiry_notice() -> None:
     otto, vera = factories.operator(), factories.viewer()
     tokens.end_token(prefix=token_of(otto, timedelta(days=30)).prefix, now=NOW)
     token_of(vera, timedelta(days=30))
-    account_services.change_person(username="vera", active=False, now=NOW)
+    accounts.change_person(username="vera", active=False, now=NOW)
     assert service_accounts.tell_expiring(now=NOW + timedelta(days=25)) == 0
 
 

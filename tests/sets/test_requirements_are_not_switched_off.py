@@ -10,7 +10,6 @@ from django.contrib.auth.models import User
 from django.test import Client
 from drydock_agent import wire
 
-from fleet.accounts import services as account_services
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.approvals.guards import Need, guards
 from fleet.domain.reasons import Refused
@@ -21,7 +20,7 @@ from fleet.models.facts.events import load_facts
 from fleet.notifications.notification_types import TYPE_OF_ENTRY, NotificationType
 from fleet.operations.control import one_person
 from fleet.operations.sets import changes
-from tests import factories
+from tests import accounts, factories
 from tests.api.conftest import caller, in_person, problem
 from tests.factories import EVENT, Fleet, after, listing, the_event, the_set
 
@@ -141,7 +140,7 @@ def test_where_two_persons_are_required_two_lower_it(fleet: Fleet) -> None:
 
 def test_the_other_one_is_not_an_account_that_the_first_one_holds(fleet: Fleet) -> None:
     row, ada = strict(), factories.admin()
-    account_services.make_person(username="puppet", group="admin", now=fleet.now, actor=factories.acting(ada))
+    accounts.make_person(username="puppet", group="admin", now=fleet.now, actor=factories.acting(ada))
     puppet = User.objects.get(username="puppet")
     factories.change_set(set_id=row.pk, actor=proved(ada), now=fleet.now, second_person=False)
     with pytest.raises(Refused) as error:
@@ -157,7 +156,7 @@ def test_what_one_wanted_does_not_wait_for_ever(fleet: Fleet) -> None:
     factories.change_set(set_id=row.pk, actor=proved(olga), now=late, second_person=False)
     assert the_set().second_person
     # Nor does the wish of a former administrator count.
-    account_services.change_person(username="olga", group="viewer", now=late)
+    accounts.change_person(username="olga", group="viewer", now=late)
     factories.change_set(set_id=row.pk, actor=proved(ada), now=late, second_person=False)
     assert the_set().second_person
     assert one_person(olga, ada, at=late) is None

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fleet.domain.sets import NAMED_KINDS, OUTSIDE, SetKey, SetSource, disagreement, read_stated, read_statements
 from fleet.models import AvailabilitySet, Entry, JoinToken, Machine
-from fleet.operations.machines import entrance
 from fleet.operations.sets.changes import move_machine
+from tests import accounts
 from tests.factories import Fleet, acting, admin, listing, the_event, the_set
 from tests.words import refused, sentence, sentences, text
 
@@ -169,7 +169,7 @@ def test_the_name_of_the_tag_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.django_db
 def test_the_set_of_a_join_token_of_0_1_0_counts_while_the_agent_names_none(fleet: Fleet) -> None:
-    token, fleet.join_token = entrance.create_join_token(
+    token, fleet.join_token = accounts.join_token(
         comment="", expires_in=timedelta(days=1), now=fleet.now, set_name="scale_set:workers"
     )
     JoinToken.objects.filter(pk=token.pk).update(confined_to=None)
@@ -271,12 +271,10 @@ def test_a_machine_that_enrols_again_into_another_set_loses_its_vote_on_events_t
 
 @pytest.mark.django_db
 def test_a_move_by_a_person_outlasts_reports_where_the_join_token_confines_to_another_set(fleet: Fleet) -> None:
-    _, fleet.join_token = entrance.create_join_token(
-        comment="", expires_in=timedelta(days=1), now=fleet.now, set_name="web"
-    )
+    _, fleet.join_token = accounts.join_token(comment="", expires_in=timedelta(days=1), now=fleet.now, set_name="web")
     nowhere = {"subscriptionId": "", "resourceGroupName": ""}
     fleet.enrol("vm1", **nowhere)
-    fleet.join_token = entrance.create_join_token(comment="", expires_in=timedelta(days=1), now=fleet.now)[1]
+    fleet.join_token = accounts.join_token(comment="", expires_in=timedelta(days=1), now=fleet.now)[1]
     fleet.enrol("vm2", availability_set="other", **nowhere)
     machine_id = fleet.agents["vm1"].machine.pk
     move_machine(machine_id=machine_id, set_id=the_set("other").pk, actor=acting(admin(), why="moved"), now=fleet.now)

@@ -77,7 +77,7 @@ FORMS: list[tuple[str, dict[str, str]]] = [
     ("/sets/{web}/needs/", {"min_live": "5"}),
     ("/you/settings/", {"time_zone": "Europe/Berlin", "shortcuts": "on"}),
     ("/handover/read/", {"until": "2026-11-01T06:00:00Z"}),
-    ("/you/tokens/", {"name": "deploys", "scopes": "read", "days": "7"}),
+    ("/you/tokens/", {"name": "deploys", "scopes": "read", "expires_in_seconds": "604800"}),
     ("/tokens/{token}/end/", {}),
     ("/you/calendars/", {"name": "Web", "service": "web"}),
     ("/you/calendars/{calendar}/end/", {}),
@@ -85,11 +85,11 @@ FORMS: list[tuple[str, dict[str, str]]] = [
     ("/views/{view}/delete/", {}),
     ("/you/password/", {"old_password": "harbour-ada", "new_password1": NEW, "new_password2": NEW}),
     ("/people/new/", {"username": "nina", "group": "viewer"}),
-    ("/people/nina/change/", {"group": "operator", "active": "on"}),
+    ("/people/nina/change/", {"group": "operator", "is_active": "on"}),
     ("/people/nina/password/", {}),
     ("/people/service/", {"username": "bot", "group": "viewer", "owner": "ada", "purpose": "deploys", "scopes": ""}),
     ("/people/bot/service/", {"owner": "ada", "purpose": "releases"}),
-    ("/people/bot/tokens/", {"name": "ci", "scopes": "read", "days": "7"}),
+    ("/people/bot/tokens/", {"name": "ci", "scopes": "read", "expires_in_seconds": "604800"}),
     ("/sets/{web}/spares/", {"exempt_service_accounts": "1"}),
     ("/sessions/{session}/end/", {}),
     ("/people/nina/sessions/end/", {}),
@@ -122,14 +122,14 @@ def test_every_form_of_the_pages_leaves_one_line(fleet: Fleet, settings: Any) ->
         line = the_line(f"form-{number}")
         assert (factories.who(line), line.via, line.token_name) == ("ada", "page", ""), address
         if address == "/you/tokens/" and line.after:
-            named["token"] = line.after["token"]
+            named["token"] = line.after["prefix"]
         if address == "/people/nina/password/":
             nina = User.objects.get(username="nina")
             named["session"] = str(a_session(nina).pk)
             a_session(nina)
             a_session(User.objects.get(username="ada"))
         if address == "/you/calendars/" and line.after:
-            named["calendar"] = line.after["calendar"]
+            named["calendar"] = line.after["prefix"]
         if address == "/views/save/":
             named["view"] = str(SavedView.objects.get().pk)
         if address == "/sign-on/lines/":

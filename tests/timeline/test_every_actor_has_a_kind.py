@@ -11,7 +11,6 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from drydock_agent import wire
 
-from fleet.accounts import services as account_services
 from fleet.domain.actor import ACTOR_KIND, AZURE, COMMAND_LINE, ActorKind, recorded_kind
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.timeline import EntryKind
@@ -19,9 +18,9 @@ from fleet.domain.times import iso
 from fleet.gateway.decoder import read_batch
 from fleet.gateway.limits import GatewayLimits
 from fleet.models import Entry
-from fleet.operations.machines import entrance
 from fleet.operations.timeline.entries import tell
 from fleet.projections.timeline.entries import rows_of
+from tests import accounts
 from tests.api.conftest import caller
 from tests.approvals.asking import hook
 from tests.dashboard.conftest import logged_in, text_of
@@ -53,7 +52,7 @@ def test_a_machine_called_as_a_person_is_shown_as_a_machine() -> None:
 def test_the_audit_is_asked_for_people_rules_or_the_command_line() -> None:
     fleet = Fleet()
     reader = caller(admin())
-    entrance.create_join_token(comment="", expires_in=timedelta(days=1), now=fleet.now, actor=acting(admin("mia")))
+    accounts.join_token(comment="", expires_in=timedelta(days=1), now=fleet.now, actor=acting(admin("mia")))
 
     def found(kind: str) -> set[str]:
         return {row["actor"] for row in reader.get(f"audit/?actor_kind={kind}").json()["results"]}
@@ -91,7 +90,7 @@ def test_entries_of_the_release_before_tell_the_kind_by_the_way_they_came() -> N
 
 def test_what_the_command_line_did_begins_with_a_capital_and_shows_what_changed() -> None:
     fleet = Fleet()
-    account_services.make_person(username="nina", group="viewer", now=fleet.now)
+    accounts.make_person(username="nina", group="viewer", now=fleet.now)
     line = Entry.objects.get(kind="person_changed")
     assert text(line) == "The command line created the user nina: viewer, everywhere, has access."
     page = text_of(logged_in(admin()).get("/audit/"))

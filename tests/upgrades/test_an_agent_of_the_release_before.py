@@ -14,7 +14,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from fleet.embedded import Urls
 from fleet.models import Approval, ScheduledEvent
 from fleet.operations.approvals import approve
-from fleet.operations.machines.entrance import create_join_token
+from tests import accounts
 from tests.factories import acting, operator
 from tests.gateway.conftest import shared
 from tests.gateway_process import running_gateway
@@ -28,7 +28,7 @@ def test_former_agent_and_this_gateway_understand_each_other(
 ) -> None:
     calls = Calls()
     with running_gateway(own_urls, tmp_path) as gateway, shared(own_urls, django_db_blocker):
-        _, calls.known["JOIN-TOKEN"] = create_join_token(
+        _, calls.known["JOIN-TOKEN"] = accounts.join_token(
             comment="", expires_in=timedelta(hours=1), now=datetime.now(UTC)
         )
         for call in calls:

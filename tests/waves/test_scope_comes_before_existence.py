@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from fleet.accounts import calendars, tokens
 from fleet.models import AvailabilitySet, Scope
 from fleet.operations import waves
 from fleet.operations.drills import begin as drilling
-from tests import factories
+from tests import accounts, factories
 from tests.api.conftest import Caller, caller, problem
 from tests.factories import Fleet, acting, listing
 from tests.people.signed_in import a_session
@@ -96,8 +95,8 @@ def test_a_wave_that_is_hidden_is_not_named(narrow: Caller) -> None:
 def test_object_of_another_user_answers_like_a_missing_one(narrow: Caller) -> None:
     ada = factories.admin()
     caller(ada)
-    token = tokens.issue_token(user=ada, name="x", scopes=["read"], now=datetime.now(UTC))[0]
-    feed = calendars.make(actor=acting(ada), name="x", now=datetime.now(UTC))[0]
+    token = accounts.token(user=ada, name="x", scopes=["read"], now=datetime.now(UTC))[0]
+    feed = accounts.calendar(actor=acting(ada), name="x", now=datetime.now(UTC))[0]
     session = a_session(User.objects.get(username="ada"))
     for there, nowhere in (
         (f"tokens/{token.prefix}/", "tokens/dd_000000000000/"),

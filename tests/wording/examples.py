@@ -284,5 +284,5 @@ SPECIAL: dict[str, dict[str, Any]] = {
             },
         ),
     },
-    "entry token_created": {"rows": ({}, {"after": {"join_token": "join_x", "expires_at": AT}})},
+    "entry token_created": {"rows": ({}, {"data": {}, "after": {"expires_at": AT}})},
 }  # fmt: skip

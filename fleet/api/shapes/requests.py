@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
@@ -54,39 +53,6 @@ class AdmissionRuleSerializer(WhySerializer):
 class MoveRequestSerializer(WhySerializer):
     set = serializers.IntegerField(
         allow_null=True, min_value=1, help_text="The id of a set that has a name; null lifts the machine's confinement."
-    )
-
-
-class JoinTokenRequestSerializer(RequestSerializer):
-    comment = comment_field(help_text="What it is for.")
-    expires_in_seconds = serializers.IntegerField(
-        required=False,
-        min_value=1,
-        max_value=366 * 86400,
-        default=lambda: settings.JOIN_TOKEN_SECONDS,
-        help_text="Default: the setting JOIN_TOKEN_SECONDS.",
-    )
-    set = serializers.CharField(
-        required=False,
-        allow_blank=True,
-        max_length=300,
-        default="",
-        help_text="As `kind:name`: the set in which machines that enrol by it are, and no other.",
-    )
-    set_id = serializers.IntegerField(
-        required=False,
-        allow_null=True,
-        min_value=1,
-        default=None,
-        help_text="The same by the id of a set that is here, where two have one name.",
-    )
-    max_uses = serializers.IntegerField(
-        required=False,
-        allow_null=True,
-        min_value=1,
-        max_value=100_000,
-        default=None,
-        help_text="How many machines it admits; as many as ask if nothing is said.",
     )
 
 

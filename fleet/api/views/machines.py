@@ -1,7 +1,6 @@
 """Machines, join tokens, inventories as `az` prints them, and the blind spots of the fleet."""
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import IO, Any
 
 from drf_spectacular.types import OpenApiTypes
@@ -13,11 +12,7 @@ from fleet.api.problems import Problem
 from fleet.api.repeats import SHOWN_ONCE
 from fleet.api.schema import describe, detail_call, filters_of, list_call
 from fleet.api.shapes.answers import JoinToken
-from fleet.api.shapes.requests import (
-    AdmissionsRequestSerializer,
-    JoinTokenRequestSerializer,
-    MoveRequestSerializer,
-)
+from fleet.api.shapes.requests import AdmissionsRequestSerializer, MoveRequestSerializer
 from fleet.domain.machines.inventory import read_inventory, read_json
 from fleet.operations.machines import admissions, entrance, keys
 from fleet.operations.machines.inventory import Imported, import_inventory
@@ -185,7 +180,7 @@ class JoinTokens(Call):
         needs="admin",
         location="join-tokens/{prefix}/",
         keyless=SHOWN_ONCE,
-        body=JoinTokenRequestSerializer,
+        body=entrance.JoinTokenRequestSerializer,
         problems=("not-found",),
     )
     def post(self) -> JoinToken:
@@ -194,15 +189,7 @@ class JoinTokens(Call):
         A token for a set rejects machines that state another set, and confines those it admits to its set. Its secret
         is shown only in this answer.
         """
-        token, plain = entrance.create_join_token(
-            comment=self.wanted["comment"],
-            expires_in=timedelta(seconds=self.wanted["expires_in_seconds"]),
-            set_name=self.wanted["set"],
-            set_id=self.wanted["set_id"],
-            max_uses=self.wanted["max_uses"],
-            actor=self.actor,
-            now=self.now,
-        )
+        token, plain = entrance.create_join_token(self.wanted, actor=self.actor, now=self.now)
         return JoinToken(
             token=plain,
             prefix=token.prefix,

@@ -1,6 +1,6 @@
 """`drydock-fleet create_join_token`: create a token with which new agents enrol."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -21,7 +21,6 @@ class Command(OperationCommand):
         },
         "--set": {
             "default": "",
-            "dest": "set_name",
             "metavar": "KIND:NAME",
             "help": "the only availability set that its machines may be in",
         },
@@ -34,7 +33,8 @@ class Command(OperationCommand):
         },
     }
 
-    def run(self, **values: Any) -> None:
-        token, plain = entrance.create_join_token(**values)
+    def run(self, *, expires_in: timedelta, now: datetime, **values: Any) -> None:
+        sent = entrance.JoinTokenRequestSerializer(data={"expires_in_seconds": expires_in.total_seconds(), **values})
+        token, plain = entrance.create_join_token(sent, now=now)
         self.stdout.write(plain)
         self.stderr.write(f"Admits agents until {token.expires_at:%Y-%m-%d %H:%M:%S} UTC. It is shown only once.")

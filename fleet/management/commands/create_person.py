@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from fleet.accounts.services import make_person
+from fleet.accounts.services import MakePersonSerializer, make_person
 from fleet.domain.people import GROUPS
 from fleet.management.helpers import OperationCommand
 
@@ -12,6 +12,6 @@ class Command(OperationCommand):
     arguments = {"username": {}, "--group": {"choices": GROUPS, "required": True, "help": "the user's role"}}
 
     def run(self, *, username: str, group: str, now: datetime) -> None:
-        _, password = make_person(username=username, group=group, now=now)
+        _, password = make_person(MakePersonSerializer(data={"username": username, "group": group}), now=now)
         self.stdout.write(password)
         self.stderr.write("It is shown only once; the user changes it on their own page.")

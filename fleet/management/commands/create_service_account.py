@@ -16,6 +16,7 @@ class Command(OperationCommand):
         "--purpose": {"required": True, "help": "what it is for"},
     }
 
-    def run(self, *, username: str, group: str, owner: str, purpose: str, now: datetime) -> None:
-        row = service_accounts.make(username=username, group=group, owner=owner, purpose=purpose, now=now)
-        self.stderr.write(f"{row.user.get_username()} is created. Create a token: create_token {username} --scope read")
+    def run(self, *, now: datetime, **values: str) -> None:
+        row = service_accounts.make(service_accounts.MakeServiceSerializer(data=values), now=now)
+        name = row.user.get_username()
+        self.stderr.write(f"{name} is created. Create a token: create_token {name} --scope read")

@@ -49,14 +49,9 @@ class Command(OperationCommand):
         user = User.objects.filter(username=username).first()
         if user is None:
             raise CommandError(f"There is no user {username!r}.")
-        token, plain = tokens.issue_token(
-            user=user,
-            name=name,
-            scopes=scopes or ["read"],
-            now=now,
-            expires_at=now + expires_in,
-            allowed_from=allowed_from or (),
-        )
+        values = {"name": name, "scopes": scopes or ["read"], "allowed_from": allowed_from or []}
+        sent = tokens.MakeTokenSerializer(data={**values, "expires_in_seconds": expires_in.total_seconds()})
+        token, plain = tokens.issue_token(sent, user=user, now=now)
         self.stdout.write(plain)
         self.stderr.write(
             f"Scopes {', '.join(token.scopes)}, valid until {token.expires_at:%Y-%m-%d %H:%M:%S} UTC."

@@ -16,7 +16,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from fleet.accounts import sign_on
 from fleet.accounts.services import ensure_person
-from fleet.accounts.tokens import issue_token, person_of_token
+from fleet.accounts.tokens import MakeTokenSerializer, issue_token, person_of_token
 from fleet.domain.actor import COMMAND_LINE
 from fleet.domain.people import GROUPS
 from fleet.domain.reasons import Refused
@@ -24,7 +24,8 @@ from fleet.management.helpers import write_private
 from fleet.notifications import channel_services
 from fleet.notifications.channel_services import ChannelRequestSerializer
 from fleet.operations import clock
-from fleet.operations.machines.entrance import create_join_token
+from fleet.operations.inputs import MAX_LIFETIME
+from fleet.operations.machines.entrance import JoinTokenRequestSerializer, create_join_token
 
 # Each group of people with what its token may do.
 PEOPLE = {
@@ -60,7 +61,9 @@ class Command(BaseCommand):
             map_roles(now)
         write_private(file, json.dumps(found, indent=2) + "\n")
         # On standard output for the demo alone: agents need it once, people never.
-        _, plain = create_join_token(comment="The demo's machines", expires_in=JOIN_TOKEN_TIME, now=now)
+        seconds = JOIN_TOKEN_TIME.total_seconds()
+        sent = JoinTokenRequestSerializer(data={"comment": "The demo's machines", "expires_in_seconds": seconds})
+        _, plain = create_join_token(sent, now=now)
         self.stdout.write(plain)
 
 
@@ -80,7 +83,8 @@ def map_roles(now: datetime) -> None:
     """
     for group in GROUPS:
         with suppress(Refused):
-            sign_on.create(actor=COMMAND_LINE, value=f"Drydock.{group.capitalize()}", group=group, now=now)
+            line = {"value": f"Drydock.{group.capitalize()}", "group": group}
+            sign_on.create(sign_on.GrantRequestSerializer(data=line), actor=COMMAND_LINE, now=now)
 
 
 def credentials(group: str, scopes: list[str], before: dict[str, str], now: datetime) -> dict[str, str]:
@@ -89,5 +93,6 @@ def credentials(group: str, scopes: list[str], before: dict[str, str], now: date
     person = ensure_person(username=group, group=group, password=password, now=now)
     token = before.get("token", "")
     if not token or person_of_token(token=token, now=now) is None:
-        _, token = issue_token(user=person, name="The demo's credentials file", scopes=scopes, now=now)
+        values = {"name": "The demo's credentials file", "scopes": scopes, "expires_in_seconds": MAX_LIFETIME}
+        _, token = issue_token(MakeTokenSerializer(data=values), user=person, now=now)
     return {"username": group, "password": password, "token": token}

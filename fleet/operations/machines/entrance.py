@@ -6,13 +6,16 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import structlog
 from cryptography import x509
+from django import forms
 from django.conf import settings
 from django.db import connection, transaction
 from django.utils.crypto import constant_time_compare
 from drydock_agent import wire
+from rest_framework import serializers
 
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.machines import attestation
@@ -27,6 +30,8 @@ from fleet.models import AvailabilitySet, Entrance, JoinToken, Nonce
 from fleet.models.cipher import derived_keys
 from fleet.models.facts.machines import entrance_facts
 from fleet.operations import locks
+from fleet.operations.audited import Audit, AuditedForm, AuditedSerializer, Sent, delete_audited, save_audited
+from fleet.operations.inputs import LifetimeField
 from fleet.operations.rights import expiry_within_token, is_token_valid, require
 from fleet.operations.sets import placement
 from fleet.operations.timeline.entries import tell
@@ -134,50 +139,80 @@ def choose(*, policy: str, subscriptions: Sequence[str], actor: Actor, now: date
 
 # Tokens with which new agents enrol.
 
-MAX_TIME = timedelta(days=366)
-MOST_USES = 100_000
+# Lifetimes in seconds that pages offer; the first is the default.
+LIFETIMES = (
+    (86_400, "1 day"),
+    (3600, "1 hour"),
+    (14_400, "4 hours"),
+    (43_200, "12 hours"),
+    (259_200, "3 days"),
+    (604_800, "1 week"),
+)
+
+
+class JoinTokenForm(AuditedForm):
+    expires_in_seconds = forms.TypedChoiceField(label="Valid for", choices=LIFETIMES, coerce=int)
+    set_id = forms.IntegerField(label="Existing set", required=False, min_value=1)
+
+    class Meta(AuditedForm.Meta):
+        model, fields = JoinToken, ("comment", "expires_in_seconds", "max_uses", "set_id", "set_name")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["comment"].required = True
+
+
+class JoinTokenRequestSerializer(AuditedSerializer):
+    expires_in_seconds = LifetimeField("JOIN_TOKEN_SECONDS")
+    set = serializers.CharField(
+        source="set_name",
+        required=False,
+        allow_blank=True,
+        default="",
+        max_length=300,
+        help_text=JoinToken._meta.get_field("set_name").help_text,
+    )
+    set_id = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        help_text="The same by the id of a set that is here, where two have one name.",
+    )
+
+    class Meta:
+        model, fields = JoinToken, ("comment", "expires_in_seconds", "set", "set_id", "max_uses")
+        extra_kwargs = {"comment": {"required": True}}
+
+
+JOIN_TOKENS = Audit(
+    ("prefix", "set_name", "expires_at", "max_uses"),
+    created=EntryKind.TOKEN_CREATED,
+    deleted=EntryKind.JOIN_TOKEN_ENDED,
+    data=lambda row: {"prefix": row.prefix},
+    # A token that is revoked takes its join tokens with it, whoever revokes it.
+    right=None,
+)
 
 
 @transaction.atomic
-def create_join_token(
-    *,
-    comment: str,
-    expires_in: timedelta,
-    now: datetime,
-    actor: Actor = COMMAND_LINE,
-    set_name: str = "",
-    set_id: int | None = None,
-    max_uses: int | None = None,
-) -> tuple[JoinToken, str]:
+def create_join_token(sent: Sent, *, now: datetime, actor: Actor = COMMAND_LINE) -> tuple[JoinToken, str]:
     """Create a token with which agents enrol until it expires. The plain text is returned only this once.
 
     A set confines: each machine that enrols with the token is in that set and in no other. It is named as
-    `[kind:]name`, or by its id. Raises Refused `validation`, `not-found` or `not-permitted`.
+    `[kind:]name`, or by its id. Raises Refused `not-found`, and as `save_audited` does.
     """
     require(actor, Right.ADMINISTER)
-    if not timedelta(0) < expires_in <= MAX_TIME:
-        raise Refused("validation", Reason("join-token-time", days=MAX_TIME.days))
-    if max_uses is not None and not 0 < max_uses <= MOST_USES:
-        raise Refused("validation", Reason("join-token-uses", most=MOST_USES))
-    confined = _confinement(set_name.strip(), set_id)
-    expires_at = expiry_within_token(now + expires_in, actor)
     plain = new_secret("join")
-    token = JoinToken.objects.create(
-        prefix=prefix_of(plain),
-        secret_hash=hash_of(plain),
-        comment=comment,
-        set_name=confined.shown if confined is not None else "",
-        confined_to=confined and asdict(confined),
-        created_by=actor.person,
-        created_at=now,
-        expires_at=expires_at,
-        max_uses=max_uses,
-        made_with=actor.token,
-    )
-    made = {"join_token": token.prefix, "set": token.set_name, "expires_at": token.expires_at}
-    why = actor.because(comment or actor.why)
-    tell(EntryKind.TOKEN_CREATED, why, at=now, before={"join_token": None}, after=made)
-    return token, plain
+    row = JoinToken(prefix=prefix_of(plain), secret_hash=hash_of(plain), created_by=actor.person, created_at=now)
+    row.made_with = actor.token
+
+    def complete(row: JoinToken) -> tuple[()]:
+        confined = _confinement(row.set_name, row.set_id)
+        row.set_name, row.confined_to = (confined.shown, asdict(confined)) if confined is not None else ("", None)
+        row.expires_at = expiry_within_token(now + timedelta(seconds=row.expires_in_seconds), actor)
+        return ()
+
+    return save_audited(sent, actor, JOIN_TOKENS, row=row, now=now, check=complete), plain
 
 
 def _confinement(set_name: str, set_id: int | None) -> SetKey | None:
@@ -240,8 +275,5 @@ def end_join_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE) -
     found = JoinToken.objects.select_for_update().filter(prefix=prefix.strip()).first()
     token = require_found(found, "not-found", Reason("join-token-none"))
     if token.revoked_at is None:
-        token.revoked_at = now
-        token.save(update_fields=["revoked_at"])
-        before, after = {"ended_at": None}, {"ended_at": now}
-        tell(EntryKind.JOIN_TOKEN_ENDED, actor, at=now, before=before, after=after, prefix=token.prefix)
+        delete_audited(token, actor, JOIN_TOKENS, now=now, revoked_at=now)
     return token
