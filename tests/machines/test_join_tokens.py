@@ -249,7 +249,7 @@ def test_admins_see_and_end_them_on_the_page(fleet: Fleet, ada: Client, anna: Cl
     assert anna.post(f"/join-tokens/{token.prefix}/end/").status_code == 403
     assert ada.post("/join-tokens/join_none/end/").status_code == 404
     assert ada.post(f"/join-tokens/{token.prefix}/end/").status_code == 302
-    assert "ended" in text_of(ada.get("/join-tokens/"))
+    assert "revoked" in text_of(ada.get("/join-tokens/"))
 
 
 def test_the_api_and_the_command_line_do_the_same(fleet: Fleet) -> None:
