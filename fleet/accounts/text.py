@@ -207,8 +207,10 @@ def told(changed: Mapping[str, Any]) -> str:
 
 def token_created(row: TimelineRow, reader: Reader) -> str:
     """Return the text about a new API token or join token."""
-    if "person" not in row.data:
-        return f"{row.actor} created a join token, valid until {times.at((row.after or {})['expires_at'], reader)}."
+    made = row.after or {}
+    # Entries from before 0.2.0 state `join_token`.
+    if {"join_token", "set_name"} & made.keys():
+        return f"{row.actor} created a join token, valid until {times.at(made['expires_at'], reader)}."
     return f"An API token “{row.data['name']}” of {row.data['person']} was created."
 
 

@@ -284,5 +284,5 @@ SPECIAL: dict[str, dict[str, Any]] = {
             },
         ),
     },
-    "entry token_created": {"rows": ({}, {"data": {}, "after": {"expires_at": AT}})},
+    "entry token_created": {"rows": ({}, {"after": {"set_name": "", "expires_at": AT}})},
 }  # fmt: skip

@@ -189,7 +189,7 @@ JOIN_TOKENS = Audit(
     created=EntryKind.TOKEN_CREATED,
     deleted=EntryKind.JOIN_TOKEN_ENDED,
     data=lambda row: {"prefix": row.prefix},
-    # A token that is revoked takes its join tokens with it, whoever revokes it.
+    # A revoked API token revokes its join tokens, also for a user who is no administrator.
     right=None,
 )
 
