@@ -56,7 +56,7 @@ def asked(found: ProbeCache, *, redis: bool = True) -> tuple[int, dict[str, Any]
         ({"late": ("fleet_entry", "fleet_message")}, "degraded", {"partitions_late": ["fleet_entry", "fleet_message"]}),
         # What cannot leave stays: nothing is lost by it.
         ({"notices": {"archive": "store-away"}}, "ok", {"archive": "store-away"}),
-        ({"aside": {"event": 2}}, "ok", {"quarantined": {"event": 2}}),
+        ({"quarantined": {"event": 2}}, "ok", {"quarantined": {"event": 2}}),
         ({"unusable": {"channels_unreadable": 1}}, "degraded", {"channels_unreadable": 1}),
         ({"connections": NO_ROOM}, "degraded", {"connections": {"most": 98, "room": 97}}),
         ({"era": "not begun"}, "degraded", {"era": "not begun"}),
