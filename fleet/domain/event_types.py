@@ -121,13 +121,17 @@ def event_type_of(name: str) -> EventType:
 NOTICE_TOLERANCE_SECONDS = 5
 
 
-def is_notice_short(event_type: str, notice_seconds: int | None) -> bool:
-    """Return whether a known notice was shorter than Microsoft documents for the type."""
-    documented = event_type_of(event_type).documented_notice_seconds
-    return (
-        None not in (documented, notice_seconds)
-        and (notice_seconds or 0) < (documented or 0) - NOTICE_TOLERANCE_SECONDS
-    )
+def expected_notice(event_type: str, terminate_notice_seconds: int | None) -> int | None:
+    """Return the least notice: of a Terminate what its scale set configures, else what Microsoft documents."""
+    configured = terminate_notice_seconds if event_type == "Terminate" else None
+    return configured or event_type_of(event_type).documented_notice_seconds
+
+
+def is_notice_short(expected: int | None, notice_seconds: int | None) -> bool:
+    """Return whether a known notice was shorter than expected."""
+    if expected is None or notice_seconds is None:
+        return False
+    return notice_seconds < expected - NOTICE_TOLERANCE_SECONDS
 
 
 def canonical_type(name: str) -> str:

@@ -28,6 +28,8 @@ class AvailabilitySet(ChangeColumn):
     name_suffix = models.TextField(blank=True, default="", db_default="")
     # Whether its scale set announces upgrades and reimages of the operating system; None when not stated.
     upgrade_notices = models.BooleanField(null=True, blank=True)
+    # Seconds of notice of a deletion, as the scale set's TerminateNotificationProfile states.
+    terminate_notice_seconds = models.IntegerField(null=True, blank=True)
     second_person = models.BooleanField(
         default=False, help_text="Whether approving in it always takes a second person."
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.domain.event_types import is_notice_short
+from fleet.domain.event_types import expected_notice, is_notice_short
 
 
 @pytest.mark.parametrize(
@@ -26,4 +26,14 @@ from fleet.domain.event_types import is_notice_short
 def test_notice_is_short_only_beyond_the_tolerance_of_polls(
     event_type: str, seconds: int | None, is_short: bool
 ) -> None:
-    assert is_notice_short(event_type, seconds) is is_short
+    assert is_notice_short(expected_notice(event_type, None), seconds) is is_short
+
+
+@pytest.mark.parametrize(
+    ("event_type", "configured", "expected"),
+    [("Terminate", 900, 900), ("Terminate", None, 300), ("Redeploy", 900, 600), ("Relocate", 900, None)],
+)
+def test_a_deletion_is_expected_with_the_notice_of_its_scale_set(
+    event_type: str, configured: int | None, expected: int | None
+) -> None:
+    assert expected_notice(event_type, configured) == expected

@@ -73,6 +73,7 @@ def test_the_placement_group_is_taken_where_the_instance_view_states_it() -> Non
 def test_a_list_of_scale_sets_says_whether_upgrades_are_announced() -> None:
     found = read_inventory(sample("vmss_list"))
     assert {key.name: enabled for key, enabled in found.upgrade_notices} == {"workers": True, "burst": False}
+    assert {key.name: seconds for key, seconds in found.terminate_notices} == {"workers": 300}
     assert found.machines == ()
 
 

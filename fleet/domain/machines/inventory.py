@@ -116,7 +116,8 @@ class InventoryItem:
 class Inventory:
     """The content of an inventory.
 
-    `upgrade_notices` states for scale sets whether OSImageNotificationProfile is enabled.
+    `upgrade_notices` states for scale sets whether OSImageNotificationProfile is enabled, `terminate_notices` the
+    seconds of an enabled TerminateNotificationProfile.
 
     `covered` names what the files list completely if they were printed whole: `vm:<subscription>` and
     `scale_set:<subscription>/<resource group>/<name>`, lower case.
@@ -124,6 +125,7 @@ class Inventory:
 
     machines: tuple[InventoryItem, ...] = ()
     upgrade_notices: tuple[tuple[SetKey, bool], ...] = ()
+    terminate_notices: tuple[tuple[SetKey, int], ...] = ()
     covered: frozenset[str] = frozenset()
 
 
@@ -147,7 +149,7 @@ def read_inventory(printed: Any) -> Inventory:
     items = printed if isinstance(printed, list) else [printed]
     machines: dict[str, InventoryItem] = {}
     spelled: dict[str, SetKey] = {}
-    notices: dict[str, tuple[SetKey, bool]] = {}
+    notices: dict[str, Notices] = {}
     covered: set[str] = set()
     for number, item in enumerate(items, 1):
         if not isinstance(item, dict):
@@ -168,11 +170,20 @@ def read_inventory(printed: Any) -> Inventory:
         replace(machine, in_set=spelled.get(machine.in_set.key, machine.in_set)) if machine.in_set else machine
         for machine in machines.values()
     ]
-    return Inventory(tuple(named), tuple(notices.values()), frozenset(covered))
+    return Inventory(
+        tuple(named),
+        tuple((key, upgrades) for key, upgrades, _ in notices.values()),
+        tuple((key, seconds) for key, _, seconds in notices.values() if seconds is not None),
+        frozenset(covered),
+    )
+
+
+# A scale set, whether its upgrades are announced, and the seconds of notice of its deletions.
+Notices = tuple[SetKey, bool, int | None]
 
 
 def _read(
-    item: dict[str, Any], found: re.Match[str], covered: set[str], notices: dict[str, tuple[SetKey, bool]]
+    item: dict[str, Any], found: re.Match[str], covered: set[str], notices: dict[str, Notices]
 ) -> list[InventoryItem]:
     subscription, group, name = found["subscription"], found["group"], found["name"]
     kind = found["kind"].lower()
@@ -185,7 +196,7 @@ def _read(
         covered.add(f"scale_set:{subscription}/{group}/{name}".lower())
         return [_machine(item, found)]
     key = SetKey("scale_set", name, subscription, group)
-    notices[key.key] = (key, _enabled(item))
+    notices[key.key] = (key, _enabled(item), _terminate_notice(item))
     return []
 
 
@@ -252,8 +263,18 @@ def _members(item: dict[str, Any], key: SetKey) -> list[InventoryItem]:
 
 
 def _enabled(item: dict[str, Any]) -> bool:
-    profile = _part(_part(item, "virtualMachineProfile"), "scheduledEventsProfile")
-    return _part(profile, "osImageNotificationProfile").get("enable") is True
+    return _profile(item, "osImageNotificationProfile").get("enable") is True
+
+
+def _terminate_notice(item: dict[str, Any]) -> int | None:
+    """Return the seconds of an enabled TerminateNotificationProfile, which states whole minutes; None without one."""
+    profile = _profile(item, "terminateNotificationProfile")
+    found = re.fullmatch(r"PT(\d{1,2})M", _text(profile, "notBeforeTimeout"))
+    return int(found[1]) * 60 if found is not None and profile.get("enable") is True else None
+
+
+def _profile(item: dict[str, Any], name: str) -> dict[str, Any]:
+    return _part(_part(_part(item, "virtualMachineProfile"), "scheduledEventsProfile"), name)
 
 
 def _part(item: dict[str, Any], name: str) -> dict[str, Any]:

@@ -129,6 +129,8 @@ def import_inventory(
     _store(compared.rows, now)
     for key, enabled in inventory.upgrade_notices:
         placement.groups_of(key).update(upgrade_notices=enabled)
+    for key, seconds in inventory.terminate_notices:
+        placement.groups_of(key).update(terminate_notice_seconds=seconds)
     for machine_id in sorted(compared.touched):
         placement.place_again(machine_id, now=now)
     found = replace(found, refused=_refused(compared.rows))

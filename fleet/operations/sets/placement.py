@@ -271,7 +271,7 @@ def ensure_set(key: SetKey, *, now: datetime, service: str = "") -> Availability
                 "subscription": key.subscription,
                 "resource_group": key.resource_group,
                 "service": service,
-                "upgrade_notices": _sibling_notices(key) if key.placement_group else None,
+                **(_sibling_notices(key) if key.placement_group else {}),
                 "created_at": now,
             },
         )
@@ -305,9 +305,9 @@ def _adopt(key: SetKey) -> AvailabilitySet | None:
     return AvailabilitySet.objects.get(pk=pk)
 
 
-def _sibling_notices(key: SetKey) -> bool | None:
+def _sibling_notices(key: SetKey) -> dict[str, Any]:
     rows = groups_of(key).filter(upgrade_notices__isnull=False).order_by("pk")
-    return rows.values_list("upgrade_notices", flat=True).first()
+    return dict(rows.values("upgrade_notices", "terminate_notice_seconds").first() or {})
 
 
 def listed_key(row: InventoryMachine | None) -> SetKey | None:

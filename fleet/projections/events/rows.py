@@ -10,7 +10,7 @@ from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Coalesce
 
-from fleet.domain.event_types import ADVICE_TYPES, is_advice, is_notice_short
+from fleet.domain.event_types import ADVICE_TYPES, expected_notice, is_advice, is_notice_short
 from fleet.domain.events import FAR_AHEAD, default_outcome
 from fleet.domain.reasons import Reason
 from fleet.domain.shapes import InApi, from_row
@@ -283,6 +283,9 @@ class EventRow:
     set: SetRef
     first_seen_at: datetime
     notice_seconds: Annotated[int | None, "NotBefore less the first sighting."]
+    expected_notice_seconds: Annotated[
+        int | None, "The least notice: of a Terminate what its scale set configures, else what Microsoft documents."
+    ]
     started_at: datetime | None
     ended_at: datetime | None
     watched: Annotated[bool, "A live machine can report its progress."]
@@ -305,7 +308,7 @@ class EventRow:
 
     @property
     def is_notice_short(self) -> bool:
-        return is_notice_short(self.event_type, self.notice_seconds)
+        return is_notice_short(self.expected_notice_seconds, self.notice_seconds)
 
     @property
     def open(self) -> bool:
@@ -359,6 +362,7 @@ def event_row(
         EventRow,
         event,
         set=set_ref(event.availability_set),
+        expected_notice_seconds=expected_notice(event.event_type, event.availability_set.terminate_notice_seconds),
         approval=approval,
         claim=seen_to.claim,
         hold=seen_to.hold,
