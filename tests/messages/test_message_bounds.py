@@ -76,7 +76,11 @@ def test_digest_of_a_thousand_is_as_short_as_of_twenty(fleet: Fleet) -> None:
     ]
     words = group_words(many, replace(reader(fleet), zone=ZoneInfo("UTC")))
     assert words.title == "1000 events, decide the first by 22:25:58 UTC"
-    assert words.lines[1:4] == ("Severity: 200 critical, 800 warning.", "1000 first seen.", "service 0: 34 Reboot.")
+    assert words.lines[1:4] == (
+        "Severity: 200 critical, 800 warning.",
+        "event announced: 1000.",
+        "service 0: 34 Reboot.",
+    )
     assert words.lines[-1] == "And 990 more, on the page."
     assert len(words.lines) <= 26
     assert words.short == (

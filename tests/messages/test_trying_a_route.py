@@ -56,7 +56,7 @@ def test_a_route_that_names_something_counts_that(fleet: Fleet) -> None:
     assert tried(fleet, severities=("info",), set_pattern="w*").messages == 4
     found = tried(fleet, moments=("event.ended",), enabled=False)
     assert (found.messages, found.considered) == (1, 4)
-    assert sentence(found.wording) == "To every channel of the installation: ended."
+    assert (found.wording.code, found.wording.values["moments"]) == ("route", ["event.ended"])
     assert sentence(tried(fleet, service="none").sentence) == "In the last 30 days: no message."
 
 
