@@ -30,6 +30,17 @@ def test_page_names_affected_machines_the_next_agent_and_the_guards(fleet: facto
     assert f'href="/events/{other}/"' in page.content.decode()
 
 
+def test_where_one_machine_alone_lists_the_event_the_page_says_that_only_it_can_ask(
+    fleet: factories.Fleet, operator: Client
+) -> None:
+    fleet.enrol_set(3)
+    fleet.later(1)
+    fleet.say("vm1", factories.listing(resources=("vm1",)))
+    assert "only-one-can-ask" in codes(operator.get(f"/events/{factories.EVENT}/"))
+    fleet.say("vm2", factories.listing(resources=("vm1",)))
+    assert "only-one-can-ask" not in codes(operator.get(f"/events/{factories.EVENT}/"))
+
+
 def test_without_a_live_machine_the_button_is_off_and_says_why(fleet: factories.Fleet, operator: Client) -> None:
     fleet.now = datetime.now(UTC) - timedelta(minutes=5)
     event = factories.announced(fleet, not_before=fleet.now + timedelta(minutes=15))

@@ -106,6 +106,13 @@ class EventDetail:
         return self.card.advised
 
     @property
+    def only_one_can_ask(self) -> bool:
+        """Return whether other agents of the set are there, and one machine alone lists the event, as where a scale set
+        has one fault domain.
+        """
+        return len(self.asked) == 1 and len(self.seen_by) + len(self.not_seen_by) > 1
+
+    @property
     def decide_by(self) -> Annotated[datetime | None, "Decided later than that, Azure may be asked too late."]:
         """Return the latest time for a decision so that Azure receives the approval before NotBefore."""
         return self.card.decide_by
