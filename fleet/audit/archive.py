@@ -13,6 +13,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from io import BytesIO
+from itertools import accumulate
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO
 
@@ -29,7 +32,6 @@ from fleet.audit.archive_format import (
     Manifest,
     StoreError,
     StoreFault,
-    archived_table,
     bodies_as_lines,
     first_line,
     rows_as_lines,
@@ -41,6 +43,7 @@ from fleet.domain.actor import Actor
 from fleet.domain.timeline import NO_HASH, EntryKind, Place
 from fleet.models import Entry, ScheduledEvent, Seal
 from fleet.models.driver import query
+from fleet.models.partitions import ARCHIVED
 from fleet.models.timeline import numbering
 from fleet.operations.locks import no_timeouts
 from fleet.operations.timeline.entries import tell
@@ -64,18 +67,6 @@ class Portion:
     seals: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """Result of writing a temporary file."""
-
-    rows: int
-    plain_bytes: int
-    content_sha256: str
-    bytes: int
-    file_sha256: str
-    event_ids: frozenset[str]
-
-
 def archive_next(
     store: Store, kind: ArchiveKind, first_id: int, last_id: int, *, now: datetime, most_rows: int = MOST_ROWS
 ) -> ArchiveFile | None:
@@ -92,25 +83,18 @@ def archive_next(
         with transaction.atomic():
             _see_one_state()
             no_timeouts()
-            facts = _facts(portion)
-            written = _write(file, portion, first_line(number, kind.value, previous))
-            events = _events(portion, written.event_ids)
-        manifest = _manifest(number, previous, portion, facts, written)
+            manifest, event_ids = _write(file, portion, number, previous)
+            events = _events(portion, event_ids)
         _keep(store, manifest, file)
+    first_seal, last_seal = manifest.seals or (None, None)
     row = ArchiveFile.objects.create(
-        number=number,
-        kind=kind.value,
-        form=FORM,
-        rows=manifest.rows,
-        first_id=manifest.first_id,
-        last_id=manifest.last_id,
+        **{name: getattr(manifest, name) for name in ("number", "kind", "form", "rows", "first_id", "last_id", "hash")},
         first_at=time_of(manifest.first_at),
         last_at=time_of(manifest.last_at),
-        first_seal=portion.seals[0] if portion.seals else None,
-        last_seal=portion.seals[1] if portion.seals else None,
+        first_seal=first_seal,
+        last_seal=last_seal,
         manifest=json.loads(manifest.as_file()),
         bytes=manifest.packed_bytes,
-        hash=manifest.hash,
         events=events,
         archived_at=now,
     )
@@ -124,9 +108,9 @@ def next_portion(kind: ArchiveKind, first_id: int, last_id: int, most_rows: int 
     files = ArchiveFile.objects.filter(kind=kind.value, first_id__gte=first_id, last_id__lte=last_id)
     newest = files.order_by("-number").first()
     if kind is ArchiveKind.ENTRIES:
-        return _sealed(first_id, last_id, newest.told.last_place if newest else None, most_rows)
+        return _sealed(first_id, last_id, newest.parsed_manifest.last_place if newest else None, most_rows)
     begin = newest.last_id + 1 if newest else first_id
-    table = archived_table(kind).name
+    table = ARCHIVED[kind].table
     newest_id = f"SELECT max(id) FROM (SELECT id FROM {table} WHERE id BETWEEN %s AND %s ORDER BY id LIMIT %s) AS row"
     ((end,),) = query(newest_id, begin, last_id, most_rows)
     return None if end is None else Portion(kind, "row.id BETWEEN %s AND %s", (begin, end))
@@ -134,7 +118,7 @@ def next_portion(kind: ArchiveKind, first_id: int, last_id: int, most_rows: int 
 
 def _sealed(first_id: int, last_id: int, after: Place | None, most_rows: int) -> Portion | None:
     """Return whole seals with up to this many rows, and at least one seal; None without a sealed row."""
-    table = archived_table(ArchiveKind.ENTRIES).name
+    table = Entry._meta.db_table
     place = "(row.era, row.xid, row.id)"
     behind, values = ("TRUE", []) if after is None else (f"{place} > (%s, %s, %s)", list(after))
     first = query(
@@ -145,13 +129,10 @@ def _sealed(first_id: int, last_id: int, after: Place | None, most_rows: int) ->
     if not first:
         return None
     seals = list(_seals_from(*first[0])[:1000])
-    chosen: list[Seal] = []
-    for seal in seals:
-        if chosen and sum(one.rows for one in chosen) + seal.rows > most_rows:
-            break
-        chosen.append(seal)
-    if not chosen:
+    if not seals:
         return None
+    totals = accumulate(seal.rows for seal in seals)
+    chosen = seals[: max(1, sum(total <= most_rows for total in totals))]
     return Portion(
         ArchiveKind.ENTRIES,
         f"row.id BETWEEN %s AND %s AND {behind} AND {place} <= (%s, %s, %s)",
@@ -175,25 +156,27 @@ def _see_one_state() -> None:
 
 def _facts(portion: Portion) -> tuple[Any, ...]:
     """Return number of rows, first and last id, oldest and newest time as text, first and last place."""
-    table = archived_table(portion.kind)
+    of = ARCHIVED[portion.kind]
     places = "NULL, NULL"
     if portion.kind is ArchiveKind.ENTRIES:
         places = "min(ARRAY[row.era::bigint, row.xid, row.id]), max(ARRAY[row.era::bigint, row.xid, row.id])"
     return query(
-        f"SELECT count(*), min(row.id), max(row.id), extract(epoch from min(row.{table.age}))::text,"
-        f" extract(epoch from max(row.{table.age}))::text, {places}"
-        f" FROM {table.name} AS row WHERE {portion.condition}",
+        f"SELECT count(*), min(row.id), max(row.id), extract(epoch from min(row.{of.time}))::text,"
+        f" extract(epoch from max(row.{of.time}))::text, {places}"
+        f" FROM {of.table} AS row WHERE {portion.condition}",
         *portion.values,
     )[0]
 
 
-def _write(file: BinaryIO, portion: Portion, first: bytes) -> _Written:
+def _write(file: BinaryIO, portion: Portion, number: int, previous: str) -> tuple[Manifest, set[str]]:
+    """Write the rows to a temporary file. Return its manifest, and the EventIds in its bodies."""
+    count, first_id, last_id, first_at, last_at, first_place, last_place = _facts(portion)
     content = hashlib.sha256()
     rows = plain = 0
     event_ids: set[str] = set()
     rest = b""
     with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=LEVEL, mtime=0) as packed:
-        for is_row, block in _blocks(portion, first):
+        for is_row, block in _blocks(portion, first_line(number, portion.kind.value, previous)):
             content.update(block)
             plain += len(block)
             if plain > MOST_PLAIN_BYTES:
@@ -206,10 +189,29 @@ def _write(file: BinaryIO, portion: Portion, first: bytes) -> _Written:
                 *whole, rest = (rest + block).split(b"\n")
                 for line in whole:
                     event_ids |= _named_in(line)
+    if rows != count:
+        raise RuntimeError("The rows of one state of the database are counted twice, and differ.")
     size = file.tell()
     file.seek(0)
-    outside = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
-    return _Written(rows, plain, content.hexdigest(), size, outside, frozenset(event_ids))
+    manifest = Manifest(
+        number=number,
+        kind=portion.kind.value,
+        form=FORM,
+        rows=rows,
+        first_id=first_id,
+        last_id=last_id,
+        first_at=first_at,
+        last_at=last_at,
+        seals=portion.seals,
+        first_place=tuple(first_place) if first_place else None,
+        last_place=tuple(last_place) if last_place else None,
+        plain_bytes=plain,
+        content_sha256=content.hexdigest(),
+        packed_bytes=size,
+        file_sha256=hashlib.file_digest(file, "sha256").hexdigest(),  # type: ignore[arg-type]
+        previous=previous,
+    )
+    return manifest, event_ids
 
 
 def _blocks(portion: Portion, first: bytes) -> Iterator[tuple[bool, bytes]]:
@@ -230,54 +232,25 @@ def _named_in(line: bytes) -> set[str]:
     return {found.decode(errors="replace").upper() for found in EVENT_IDS.findall(plain)}
 
 
-def _events(portion: Portion, event_ids: frozenset[str]) -> list[int]:
+def _events(portion: Portion, event_ids: set[str]) -> list[int]:
     """Return the events (row ids) to which these rows refer."""
     if portion.kind is ArchiveKind.OBSERVATIONS:
         return sorted(ScheduledEvent.objects.filter(event_id__in=event_ids).values_list("pk", flat=True))
     if portion.kind is ArchiveKind.NOTIFICATIONS:
         return []
-    table = archived_table(portion.kind).name
+    table = ARCHIVED[portion.kind].table
     named = f"SELECT DISTINCT row.event_id FROM {table} AS row WHERE row.event_id IS NOT NULL AND {portion.condition}"
     return sorted(event_id for (event_id,) in query(named, *portion.values))
-
-
-def _manifest(number: int, previous: str, portion: Portion, facts: tuple[Any, ...], written: _Written) -> Manifest:
-    rows, first_id, last_id, first_at, last_at, first_place, last_place = facts
-    if rows != written.rows:
-        raise RuntimeError("The rows of one state of the database are counted twice, and differ.")
-    return Manifest(
-        number=number,
-        kind=portion.kind.value,
-        form=FORM,
-        rows=rows,
-        first_id=first_id,
-        last_id=last_id,
-        first_at=first_at,
-        last_at=last_at,
-        seals=portion.seals,
-        first_place=tuple(first_place) if first_place else None,
-        last_place=tuple(last_place) if last_place else None,
-        plain_bytes=written.plain_bytes,
-        content_sha256=written.content_sha256,
-        packed_bytes=written.bytes,
-        file_sha256=written.file_sha256,
-        previous=previous,
-    )
 
 
 def _keep(store: Store, manifest: Manifest, file: BinaryIO) -> None:
     """Write the file and its manifest to the store, and read both back completely. Raises StoreError."""
     file.seek(0)
     store.put(manifest.name, file, manifest.packed_bytes)
-    told = manifest.as_file()
-    with TemporaryFile() as copy:
-        copy.write(told)
-        copy.seek(0)
-        store.put(manifest.manifest_name, copy, len(told))
+    content = manifest.as_file()
+    store.put(manifest.manifest_name, BytesIO(content), len(content))
     try:
-        for _ in stores.lines(store, manifest, seconds=WRITE_SECONDS):
-            pass
-        stores.check_manifest(store, manifest, seconds=WRITE_SECONDS)
+        stores.check_file(store, manifest, seconds=WRITE_SECONDS)
     except BadArchiveError as error:
         raise StoreError(StoreFault.DIFFERS) from error
 
@@ -313,9 +286,9 @@ def mark_database_restored(*, actor: Actor, now: datetime) -> RestoreResult:
         cursor.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
         found = numbering()
         kinds = list(Entry.objects.filter(era=found.era).order_by("xid", "id").values_list("kind", flat=True)[:2])
-        unchanged = RestoreResult(found.era, now=False, newest=found.newest, next=found.next, fallen=found.missing)
+        result = partial(RestoreResult, newest=found.newest, next=found.next, fallen=found.missing)
         if kinds == [EntryKind.ERA_BEGUN.value] and not found.missing:
-            return unchanged
+            return result(found.era, now=False)
         era = found.era + 1
         cursor.execute(f"ALTER TABLE {table} ALTER COLUMN era SET DEFAULT {era:d}")
     tell(
@@ -328,4 +301,4 @@ def mark_database_restored(*, actor: Actor, now: datetime) -> RestoreResult:
         next=found.next,
         fallen=found.missing,
     )
-    return RestoreResult(era, now=True, newest=found.newest, next=found.next, fallen=found.missing)
+    return result(era, now=True)

@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -71,12 +71,20 @@ class StoreFault(StrEnum):
     BAD_NAME = "store-bad-name"
 
 
-class StoreError(Exception):
-    """Failure of the store. Its text contains no address."""
+class ArchiveError(Exception):
+    """Failure of the archive: of its store or of a file. Its text contains no address."""
 
-    def __init__(self, fault: StoreFault) -> None:
+    def __init__(self, fault: StoreFault | ArchiveFault) -> None:
         super().__init__(fault.value)
         self.fault = fault
+
+
+class StoreError(ArchiveError):
+    """Failure of the store."""
+
+
+class BadArchiveError(ArchiveError):
+    """A file differs from its manifest."""
 
 
 class Held(StrEnum):
@@ -89,14 +97,6 @@ class Held(StrEnum):
     NEEDED = "held-needed"
     # The table is locked, or is being detached.
     BUSY = "held-busy"
-
-
-class BadArchiveError(Exception):
-    """A file differs from its manifest."""
-
-    def __init__(self, fault: ArchiveFault) -> None:
-        super().__init__(fault.value)
-        self.fault = fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,31 @@ class Manifest:
 
     def as_file(self) -> bytes:
         """Return the manifest as a file next to the archive file, for readers without the database."""
-        told = {"name": self.name, **asdict(self), "hash": self.hash}
-        return json.dumps(told, sort_keys=True, indent=1).encode() + b"\n"
+        values = {"name": self.name, **asdict(self), "hash": self.hash}
+        return json.dumps(values, sort_keys=True, indent=1).encode() + b"\n"
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> Manifest:
+        """Return the manifest with the values of a file."""
+        given = {name: value for name, value in values.items() if name not in ("name", "hash")}
+        for name in ("seals", "first_place", "last_place"):
+            given[name] = tuple(given[name]) if given[name] is not None else None
+        return cls(**given)
+
+    @classmethod
+    def from_file(cls, text: bytes) -> Manifest:
+        """Parse a manifest from the store. Names are computed from its content, and stated ones must match. Raises
+        BadArchiveError.
+        """
+        try:
+            values: dict[str, Any] = json.loads(text)
+            manifest = cls.from_values(values)
+            matches = (manifest.name, manifest.hash) == (values["name"], values["hash"])
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise BadArchiveError(ArchiveFault.MANIFEST) from error
+        if not matches or not NAME.fullmatch(manifest.name):
+            raise BadArchiveError(ArchiveFault.MANIFEST)
+        return manifest
 
 
 def first_line(number: int, kind: str, previous: str) -> bytes:
@@ -248,24 +271,6 @@ def entry_of(line: bytes, columns: Set[str]) -> tuple[Place, dict[str, str | Non
         raise BadArchiveError(ArchiveFault.UNREADABLE) from error
 
 
-def manifest_from(text: bytes) -> Manifest:
-    """Parse a manifest from the store. Names are computed from its content, and stated ones must match. Raises
-    BadArchiveError.
-    """
-    try:
-        told: dict[str, Any] = json.loads(text)
-        said = {name: told.pop(name) for name in ("hash", "name")}
-        for name in ("seals", "first_place", "last_place"):
-            told[name] = tuple(told[name]) if told[name] is not None else None
-        found = Manifest(**told)
-        names = (found.name, found.hash)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise BadArchiveError(ArchiveFault.MANIFEST) from error
-    if names != (said["name"], said["hash"]) or not NAME.fullmatch(found.name):
-        raise BadArchiveError(ArchiveFault.MANIFEST)
-    return found
-
-
 def out_of_order(files: Iterable[Manifest]) -> Iterator[tuple[int, ArchiveFault]]:
     """Yield the numbers of files that do not follow the one before them."""
     number, previous = 0, NO_HASH
@@ -287,29 +292,6 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RAW = "(FORMAT csv, DELIMITER e'\\x02', QUOTE e'\\x01', ESCAPE e'\\x01')"
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """An archived table: its model, the column with the age of a row, and the order of rows in files."""
-
-    model: type[models.Model]
-    age: str
-    order: str = "row.id"
-
-    @property
-    def name(self) -> str:
-        return self.model._meta.db_table
-
-
-# Orders other than by id.
-ORDERS = {ArchiveKind.ENTRIES: "row.era, row.xid, row.id"}
-
-
-def archived_table(kind: ArchiveKind) -> Table:
-    """Return the table of this kind."""
-    of = ARCHIVED[kind.value]
-    return Table(of.model, of.time, ORDERS.get(kind, "row.id"))
-
-
 def fields_of(model: type[models.Model]) -> list[models.Field[Any, Any]]:
     return [field for field in model._meta.concrete_fields if field.column]
 
@@ -323,22 +305,22 @@ def _as_text(field: models.Field[Any, Any]) -> str:
     return f"{column}::text"
 
 
-def _line(model: type[models.Model], *, as_body: bool) -> str:
+def _line(model: type[models.Model]) -> str:
     """Return the SQL for the line of a row."""
     values = ", ".join(f"'{field.column}', {_as_text(field)}" for field in fields_of(model))
     if model is Notification:
         values += f", 'reporters', {HEARD}"
-    if as_body:
+    if model is DocumentBody:
         return f"json_build_object('v', {FORM}, 'body', json_build_object({values}))::text"
     return f"json_build_object('v', {FORM}, {values})::text"
 
 
 def rows_as_lines(kind: ArchiveKind, condition: str, values: Sequence[Any]) -> Iterator[bytes]:
     """Yield the lines of these rows in pieces. The condition is trusted SQL on `row`."""
-    table = archived_table(kind)
+    model = ARCHIVED[kind].model
+    order = "row.era, row.xid, row.id" if kind is ArchiveKind.ENTRIES else "row.id"
     yield from _copied(
-        f"SELECT {_line(table.model, as_body=False)} FROM {table.name} AS row WHERE {condition} ORDER BY {table.order}",
-        values,
+        f"SELECT {_line(model)} FROM {model._meta.db_table} AS row WHERE {condition} ORDER BY {order}", values
     )
 
 
@@ -346,7 +328,7 @@ def bodies_as_lines(condition: str, values: Sequence[Any]) -> Iterator[bytes]:
     """Yield the bodies that these observations name, without duplicates."""
     named = f"SELECT document_id FROM {Observation._meta.db_table} AS row WHERE {condition}"
     table = DocumentBody._meta.db_table
-    line = _line(DocumentBody, as_body=True)
+    line = _line(DocumentBody)
     yield from _copied(f"SELECT {line} FROM {table} AS row WHERE hash IN ({named}) ORDER BY hash", values)
 
 
@@ -358,11 +340,9 @@ def _copied(statement: str, values: Sequence[Any]) -> Iterator[bytes]:
 
 def instance_of(model: type[models.Model], row: dict[str, str | None]) -> Any:
     """Return the row as an instance that must not be saved. Columns that did not exist yet have their defaults."""
-    given: dict[str, Any] = {}
-    for field in fields_of(model):
-        if field.column in row:
-            given[field.attname] = _value(field, row[field.column])
-    return model(**given)
+    return model(
+        **{field.attname: _value(field, row[field.column]) for field in fields_of(model) if field.column in row}
+    )
 
 
 def _value(field: models.Field[Any, Any], text: str | None) -> Any:

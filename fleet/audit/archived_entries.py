@@ -31,7 +31,7 @@ from fleet.audit.archive_format import (
 )
 from fleet.audit.models import ArchiveFile
 from fleet.audit.stores import Store, store
-from fleet.models import AvailabilitySet, Cache, DocumentBody, Entry, Machine, Observation, ScheduledEvent, Sighting
+from fleet.models import DocumentBody, Entry, Machine, Observation, ScheduledEvent, Sighting
 from fleet.models.timeline import ACTING
 from fleet.projections.archived import ArchivedDocuments, ArchivedEntries, ArchivedUntil
 from fleet.projections.intake import last_place
@@ -50,7 +50,7 @@ BODY = b'{"v" : 1, "body" :'
 Lines = tuple[bytes, ...]
 Choose = Callable[[Iterator[bytes]], Iterable[bytes]]
 Key = tuple[str, int]
-_kept: OrderedDict[Key, Lines] = OrderedDict()
+_cache: OrderedDict[Key, Lines] = OrderedDict()
 _lock = threading.Lock()
 # Only these threads wait for a store that hangs.
 _readers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="archive")
@@ -69,8 +69,8 @@ def entries_of(event_id: str) -> ArchivedEntries:
     found, fault = gathered(files, event.pk, lambda lines: (line for line in lines if needle in line))
     rows = [instance_of(Entry, row_of(line)) for line in found]
     rows.sort(key=lambda row: (row.at, row.pk))
-    told = visible_entries([row for row in rows if row.event_id == event.pk][:MOST_ROWS], event)
-    return ArchivedEntries(tuple(told), max(file.archived_at for file in files), fault, len(files))
+    shown = visible_entries([row for row in rows if row.event_id == event.pk][:MOST_ROWS], event)
+    return ArchivedEntries(tuple(shown), max(file.archived_at for file in files), fault, len(files))
 
 
 def archived_at(event_pk: int) -> datetime | None:
@@ -85,7 +85,7 @@ def archived_until() -> ArchivedUntil | None:
     """Return the time up to which entries are archived, for all subjects; None without any. One query."""
     files = visible(ArchiveFile).filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
     newest = files.defer("events").order_by("-number").first()
-    return ArchivedUntil(newest.last_at, newest.told.name) if newest else None
+    return ArchivedUntil(newest.last_at, newest.parsed_manifest.name) if newest else None
 
 
 def files_of(kind: ArchiveKind, event_pk: int) -> list[ArchiveFile]:
@@ -102,7 +102,7 @@ def gathered(files: Sequence[ArchiveFile], about: int, choose: Choose) -> tuple[
     found: list[bytes] = []
     fault = ""
     until = monotonic() + SECONDS
-    for lines in [_begin(where, file.told, about, choose) for file in files]:
+    for lines in [_begin(where, file.parsed_manifest, about, choose) for file in files]:
         try:
             found += lines if isinstance(lines, tuple) else lines.result(timeout=max(0.0, until - monotonic()))
         except (StoreError, BadArchiveError) as error:
@@ -115,9 +115,9 @@ def gathered(files: Sequence[ArchiveFile], about: int, choose: Choose) -> tuple[
 
 def _begin(where: Store, file: Manifest, about: int, choose: Choose) -> Lines | Future[Lines]:
     with _lock:
-        if (kept := _kept.get((file.hash, about))) is not None:
-            _kept.move_to_end((file.hash, about))
-            return kept
+        if (cached := _cache.get((file.hash, about))) is not None:
+            _cache.move_to_end((file.hash, about))
+            return cached
     if not _waits.acquire(blocking=False):
         # Earlier requests already wait.
         failed: Future[Lines] = Future()
@@ -132,9 +132,9 @@ def _read(where: Store, file: Manifest, about: int, choose: Choose) -> Lines:
     # Read to the end: a changed file is not shown.
     lines = tuple(choose(stores.lines(where, file, seconds=SECONDS)))
     with _lock:
-        _kept[file.hash, about] = lines
-        while len(_kept) > KEPT:
-            _kept.popitem(last=False)
+        _cache[file.hash, about] = lines
+        while len(_cache) > KEPT:
+            _cache.popitem(last=False)
     return lines
 
 
@@ -142,24 +142,30 @@ def visible_entries(rows: Iterable[Entry], event: ScheduledEvent) -> list[Entry]
     """Load the subjects of these rows, and return the rows that the reader may see. Visibility is checked as for other
     entries. At most three queries.
     """
-    given = list(rows)
-    sets = visible(AvailabilitySet).in_bulk({row.availability_set_id for row in given} - {None})
-    machines = visible(Machine).defer("compute").in_bulk({row.machine_id for row in given} - {None})
-    caches = visible(Cache).in_bulk({row.cache_id for row in given} - {None})
-    told = []
-    for row in given:
+    shown = [row for row in rows if not (is_limited() and row.kind in OF_TWO)]
+    known = _subjects(shown, "availability_set", "machine", "cache")
+    for column, subjects in known.items():
+        shown = [row for row in shown if getattr(row, f"{column}_id") in {None, *subjects}]
+    for row in shown:
         row.event = event
-        if is_limited() and row.kind in OF_TWO:
-            continue
-        for name, known in (("availability_set", sets), ("machine", machines), ("cache", caches)):
-            about = getattr(row, f"{name}_id")
-            if about is not None:
-                if about not in known:
-                    break
-                setattr(row, name, known[about])
-        else:
-            told.append(row)
-    return told
+        _attach(row, known)
+    return shown
+
+
+def _subjects(rows: Sequence[Entry], *columns: str) -> dict[str, Mapping[Any, Any]]:
+    """Return the visible subjects of these rows by column and row id. At most one query for each column."""
+    known: dict[str, Mapping[Any, Any]] = {}
+    for column in columns:
+        model: Any = Entry._meta.get_field(column).related_model
+        subjects = visible(model).defer("compute") if model is Machine else visible(model)
+        known[column] = subjects.in_bulk({getattr(row, f"{column}_id") for row in rows} - {None})
+    return known
+
+
+def _attach(row: Entry, known: Mapping[str, Mapping[Any, Any]]) -> None:
+    """Set the subjects of a row: None for one that is unknown."""
+    for column, subjects in known.items():
+        setattr(row, column, subjects.get(getattr(row, f"{column}_id")))
 
 
 def documents_of(event: ScheduledEvent, sightings: Sequence[Sighting]) -> ArchivedDocuments:
@@ -242,27 +248,21 @@ def archived_rows(wanted: ArchivedSpan) -> Iterator[TimelineRow]:
     for file in files:
         found: list[Entry] = []
         # `fetched` verifies all lines before it yields the first.
-        for line in stores.fetched(where, file.told, seconds=ARCHIVE_SPAN_SECONDS) if where else ():
+        for line in stores.fetched(where, file.parsed_manifest, seconds=ARCHIVE_SPAN_SECONDS) if where else ():
             if not wanted.may_have(line):
                 continue
             entry = instance_of(Entry, row_of(line))
             if wanted.has(entry):
                 found.append(entry)
             if len(found) >= PORTION:
-                yield from _told(found)
+                yield from _rows(found)
                 found = []
-        yield from _told(found)
+        yield from _rows(found)
 
 
-def _told(found: list[Entry]) -> tuple[TimelineRow, ...]:
+def _rows(found: list[Entry]) -> tuple[TimelineRow, ...]:
     """Return the rows with those of their subjects that still exist. At most five queries."""
-    known: dict[str, Mapping[Any, Any]] = {
-        "event": visible(ScheduledEvent).in_bulk({row.event_id for row in found} - {None}),
-        "availability_set": visible(AvailabilitySet).in_bulk({row.availability_set_id for row in found} - {None}),
-        "machine": visible(Machine).defer("compute").in_bulk({row.machine_id for row in found} - {None}),
-        "cache": visible(Cache).in_bulk({row.cache_id for row in found} - {None}),
-    }
+    known = _subjects(found, "event", "availability_set", "machine", "cache")
     for row in found:
-        for name, things in known.items():
-            setattr(row, name, things.get(getattr(row, f"{name}_id")))
+        _attach(row, known)
     return rows_of(found)

@@ -10,7 +10,7 @@ from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Q
 
-from fleet.audit.archive_format import ArchiveKind, Held, Manifest, archived_table
+from fleet.audit.archive_format import ArchiveKind, Held, Manifest
 from fleet.domain.caches.maintenances import ACTIVE
 from fleet.domain.states import EventStatus
 from fleet.models.driver import query
@@ -62,12 +62,8 @@ class ArchiveFile(models.Model):
         return f"archive file {self.number}"
 
     @property
-    def told(self) -> Manifest:
-        """The manifest."""
-        found = {name: value for name, value in self.manifest.items() if name not in ("name", "hash")}
-        for name in ("seals", "first_place", "last_place"):
-            found[name] = tuple(found[name]) if found[name] is not None else None
-        return Manifest(**found)
+    def parsed_manifest(self) -> Manifest:
+        return Manifest.from_values(self.manifest)
 
 
 class ArchiveState(models.Model):
@@ -110,29 +106,20 @@ def keep_days(kind: ArchiveKind) -> int | None:
     return days
 
 
-def table_of(kind: ArchiveKind) -> PartitionedTable:
-    """Return the partitioned table of this kind."""
-    return ARCHIVED[kind.value]
-
-
 def full(of: PartitionedTable) -> list[Partition]:
     """Return the partitions with rows that are complete: a later partition has rows, too. A partition with an end need
     not be complete, because ends are set ahead and rows are copied forward into it.
     """
-    found = [one for one in partitions(of) if one.first_id is not None]
-    return found[:-1]
+    return [one for one in partitions(of) if one.first_id is not None][:-1]
 
 
 def expiring() -> Iterator[ExpiringPartition]:
     """Yield the complete partitions of the kinds that expire, in order of expiry for each kind."""
     for kind in ArchiveKind:
-        days = keep_days(kind)
-        if days is None:
-            continue
-        for partition in full(table_of(kind)):
-            if partition.newest is None:
-                continue
-            yield ExpiringPartition(kind, partition, partition.newest + timedelta(days=days))
+        if (days := keep_days(kind)) is not None:
+            for partition in full(ARCHIVED[kind]):
+                if partition.newest is not None:
+                    yield ExpiringPartition(kind, partition, partition.newest + timedelta(days=days))
 
 
 def due(*, now: datetime) -> list[ExpiringPartition]:
@@ -145,8 +132,8 @@ def due(*, now: datetime) -> list[ExpiringPartition]:
 
 
 def _newest(one: ExpiringPartition) -> datetime:
-    table = archived_table(one.kind)
-    ((newest,),) = query(f"SELECT max({table.age}) FROM {table.name} WHERE id BETWEEN %s AND %s", *one.ids)
+    of = ARCHIVED[one.kind]
+    ((newest,),) = query(f"SELECT max({of.time}) FROM {of.table} WHERE id BETWEEN %s AND %s", *one.ids)
     return newest or one.at
 
 
@@ -183,7 +170,5 @@ def covered(one: ExpiringPartition) -> bool:
     """Return whether all of its rows are in files, by a fresh count."""
     first, last = one.ids
     files = ArchiveFile.objects.filter(kind=one.kind.value, first_id__gte=first, last_id__lte=last)
-    archived = sum(files.values_list("rows", flat=True))
-    return query(f"SELECT count(*) FROM {table_of(one.kind).table} WHERE id BETWEEN %s AND %s", *one.ids) == [
-        (archived,)
-    ]
+    ((count,),) = query(f"SELECT count(*) FROM {ARCHIVED[one.kind].table} WHERE id BETWEEN %s AND %s", *one.ids)
+    return bool(count == sum(files.values_list("rows", flat=True)))

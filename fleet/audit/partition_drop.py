@@ -62,9 +62,9 @@ class MadeAhead:
     held: bool = False
 
 
-def make_ahead(*, now: datetime, via: str, rows: int = 0, noted: bool = True) -> MadeAhead:
-    """Create the next partition of each table without room for half a partition's rows, or for `rows`. Concurrent runs
-    create only one.
+def make_ahead(*, now: datetime, via: str, noted: bool = True) -> MadeAhead:
+    """Create the next partition of each table without room for half a partition's rows. Concurrent runs create only
+    one.
 
     `noted`: record this as the run of the minute, which `make_ahead_if_quiet` would otherwise replace.
     """
@@ -74,7 +74,7 @@ def make_ahead(*, now: datetime, via: str, rows: int = 0, noted: bool = True) ->
     def one(of: PartitionedTable) -> None:
         _mend_numbers(of)
         try:
-            made.extend(_close_last(of, rows))
+            made.extend(_close_last(of))
         except DatabaseError as error:
             if not is_timeout(error):
                 raise
@@ -95,25 +95,24 @@ def make_ahead_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Mad
     return make_ahead(now=now, via=via)
 
 
-def _next_begin(found: Ahead, rows: int) -> int | None:
+def _next_begin(state: Ahead) -> int | None:
     """Return where the next partition begins; None if there is room enough."""
     size = settings.PARTITION_ROWS
-    wanted = max(rows, size // 2)
-    if found.room >= wanted:
+    if state.room >= size // 2:
         return None
-    begin = -(-(found.last + wanted) // size) * size
-    return begin if found.begin is None else max(begin, found.begin + size)
+    begin = -(-(state.last + size // 2) // size) * size
+    return begin if state.begin is None else max(begin, state.begin + size)
 
 
-def _close_last(of: PartitionedTable, rows: int) -> list[str]:
-    if _next_begin(ahead(of)[0], rows) is None:
+def _close_last(of: PartitionedTable) -> list[str]:
+    if _next_begin(ahead(of)[0]) is None:
         return []
     last = next((each for each in partitions(of) if each.is_open and not each.is_detaching), None)
     if last is None:
         log.error("partition.none_is_open", table=of.table)
         return []
     if last.last_id is not None:
-        _bound_rows(of, last, rows)
+        _bound_rows(of, last)
     with transaction.atomic():
         no_timeouts()
         if not try_take(Lock.PARTITIONS, of.table):
@@ -121,9 +120,9 @@ def _close_last(of: PartitionedTable, rows: int) -> list[str]:
         _use_short_lock_timeout()
         run("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", of.table)
         # No transaction writes any more, so the bounds cannot change.
-        (found,) = ahead(of)
-        begin = _next_begin(found, rows)
-        if begin is None or found.begin != last.begin:
+        (state,) = ahead(of)
+        begin = _next_begin(state)
+        if begin is None or state.begin != last.begin:
             return []
         name = of.named(begin)
         _begin_behind(of, last, name, begin)
@@ -145,7 +144,7 @@ def _begin_behind(of: PartitionedTable, last: Partition, name: str, begin: int) 
     run("ALTER TABLE {} DROP CONSTRAINT IF EXISTS {}", last.name, _bound_name(last))
 
 
-def _bound_rows(of: PartitionedTable, last: Partition, rows: int) -> None:
+def _bound_rows(of: PartitionedTable, last: Partition) -> None:
     """Validate beforehand that all rows are below the future end of the partition, so that Postgres reads none of them
     while it locks the table. Only the first partition has rows by then, or one that was closed late.
     """
@@ -153,17 +152,12 @@ def _bound_rows(of: PartitionedTable, last: Partition, rows: int) -> None:
         if not try_take(Lock.PARTITIONS, of.table):
             return
         _use_short_lock_timeout()
-        begin = _next_begin(ahead(of)[0], rows)
+        begin = _next_begin(ahead(of)[0])
         run("ALTER TABLE {} DROP CONSTRAINT IF EXISTS {}", last.name, _bound_name(last))
         if begin is None:
             return
-        run(
-            "ALTER TABLE {} ADD CONSTRAINT {} CHECK ({} < {}) NOT VALID",
-            last.name,
-            _bound_name(last),
-            sql.Identifier(of.key),
-            begin,
-        )
+        check = "ALTER TABLE {} ADD CONSTRAINT {} CHECK ({} < {}) NOT VALID"
+        run(check, last.name, _bound_name(last), of.key, begin)
     with transaction.atomic():
         no_timeouts()
         run("ALTER TABLE {} VALIDATE CONSTRAINT {}", last.name, _bound_name(last))
@@ -253,40 +247,25 @@ class RetainReason(StrEnum):
     HELD = "held"
 
 
-@dataclass(frozen=True, slots=True)
-class DropResult:
-    """Result of a drop: `why` the partition of that name is retained, None if it was dropped; and the number of its
-    rows that were carried forward.
-    """
-
-    name: str
-    why: RetainReason | None = None
-    carried: int = 0
-
-    @property
-    def is_dropped(self) -> bool:
-        return self.why is None
-
-
 def drop_partition(
     of: PartitionedTable, partition: Partition, *, before: datetime, archived_to: int | None, now: datetime, via: str
-) -> DropResult:
+) -> RetainReason | None:
     """Detach and drop a partition whose newest row was written before `before`, and whose rows are all archived, up to
-    the key `archived_to`. For notifications, drop the rows of their reporters, too. Raises RuntimeError in a
-    transaction.
+    the key `archived_to`. For notifications, drop the rows of their reporters, too. Return why it is retained, or None.
+    Raises RuntimeError in a transaction.
     """
     if connection.in_atomic_block:
         raise RuntimeError("A partition cannot be dropped in a transaction.")
     why = retain_reason(of, partition, before=before, archived_to=archived_to) or _not_copied(of, partition, now=now)
     if why is not None:
-        return DropResult(partition.name, why)
+        return why
     carried = _carry_forward(partition.name) if of is BODIES else 0
     companions = [each for each in partitions(REPORTERS) if of is NOTIFICATIONS and _has_same_bounds(each, partition)]
     for owner, each in [*((REPORTERS, companion) for companion in companions), (of, partition)]:
         if not _detach_and_drop(owner, each.name):
-            return DropResult(partition.name, RetainReason.HELD, carried)
+            return RetainReason.HELD
     log.info("partition.gone", name=partition.name, rows=partition.rows, carried=carried, via=via)
-    return DropResult(partition.name, carried=carried)
+    return None
 
 
 def retain_reason(
@@ -349,11 +328,8 @@ def _detach_and_drop(of: PartitionedTable | None, name: str) -> bool:
             run(f"COMMENT ON TABLE {{}} IS '{DROP_MARK}'", name)
             leaving = {each.name: each.is_detaching for each in partitions(of)}.get(name)
             if leaving is not None:
-                run(
-                    f"ALTER TABLE {{}} DETACH PARTITION {{}} {'FINALIZE' if leaving else 'CONCURRENTLY'}",
-                    of.table,
-                    name,
-                )
+                how = "FINALIZE" if leaving else "CONCURRENTLY"
+                run(f"ALTER TABLE {{}} DETACH PARTITION {{}} {how}", of.table, name)
         if name.startswith(BODIES.first):
             # A body may have been referenced while the partition was detached.
             _carry_forward(name)
@@ -384,13 +360,8 @@ def _is_sealed(partition: Partition) -> bool:
     if newest is None:
         return False
     era, xid, pk = newest.place
-    return not _is_true(
-        "SELECT EXISTS (SELECT FROM {leaf} WHERE (era, xid, id) > (%(era)s, %(xid)s, %(id)s))",
-        partition.name,
-        era=era,
-        xid=xid,
-        id=pk,
-    )
+    later = "SELECT EXISTS (SELECT FROM {leaf} WHERE (era, xid, id) > (%(era)s, %(xid)s, %(id)s))"
+    return not _is_true(later, partition.name, era=era, xid=xid, id=pk)
 
 
 def _is_true(statement: str, leaf: str, **values: Any) -> bool:
@@ -420,7 +391,7 @@ def _carry_forward(name: str) -> int:
         with transaction.atomic(), connection.cursor() as cursor:
             no_timeouts()
             cursor.execute(statement, [PORTION])
-            moved = int(cursor.rowcount)
-        carried += moved
-        if moved < PORTION:
-            return carried
+            moved: int = cursor.rowcount
+            carried += moved
+            if moved < PORTION:
+                return carried

@@ -1,23 +1,24 @@
 """Queries of the audit (search, pages, export) and of storage."""
 
-import csv
-import io
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, Unpack
 
 import django_filters
 from django.conf import settings
 from django.db.models import Count, F, Func, Max, Q, QuerySet, Sum, TextField
+from django.db.models.functions import Coalesce
 
 from fleet.accounts.queries import PersonRow
 from fleet.audit.archive_format import ArchiveKind
-from fleet.audit.models import ArchiveFile, ArchiveState, expiring, keep_days, table_of
+from fleet.audit.models import ArchiveFile, ArchiveState, expiring, keep_days
+from fleet.audit.reports import every_page
 from fleet.audit.retention import GIGABYTE, Growth, days_until, next_step
 from fleet.audit.stores import store
-from fleet.dashboard.export import defused
+from fleet.dashboard.export import csv_line
 from fleet.domain.actor import ACTOR_KIND, COMMAND_LINE, ActorKind
 from fleet.domain.gauges import ARCHIVE_FAILS, Sample
 from fleet.domain.timeline import EntryKind
@@ -25,20 +26,21 @@ from fleet.domain.times import iso
 from fleet.models import Entry
 from fleet.models.driver import query
 from fleet.models.index_scan import IndexRange, IndexScanRows, IndexWalk
-from fleet.models.partitions import BODIES, Partition, partitions
+from fleet.models.partitions import ARCHIVED, BODIES, Partition, partitions
 from fleet.models.timeline import ACTING
-from fleet.projections.pages import MAX_PAGE_SIZE, Page
+from fleet.projections.pages import OrderedAt, Page
 from fleet.projections.places import PORTION, EntryPlaceFilter, TimeFilter
 from fleet.projections.timeline.entries import TimelineRow, fleet, keys_of, pseudonyms_named
 from fleet.projections.visibility import visible
+from fleet.wording.say import recorded
+from fleet.wording.timeline import kinds_named
 
+# Columns of exported entries, in their order.
 COLUMNS = (
     "id", "at", "recorded_at", "kind", "actor", "via", "token_name", "text", "why", "before", "after", "event_id",
     "event_type", "set_id", "set", "machine_id", "machine", "approval_id", "request_id", "address",
     "actor_kind", "subscription", "resource_group", "cache_id", "cache",
 )  # fmt: skip
-
-
 ACTING_KINDS = (ActorKind.PERSON, ActorKind.SERVICE, ActorKind.RULE, ActorKind.COMMAND)
 # Kinds of actors that one index key finds.
 BY_ONE_KEY = (ActorKind.RULE.value, ActorKind.COMMAND.value)
@@ -59,18 +61,16 @@ class JsonTexts(Func):
     """SQL function for all texts in these JSON columns, without field names: the values in an entry's sentence."""
 
     template = (
-        "(SELECT string_agg(told #>> '{}', E'\\n') FROM jsonb_path_query(jsonb_build_array(%(expressions)s),"
-        " 'strict $.**') AS told WHERE jsonb_typeof(told) = 'string')"
+        "(SELECT string_agg(leaf #>> '{}', E'\\n') FROM jsonb_path_query(jsonb_build_array(%(expressions)s),"
+        " 'strict $.**') AS leaf WHERE jsonb_typeof(leaf) = 'string')"
     )
     output_field = TextField()
 
 
 class AuditFilter(EntryPlaceFilter):
     """Filter of the audit. `person` is the exact name of the actor (for a rule, `rule: …`), `actor_kind` their kind.
-    `set` includes sets merged into it; `event` is an EventId in any case. `q` searches names, kinds, reasons, and
-    the texts of entries that have one.
-
-    `kinds_named` returns the kinds whose label contains a text.
+    `set` includes sets merged into it; `event` is an EventId in any case. `q` searches names, kinds and their labels,
+    reasons, and the texts of entries that have one.
     """
 
     among = IS_ACT
@@ -104,15 +104,7 @@ class AuditFilter(EntryPlaceFilter):
         model = Entry
         fields: list[str] = []
 
-    def __init__(
-        self,
-        data: Any = None,
-        queryset: Any = None,
-        *,
-        kinds_named: Callable[[str], Collection[EntryKind]] = lambda text: (),
-        **kwargs: Any,
-    ) -> None:
-        self.kinds_named = kinds_named
+    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
         super().__init__(data, acts() if queryset is None else queryset, **kwargs)
 
     def leads_to_its_own(self, name: str) -> bool:
@@ -141,12 +133,12 @@ class AuditFilter(EntryPlaceFilter):
         return _near(queryset.filter(via__in=value), "via", value) if value else queryset
 
     def filter_q(self, queryset: QuerySet[Entry], name: str, value: str) -> QuerySet[Entry]:
-        found = Q(kind__in=[kind.value for kind in self.kinds_named(value)])
-        for name in ("kind", "actor", "text", "why", "token_name", "told"):
+        found = Q(kind__in=[kind.value for kind in kinds_named(value)])
+        for name in ("kind", "actor", "text", "why", "token_name", "values"):
             found |= Q(**{f"{name}__icontains": value})
         if people := pseudonyms_named(value):
-            found |= Q(actor__in=people) | Q(told__regex=rf"(^|\n)({'|'.join(people)})(\n|$)")
-        return queryset.alias(told=JsonTexts(F("data"), F("before"), F("after"))).filter(found)
+            found |= Q(actor__in=people) | Q(values__regex=rf"(^|\n)({'|'.join(people)})(\n|$)")
+        return queryset.alias(values=JsonTexts(F("data"), F("before"), F("after"))).filter(found)
 
 
 def _near(rows: QuerySet[Entry], column: str, keys: list[str]) -> QuerySet[Entry]:
@@ -154,107 +146,65 @@ def _near(rows: QuerySet[Entry], column: str, keys: list[str]) -> QuerySet[Entry
     return rows.near(IndexRange(column, keys, IS_ACT)) if isinstance(rows, IndexScanRows) and not rows.nearest else rows
 
 
-def listing(
-    *, entries: QuerySet[Entry] | None = None, order: str = "", cursor: str | None = None, size: int | None = None
-) -> Page[TimelineRow]:
+def listing(*, entries: QuerySet[Entry] | None = None, **at: Unpack[OrderedAt]) -> Page[TimelineRow]:
     """Return actions, newest first. `entries` is a filtered queryset (see `AuditFilter`); by default all actions. One
     query.
     """
-    return fleet(entries=acts() if entries is None else entries, order=order, cursor=cursor, size=size)
+    return fleet(entries=acts() if entries is None else entries, **at)
 
 
 def about_and_by(person: PersonRow) -> dict[str, tuple[TimelineRow, ...]]:
-    """Return the changes of a user, and their own actions, newest first, for the panel on their page."""
-    by = AuditFilter({"person": person.username}).qs
-    return {"about": about(person=person), "acts": listing(entries=by, size=10).results}
-
-
-def about(*, person: PersonRow, size: int = 25) -> tuple[TimelineRow, ...]:
-    """Return the newest acts that changed a user: role, scopes, tokens, password. Newest first. Three queries."""
-    found = acts().filter(data__person__in=[person.pseudonym, person.username])
-    found = found.looked_through(IndexWalk(PORTION, among=IS_ACT)) if isinstance(found, IndexScanRows) else found
-    return listing(entries=found, size=size).results
-
-
-def everything(entries: QuerySet[Entry]) -> Iterator[Sequence[TimelineRow]]:
-    """Yield all rows of a filtered queryset, newest first, page by page: memory and each query stay small. A page may
-    be empty if no row of its portion matches.
+    """Return the newest acts that changed a user (role, scopes, tokens, password), and the user's own, newest first,
+    for the panel on their page.
     """
-    cursor = None
-    while True:
-        page = listing(entries=entries, cursor=cursor, size=MAX_PAGE_SIZE)
-        yield page.results
-        cursor = page.next
-        if cursor is None:
-            return
+    about = acts().filter(data__person__in=[person.pseudonym, person.username])
+    about = about.looked_through(IndexWalk(PORTION, among=IS_ACT)) if isinstance(about, IndexScanRows) else about
+    by = AuditFilter({"person": person.username}).qs
+    return {"about": listing(entries=about, size=25).results, "acts": listing(entries=by, size=10).results}
 
 
-def csv_lines(entries: QuerySet[Entry], *, text: Callable[[TimelineRow], str]) -> Iterator[str]:
-    """Yield a CSV file in pieces, with a header line. `text` returns the sentence of an entry."""
+def csv_lines(entries: QuerySet[Entry]) -> Iterator[str]:
+    """Yield a CSV file in pieces, with a header line."""
     yield csv_line(COLUMNS)
-    yield from _pieces(entries, lambda row: csv_line(_values(row, text(row)).values()))
+    yield from _pieces(entries, lambda row: csv_line(_values(row).values()))
 
 
-def json_lines(entries: QuerySet[Entry], *, text: Callable[[TimelineRow], str]) -> Iterator[str]:
-    """Yield one JSON object a line, in pieces. `text` returns the sentence of an entry."""
-    return _pieces(entries, lambda row: json_line(row, text(row)))
+def json_lines(entries: QuerySet[Entry]) -> Iterator[str]:
+    """Yield one JSON object a line, in pieces."""
+    return _pieces(entries, json_line)
 
 
-def json_line(row: TimelineRow, text: str) -> str:
-    """Return one row as JSON with the end of its line; `text` is its sentence."""
-    return json.dumps(_values(row, text), ensure_ascii=False) + "\n"
-
-
-def csv_line(cells: Iterable[Any]) -> str:
-    """Return one line of CSV. No cell is a formula."""
-    line = io.StringIO()
-    csv.writer(line).writerow([defused(_text(cell)) for cell in cells])
-    return line.getvalue()
+def json_line(row: TimelineRow) -> str:
+    """Return one row as JSON with the end of its line."""
+    return json.dumps(_values(row), ensure_ascii=False) + "\n"
 
 
 def _pieces(entries: QuerySet[Entry], line: Callable[[TimelineRow], str]) -> Iterator[str]:
     """Yield the lines of a hundred rows at a time, and an empty piece for an empty page. The sender can serve other
     requests in between.
     """
-    for rows in everything(entries):
+    for rows in every_page(partial(listing, entries=entries)):
         for first in range(0, max(1, len(rows)), 100):
             yield "".join(map(line, rows[first : first + 100]))
 
 
-def _values(row: TimelineRow, text: str) -> dict[str, Any]:
-    return {
-        "id": row.id,
+def _values(row: TimelineRow) -> dict[str, Any]:
+    about, machine, cache = row.set, row.machine, row.cache
+    stated = {
         "at": iso(row.at),
         "recorded_at": iso(row.recorded_at),
         "kind": row.kind.value,
-        "actor": row.actor,
-        "via": row.via,
-        "token_name": row.token_name,
-        "text": text,
-        "why": row.why,
-        "before": row.before,
-        "after": row.after,
-        "event_id": row.event_id,
-        "event_type": row.event_type,
-        "set_id": row.set.id if row.set else None,
-        "set": row.set.name if row.set else None,
-        "machine_id": row.machine.id if row.machine else None,
-        "machine": row.machine.resource_name if row.machine else None,
-        "approval_id": row.approval_id,
-        "request_id": row.request_id,
-        "address": row.address,
-        "actor_kind": row.actor_kind,
-        "subscription": row.set.subscription if row.set else None,
-        "resource_group": row.set.resource_group if row.set else None,
-        "cache_id": row.cache.id if row.cache else None,
-        "cache": row.cache.host if row.cache else None,
+        "text": recorded(row),
+        "set_id": about.id if about else None,
+        "set": about.name if about else None,
+        "subscription": about.subscription if about else None,
+        "resource_group": about.resource_group if about else None,
+        "machine_id": machine.id if machine else None,
+        "machine": machine.resource_name if machine else None,
+        "cache_id": cache.id if cache else None,
+        "cache": cache.host if cache else None,
     }
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+    return {name: stated[name] if name in stated else getattr(row, name) for name in COLUMNS}
 
 
 # Storage: database size and growth, the next partitions to be archived, and the state of the archive.
@@ -379,7 +329,7 @@ def measure(*, now: datetime) -> tuple[Sample, ...]:
 
 
 def _kind(kind: ArchiveKind, state: ArchiveState | None) -> StorageKind:
-    parts = partitions(table_of(kind))
+    parts = partitions(ARCHIVED[kind])
     rows, size = sum(one.rows for one in parts), sum(one.size for one in parts)
     daily = _daily(parts)
     return StorageKind(
@@ -404,15 +354,15 @@ def _daily(parts: Sequence[Partition]) -> int | None:
 
 
 def _archive(where: str, state: ArchiveState | None) -> ArchiveRow:
-    told = visible(ArchiveFile).aggregate(
-        files=Count("pk"), lines=Sum("rows"), size=Sum("bytes"), last=Max("archived_at")
+    sums = visible(ArchiveFile).aggregate(
+        files=Count("pk"),
+        rows=Coalesce(Sum("rows"), 0),
+        size=Coalesce(Sum("bytes"), 0),
+        last_at=Max("archived_at"),
     )
     return ArchiveRow(
         destination=where,
-        files=told["files"],
-        rows=told["lines"] or 0,
-        size=told["size"] or 0,
-        last_at=told["last"],
+        **sums,
         last_attempt_at=state.tried_at if state else None,
         last_success_at=state.worked_at if state else None,
         fault=state.fault if state and where else "",

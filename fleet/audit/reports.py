@@ -1,46 +1,19 @@
 """Reports: of one event, of a month, and the handover of a shift."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-from django.db.models import (
-    Aggregate,
-    Case,
-    Count,
-    DurationField,
-    Exists,
-    ExpressionWrapper,
-    F,
-    FloatField,
-    IntegerField,
-    Max,
-    Min,
-    OuterRef,
-    Q,
-    QuerySet,
-    Subquery,
-    TextField,
-    Value,
-    When,
-)
+from django.db import models
+from django.db.models import Count, Exists, F, Max, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Coalesce
 
 from fleet.domain import history
 from fleet.domain.event_types import NOTICE_TOLERANCE_SECONDS
-from fleet.domain.history import (
-    DECISIONS,
-    LONGEST_LOOK,
-    SHIFT,
-    Decided,
-    Happened,
-    Month,
-    decided,
-    happened,
-    months_back,
-)
+from fleet.domain.history import DECISIONS, Decided, Happened, Month
 from fleet.domain.reasons import Reason
 from fleet.domain.shapes import from_row
 from fleet.domain.states import ApprovalState, EndedAs
@@ -49,15 +22,15 @@ from fleet.models import Approval, Claim, Entry, Hold, Machine, ScheduledEvent
 from fleet.models.facts.events import decider, hold_reason, name_of
 from fleet.models.timeline import ACTING
 from fleet.projections import intake
-from fleet.projections.approvals import ApprovalRow
 from fleet.projections.events.detail import EventDetail, event_detail
 from fleet.projections.events.rows import OPEN, EventRow, event_rows
 from fleet.projections.intake import EventDocuments
-from fleet.projections.pages import MAX_PAGE_SIZE, Segment, read_page
+from fleet.projections.pages import MAX_PAGE_SIZE, Page, Segment, read_page
 from fleet.projections.timeline import entries
 from fleet.projections.timeline.entries import TimelineRow, fleet
 from fleet.projections.visibility import visible
 
+T = TypeVar("T")
 # Entries in a report; the timeline has them all.
 MOST = 500
 
@@ -113,32 +86,22 @@ def event_report(*, event_id: str, now: datetime) -> EventReport | None:
 def _local(event_pk: int) -> tuple[LocalWord, ...]:
     claims = visible(Claim).filter(event=event_pk).select_related("by")
     holds = visible(Hold).filter(event=event_pk).select_related("by", "rule")
-    found = [from_row(LocalWord, row, kind="claim", by=row.by.get_username(), said=row.comment) for row in claims]
-    found += [from_row(LocalWord, row, kind="hold", by=name_of(row), said=hold_reason(row.reason)) for row in holds]
-    return tuple(sorted(found, key=lambda word: word.at))
-
-
-def _counts(rows: tuple[ApprovalRow, ...]) -> ApprovalRow | None:
-    """Return the relevant approval of an event: the one that Azure accepted, else the newest."""
-    return next((row for row in rows if row.accepted_at), rows[0] if rows else None)
+    words = [from_row(LocalWord, row, kind="claim", by=row.by.get_username(), said=row.comment) for row in claims]
+    words += [from_row(LocalWord, row, kind="hold", by=name_of(row), said=hold_reason(row.reason)) for row in holds]
+    return tuple(sorted(words, key=lambda word: word.at))
 
 
 def _verdict(detail: EventDetail, local: tuple[LocalWord, ...]) -> Reason:
-    event, approval = detail.event, _counts(detail.approvals)
+    event = detail.event
+    # The approval that Azure accepted, else the newest.
+    approval = next((row for row in detail.approvals if row.accepted_at), next(iter(detail.approvals), None))
     holds = [word for word in local if word.kind == "hold"]
-    came = decided(
-        approval.state if approval else None,
-        accepted=approval is not None and approval.accepted_at is not None,
-        held=bool(holds),
-    )
-    by: Reason | str = ""
-    if came is Decided.LEFT:
-        by = holds[-1].by
-    elif approval is not None:
-        by = approval.by
-    agreed = approval.accepted_at if approval and came is Decided.ACCEPTED else None
-    lead = (event.not_before - agreed).total_seconds() if event.not_before and agreed else None
-    then = happened(event.status, started=event.started_at is not None, ended_as=event.ended_as)
+    accepted = approval is not None and approval.accepted_at is not None
+    decided = history.decided(approval.state if approval else None, accepted=accepted, held=bool(holds))
+    by = holds[-1].by if decided is Decided.LEFT else approval.by if approval else ""
+    accepted_at = approval.accepted_at if approval and decided is Decided.ACCEPTED else None
+    lead = (event.not_before - accepted_at).total_seconds() if event.not_before and accepted_at else None
+    happened = history.happened(event.status, started=event.started_at is not None, ended_as=event.ended_as)
     return Reason(
         "event-verdict",
         event_type=event.event_type,
@@ -146,12 +109,12 @@ def _verdict(detail: EventDetail, local: tuple[LocalWord, ...]) -> Reason:
         set=event.set.label,
         drill=event.drill,
         notice=event.notice_seconds,
-        decided=came.value,
+        decided=decided.value,
         by=by,
         lead=lead,
         elsewhere=event.approved_elsewhere,
-        happened=then.value,
-        took=event.started_seconds if then is Happened.RAN else None,
+        happened=happened.value,
+        took=event.started_seconds if happened is Happened.RAN else None,
         inferred=event.certainty == "inferred",
     )
 
@@ -199,8 +162,8 @@ def span(
     else one shift before its end.
     """
     until = min(until or now, now)
-    since = since or handover_read_until or until - SHIFT
-    return max(min(since, until), until - LONGEST_LOOK), until
+    since = since or handover_read_until or until - history.SHIFT
+    return max(min(since, until), until - history.LONGEST_LOOK), until
 
 
 def handover(*, since: datetime, until: datetime, now: datetime) -> Handover:
@@ -241,7 +204,7 @@ MAX_MONTH_ROWS = 100
 MONTHS = 60
 
 
-class Median(Aggregate):
+class Median(models.Aggregate):
     """SQL aggregate for the median; None without values. It needs an `output_field`."""
 
     template = "percentile_cont(0.5) WITHIN GROUP (ORDER BY %(expressions)s)"
@@ -311,7 +274,7 @@ class MonthReport:
 def months(*, now: datetime) -> tuple[Month, ...]:
     """Return the months with a report, newest first. One query, by the index of the newest events."""
     first = visible(ScheduledEvent).order_by("first_seen_at", "pk").values_list("first_seen_at", flat=True).first()
-    return months_back(first, now=now, most=MONTHS)
+    return history.months_back(first, now=now, most=MONTHS)
 
 
 def of_month(month: Month) -> QuerySet[ScheduledEvent]:
@@ -366,22 +329,28 @@ def lapsed(month: Month, *, now: datetime) -> QuerySet[ScheduledEvent]:
 
 def _notice(rows: QuerySet[ScheduledEvent], documented: Mapping[str, int | None]) -> tuple[NoticeRow, ...]:
     located = visible(Machine).filter(availability_set=OuterRef("availability_set")).exclude(region="")
-    promised = Case(
-        *[When(event_type=name, then=Value(seconds)) for name, seconds in documented.items() if seconds is not None],
+    promised = models.Case(
+        *[
+            models.When(event_type=name, then=Value(seconds))
+            for name, seconds in documented.items()
+            if seconds is not None
+        ],
         default=Value(None),
-        output_field=IntegerField(),
+        output_field=models.IntegerField(),
     )
     found = (
         rows.annotate(
-            region=Coalesce(Subquery(located.order_by("pk").values("region")[:1]), Value(""), output_field=TextField()),
+            region=Coalesce(
+                models.Subquery(located.order_by("pk").values("region")[:1]), Value(""), output_field=models.TextField()
+            ),
             promised=promised,
         )
         .values("event_type", "region")
         .annotate(
             events=Count("pk"),
             scheduled=Count("notice_seconds"),
-            least=Min("notice_seconds"),
-            median=Median("notice_seconds", output_field=FloatField()),
+            least=models.Min("notice_seconds"),
+            median=Median("notice_seconds", output_field=models.FloatField()),
             most=Max("notice_seconds"),
             short=Count("pk", filter=Q(notice_seconds__lt=F("promised") - NOTICE_TOLERANCE_SECONDS)),
             none=Count("pk", filter=Q(notice_seconds=None)),
@@ -393,7 +362,7 @@ def _notice(rows: QuerySet[ScheduledEvent], documented: Mapping[str, int | None]
 
 def _deciders(rows: QuerySet[ScheduledEvent]) -> tuple[DeciderRow, ...]:
     """Return all users and rules with a decision, most decisions first."""
-    took = ExpressionWrapper(F("decided_at") - F("event__first_seen_at"), output_field=DurationField())
+    took = models.ExpressionWrapper(F("decided_at") - F("event__first_seen_at"), models.DurationField())
     states = ("CONFIRMED", "LAPSED", "REFUSED", "WITHDRAWN")
     who = ("rule", "rule__name", "decided_by__username")
     approved = (
@@ -403,7 +372,7 @@ def _deciders(rows: QuerySet[ScheduledEvent]) -> tuple[DeciderRow, ...]:
         .values(*who)
         .annotate(
             approvals=Count("pk"),
-            median=Median("took", output_field=DurationField()),
+            median=Median("took", output_field=models.DurationField()),
             slowest=Max("took"),
             **{state.lower(): Count("pk", filter=Q(state=ApprovalState[state].value)) for state in states},
         )
@@ -431,12 +400,20 @@ def _seconds(length: timedelta | None) -> float | None:
 
 
 def events_of(rows: QuerySet[ScheduledEvent], *, now: datetime) -> Iterator[EventRow]:
-    """Yield all events of a month, oldest first, page by page: memory and each query stay small."""
+    """Yield all events of a month, oldest first."""
+    segment = Segment(rows.select_related("availability_set"), "first_seen_at")
+    for page in every_page(partial(read_page, [segment])):
+        yield from event_rows(page, now=now)
+
+
+def every_page(read: Callable[..., Page[T]]) -> Iterator[tuple[T, ...]]:
+    """Yield the rows of all pages: memory and each query stay small. A page may be empty if no row of its portion
+    matches.
+    """
     cursor = None
     while True:
-        segment = Segment(rows.select_related("availability_set"), "first_seen_at")
-        page = read_page([segment], cursor=cursor, size=MAX_PAGE_SIZE)
-        yield from event_rows(page.results, now=now)
+        page = read(cursor=cursor, size=MAX_PAGE_SIZE)
+        yield page.results
         cursor = page.next
         if cursor is None:
             return

@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from time import monotonic
-from typing import Any
 
 import structlog
 from django.db import connection, transaction
 
 from fleet.audit.archive import archive_next, next_portion
-from fleet.audit.archive_format import ArchiveKind, Held, StoreError, archived_table, fields_of
+from fleet.audit.archive_format import ArchiveKind, Held, StoreError, fields_of
 from fleet.audit.models import (
     ArchiveFile,
     ArchiveState,
@@ -21,7 +20,6 @@ from fleet.audit.models import (
     full,
     hold_reason,
     keep_days,
-    table_of,
 )
 from fleet.audit.partition_drop import NOT_FORWARD, RetainReason, drop_partition, finish_drops, forward
 from fleet.audit.stores import Store, store
@@ -30,7 +28,7 @@ from fleet.domain.blind_spots.facts import Trouble
 from fleet.domain.timeline import EntryKind
 from fleet.models import Observation
 from fleet.models.driver import query
-from fleet.models.partitions import BODIES
+from fleet.models.partitions import ARCHIVED, BODIES
 from fleet.operations.locks import Lock, exclusively, no_timeouts
 from fleet.operations.timeline.entries import tell
 
@@ -132,12 +130,10 @@ def retain(*, now: datetime, drop: Drop | None = None, seconds: float = SECONDS)
 def take_out(one: ExpiringPartition, *, now: datetime) -> Held | None:
     """Drop a partition whose rows are all archived. Return why it could not, or None."""
     before = now - timedelta(days=keep_days(one.kind) or 0)
-    result = drop_partition(
-        table_of(one.kind), one.partition, before=before, archived_to=one.ids[1], now=now, via="retention"
+    why = drop_partition(
+        ARCHIVED[one.kind], one.partition, before=before, archived_to=one.ids[1], now=now, via="retention"
     )
-    if result.why is None:
-        return None
-    return WHY.get(result.why, Held.BUSY)
+    return None if why is None else WHY.get(why, Held.BUSY)
 
 
 def _work(where: Store, done: Retained, *, now: datetime, drop: Drop, until: float) -> None:
@@ -148,7 +144,7 @@ def _work(where: Store, done: Retained, *, now: datetime, drop: Drop, until: flo
         if one.kind.value in done.held:
             # Partitions of a kind are dropped in order.
             continue
-        why = hold_reason(table_of(one.kind), *one.ids)
+        why = hold_reason(ARCHIVED[one.kind], *one.ids)
         while why is None and next_portion(one.kind, *one.ids) is not None:
             if monotonic() > until:
                 return
@@ -172,10 +168,8 @@ def _drop_bodies(done: Retained, *, now: datetime) -> None:
     for partition in full(BODIES):
         if partition.newest is None or partition.newest >= before:
             continue
-        result = drop_partition(
-            BODIES, partition, before=before, archived_to=partition.last_id, now=now, via="retention"
-        )
-        if result.is_dropped:
+        why = drop_partition(BODIES, partition, before=before, archived_to=partition.last_id, now=now, via="retention")
+        if why is None:
             done.dropped.append(partition.name)
         return
 
@@ -186,7 +180,7 @@ def _leave(one: ExpiringPartition, done: Retained, *, now: datetime, drop: Drop)
     """
     if not covered(one):
         return Held.UNSEALED
-    if (why := hold_reason(table_of(one.kind), *one.ids)) is not None:
+    if (why := hold_reason(ARCHIVED[one.kind], *one.ids)) is not None:
         return why
     if one.kind is ArchiveKind.OBSERVATIONS:
         copy_forward(one, now=now)
@@ -215,7 +209,7 @@ def copy_forward(one: ExpiringPartition, *, now: datetime) -> int:
                 """,
                 {"first": one.ids[0], "last": one.ids[1], "most": MOST_COPIED, **forward(now)},
             )
-            more = int(cursor.rowcount)
+            more: int = cursor.rowcount
             copied += more
             if more < MOST_COPIED:
                 return copied
@@ -225,7 +219,7 @@ def _settle(*, now: datetime) -> None:
     """Mark the files whose rows are no longer in the database, with an entry for each kind."""
     left: dict[str, list[ArchiveFile]] = {}
     for file in ArchiveFile.objects.filter(dropped_at=None).defer("events", "manifest").order_by("number"):
-        rows = f"SELECT EXISTS (SELECT FROM {archived_table(ArchiveKind(file.kind)).name} WHERE id BETWEEN %s AND %s)"
+        rows = f"SELECT EXISTS (SELECT FROM {ARCHIVED[file.kind].table} WHERE id BETWEEN %s AND %s)"
         if query(rows, file.first_id, file.last_id) == [(False,)]:
             left.setdefault(file.kind, []).append(file)
     for kind, files in left.items():
@@ -233,19 +227,18 @@ def _settle(*, now: datetime) -> None:
             numbers = [file.number for file in files]
             changed = ArchiveFile.objects.filter(number__in=numbers, dropped_at=None).update(dropped_at=now)
             if changed:
-                tell(EntryKind.ROWS_ARCHIVED, DRYDOCK, at=now, **_told(kind, files))
-
-
-def _told(kind: str, files: list[ArchiveFile]) -> dict[str, Any]:
-    return {
-        "archived": kind,
-        "rows": sum(file.rows for file in files),
-        "files": [files[0].number, files[-1].number],
-        "first_at": min(file.first_at for file in files),
-        "last_at": max(file.last_at for file in files),
-        # A later seal covers this hash, which connects the chain of the files to that of the timeline.
-        "hash": files[-1].hash,
-    }
+                tell(
+                    EntryKind.ROWS_ARCHIVED,
+                    DRYDOCK,
+                    at=now,
+                    archived=kind,
+                    rows=sum(file.rows for file in files),
+                    files=[files[0].number, files[-1].number],
+                    first_at=min(file.first_at for file in files),
+                    last_at=max(file.last_at for file in files),
+                    # A later seal covers this hash, which connects the chain of the files to that of the timeline.
+                    hash=files[-1].hash,
+                )
 
 
 def troubles(*, now: datetime, via: str) -> list[Trouble]:

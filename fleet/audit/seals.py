@@ -5,6 +5,7 @@ that there is one.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,7 +15,7 @@ from django.db import transaction
 from django.db.models import Max
 
 from fleet.audit import stores
-from fleet.audit.archive_format import ArchiveKind, BadArchiveError, Manifest, StoreError, StoreFault, out_of_order
+from fleet.audit.archive_format import ArchiveError, ArchiveKind, Manifest, StoreError, StoreFault, out_of_order
 from fleet.audit.models import ArchiveFile
 from fleet.audit.stores import Store, store
 from fleet.domain.blind_spots.facts import Trouble
@@ -79,11 +80,17 @@ def _matches(number: int) -> bool:
         return False
     if seal.previous_hash != (before.hash if before else NO_HASH):
         return False
-    chain = Chain(number=number, previous_hash=seal.previous_hash, sealed_at=seal.sealed_at, era=seal.last_era)
-    with lines_between(before.place if before else None, seal.place) as lines:
-        for block in lines:
-            chain.feed(block)
+    chain = _chain(seal, before.place if before else None)
     return chain.rows == seal.rows and chain.digest(seal.place) == seal.hash
+
+
+def _chain(seal: Seal, after: Place | None, lines: Iterator[bytes] | None = None) -> Chain:
+    """Return the hash of a seal over the rows after `after`: over these lines, or those of the database."""
+    chain = Chain(number=seal.number, previous_hash=seal.previous_hash, sealed_at=seal.sealed_at, era=seal.last_era)
+    with nullcontext(lines) if lines is not None else lines_between(after, seal.place) as blocks:
+        for block in blocks:
+            chain.feed(block)
+    return chain
 
 
 # Sealing of the timeline: once a minute, a hash chain is extended over all rows that no later row can precede.
@@ -110,22 +117,20 @@ def seal(*, now: datetime, via: str, most_rows: int = MOST_ROWS, most_seals: int
     """
     heads: list[ChainHead] = []
     rows = 0
-    while len(heads) < most_seals:
+    more = True
+    while more and len(heads) < most_seals:
         with transaction.atomic():
             no_timeouts()
             if not try_take(Lock.SEAL):
                 return Sealed(ran=bool(heads), heads=tuple(heads), rows=rows)
             made = _next_seal(now, most_rows)
-            if made is None:
+            more = made is not None and made.rows >= most_rows
+            if not more:
                 LastRun.objects.update_or_create(name=SEAL_RUN, defaults={"ran_at": now, "via": via})
-                break
-        heads.append(ChainHead(made.number, made.hash))
-        rows += made.rows
-        log.info("audit.sealed", head=str(heads[-1]), rows=made.rows, via=via)
-        if made.rows < most_rows:
-            with transaction.atomic():
-                LastRun.objects.update_or_create(name=SEAL_RUN, defaults={"ran_at": now, "via": via})
-            break
+        if made is not None:
+            heads.append(ChainHead(made.number, made.hash))
+            rows += made.rows
+            log.info("audit.sealed", head=str(heads[-1]), rows=made.rows, via=via)
     return Sealed(ran=True, heads=tuple(heads), rows=rows)
 
 
@@ -143,20 +148,12 @@ def _next_seal(now: datetime, most_rows: int) -> Seal | None:
     if until is None:
         return None
     number, previous_hash = (newest.number + 1, newest.hash) if newest else (1, NO_HASH)
-    chain = Chain(number=number, previous_hash=previous_hash, sealed_at=now, era=until[0])
-    with lines_between(after, until) as lines:
-        for block in lines:
-            chain.feed(block)
-    return Seal.objects.create(
-        number=number,
-        sealed_at=now,
-        last_era=until[0],
-        last_xid=until[1],
-        last_id=until[2],
-        rows=chain.rows,
-        previous_hash=previous_hash,
-        hash=chain.digest(until),
-    )
+    era, xid, row_id = until
+    seal = Seal(number=number, sealed_at=now, last_era=era, last_xid=xid, last_id=row_id, previous_hash=previous_hash)
+    chain = _chain(seal, after)
+    seal.rows, seal.hash = chain.rows, chain.digest(until)
+    seal.save(force_insert=True)
+    return seal
 
 
 def _last_place(after: Place | None, most_rows: int) -> Place | None:
@@ -211,8 +208,7 @@ def verify(*, now: datetime, heads: Mapping[int, str] | None = None, first: int 
     verification from the first seal also checks all other archive files.
     """
     archive = store()
-    walk = _Walk(tell, archive)
-    walk.start(first)
+    walk = _Walk(tell, archive, first)
     for row in _seals(first):
         walk.check(row)
     walk.finish()
@@ -232,7 +228,7 @@ class _Walk:
     edited seal from edited rows.
     """
 
-    def __init__(self, tell: Tell, archive: Store | None) -> None:
+    def __init__(self, tell: Tell, archive: Store | None, first: int) -> None:
         self._tell = tell
         self._archive = stores.SealedRows(archive, fault=self.tell_of_file, seconds=FILE_SECONDS)
         # Seals over unavailable rows cannot be verified.
@@ -240,8 +236,13 @@ class _Walk:
         self.other_files = 0
         self.previous: Seal | None = None
         self.seals = self.rows = self.findings = 0
-        self._expected = 1
+        self._expected = first
         self._doubt: tuple[Seal, str, int] | None = None
+        if first > 1:
+            # The beginning of the first interval is trusted.
+            self.previous = Seal.objects.filter(number=first - 1).first()
+            if self.previous is None:
+                self.tell(first - 1, "seal-missing", seal=first - 1)
 
     def tell(self, seal: int | None, code: str, /, **values: Any) -> None:
         self.findings += 1
@@ -256,14 +257,6 @@ class _Walk:
     def files(self) -> int:
         return self._archive.looked_at + self.other_files
 
-    def start(self, first: int) -> None:
-        self._expected = first
-        if first > 1:
-            # The beginning of the first interval is trusted.
-            self.previous = Seal.objects.filter(number=first - 1).first()
-            if self.previous is None:
-                self.tell(first - 1, "seal-missing", seal=first - 1)
-
     def check(self, seal: Seal) -> None:
         if self._doubt is not None:
             self._settle(seal.previous_hash)
@@ -275,7 +268,7 @@ class _Walk:
         elif self.previous is None and seal.number == 1 and seal.previous_hash != NO_HASH:
             self.tell(1, "seal-begins-no-chain")
         until = seal.place
-        begin = _place(self.previous)
+        begin = self.previous.place if self.previous else None
         if begin is not None and until <= begin:
             self.tell(seal.number, "seal-ends-early", seal=seal.number)
         elif gap or (self.previous is None and seal.number != 1):
@@ -286,14 +279,8 @@ class _Walk:
         self.seals += 1
 
     def _compute(self, seal: Seal, begin: Place | None, until: Place) -> None:
-        chain = Chain(number=seal.number, previous_hash=seal.previous_hash, sealed_at=seal.sealed_at, era=seal.last_era)
-        if self._archive.reaches(until, begin):
-            for line in self._archive.between(begin, until):
-                chain.feed(line)
-        else:
-            with lines_between(begin, until) as lines:
-                for block in lines:
-                    chain.feed(block)
+        archived = self._archive.between(begin, until) if self._archive.reaches(until, begin) else None
+        chain = _chain(seal, begin, archived)
         self.rows += chain.rows
         if any(first <= seal.number <= last for first, last in self._without):
             return
@@ -322,19 +309,17 @@ class _Walk:
 
 def _check_files(archive: Store | None, walk: _Walk, *, whole: bool) -> None:
     """Check that no file of the chain is missing, and that each file of a kind without seals is unchanged."""
-    told = [row.told for row in ArchiveFile.objects.defer("events").order_by("number")]
-    for number, fault in out_of_order(told):
+    files = [row.parsed_manifest for row in ArchiveFile.objects.defer("events").order_by("number")]
+    for number, fault in out_of_order(files):
         walk.tell(None, fault.value, file=number)
-    for one in told:
+    for one in files:
         if whole and one.kind != ArchiveKind.ENTRIES:
             walk.other_files += 1
             try:
                 if archive is None:
                     raise StoreError(StoreFault.AWAY)
-                stores.check_manifest(archive, one, seconds=FILE_SECONDS)
-                for _ in stores.lines(archive, one, seconds=FILE_SECONDS):
-                    pass
-            except (BadArchiveError, StoreError) as error:
+                stores.check_file(archive, one, seconds=FILE_SECONDS)
+            except ArchiveError as error:
                 walk.tell_of_file(one, error.fault.value)
 
 
@@ -374,10 +359,6 @@ def _check_tail(now: datetime, walk: _Walk) -> None:
         walk.tell(None, "rows-unborn", rows=unborn)
     if ahead:
         walk.tell(None, "rows-ahead", rows=ahead)
-
-
-def _place(seal: Seal | None) -> Place | None:
-    return seal.place if seal else None
 
 
 def _behind(seal: Seal) -> Place | None:

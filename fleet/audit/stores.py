@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from shutil import copyfileobj
 from typing import BinaryIO, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
@@ -25,6 +26,7 @@ from fleet.audit.archive_format import (
     MANIFEST_NAME,
     NAME,
     PIECE,
+    ArchiveError,
     ArchiveFault,
     ArchiveKind,
     BadArchiveError,
@@ -33,7 +35,6 @@ from fleet.audit.archive_format import (
     StoreFault,
     entry_of,
     lines_of,
-    manifest_from,
     rows_as_lines,
     sealed_line,
 )
@@ -96,12 +97,16 @@ class Folder:
             if path.exists():
                 return
             with unfinished.open("wb") as file:
-                for piece in iter(partial(content.read, PIECE), b""):
-                    file.write(piece)
+                copyfileobj(content, file, PIECE)
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.replace(path)
-            self._settle()
+            # The entry of the folder is written to disk, too.
+            handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
         except OSError as error:
             with suppress(OSError):
                 unfinished.unlink(missing_ok=True)
@@ -121,14 +126,6 @@ class Folder:
         except OSError as error:
             raise StoreError(_fault_of(error)) from error
 
-    def _settle(self) -> None:
-        """Write the entry of the folder to disk, too."""
-        handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
 
 class Container:
     """A container of Azure Blob Storage, or a folder in one, by the address with a shared access signature."""
@@ -137,9 +134,7 @@ class Container:
         parts = urlsplit(address)
         self._base = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         self._key = parts.query
-        self._pool = PoolManager(
-            timeout=Timeout(connect=CONNECT_SECONDS, read=SILENCE_SECONDS), retries=False, maxsize=1
-        )
+        self._pool = PoolManager(retries=False, maxsize=1)
 
     def shown(self) -> str:
         return self._base
@@ -153,7 +148,7 @@ class Container:
                 yield piece
 
         headers = {"x-ms-blob-type": "BlockBlob", "If-None-Match": "*", "Content-Length": str(size)}
-        with closing(self._asked("PUT", name, headers, pieces())) as answer:
+        with closing(self._request("PUT", name, headers=headers, body=pieces())) as answer:
             status = answer.status
         # 409 and 412: the file exists, and is compared when it is read back. A key that may create but not overwrite
         # gets 403 then.
@@ -161,13 +156,12 @@ class Container:
             raise StoreError(_refusal(status))
 
     def _is_there(self, name: str) -> bool:
-        with closing(self._asked("HEAD", name, {}, None)) as answer:
+        with closing(self._request("HEAD", name)) as answer:
             return answer.status == 200
 
     def get(self, name: str, *, seconds: float) -> Iterator[bytes]:
         until = time.monotonic() + seconds
-        patience = Timeout(connect=min(CONNECT_SECONDS, seconds), read=min(SILENCE_SECONDS, seconds))
-        with closing(self._asked("GET", name, {}, None, patience)) as answer:
+        with closing(self._request("GET", name, seconds=seconds)) as answer:
             if answer.status != 200:
                 raise StoreError(_refusal(answer.status))
             try:
@@ -177,29 +171,29 @@ class Container:
             except (HTTPError, OSError) as error:
                 raise StoreError(StoreFault.AWAY) from error
 
-    def _asked(
+    def _request(
         self,
         method: str,
         name: str,
-        headers: dict[str, str],
-        body: Iterator[bytes] | None,
-        patience: Timeout | None = None,
+        *,
+        headers: Mapping[str, str] = {},
+        body: Iterator[bytes] | None = None,
+        seconds: float = SILENCE_SECONDS,
     ) -> BaseHTTPResponse:
         """Send one request without following redirects."""
         address = f"{self._base}/{quote(checked(name))}" + (f"?{self._key}" if self._key else "")
         common = {"User-Agent": "Drydock", "Accept-Encoding": "identity", "x-ms-version": BLOB_VERSION}
-        wait = {} if patience is None else {"timeout": patience}
         try:
             return self._pool.urlopen(
                 method,
                 address,
                 body=body,
-                headers=common | headers,
+                headers={**common, **headers},
                 redirect=False,
                 retries=False,
                 preload_content=False,
                 decode_content=False,
-                **wait,
+                timeout=Timeout(connect=min(CONNECT_SECONDS, seconds), read=min(SILENCE_SECONDS, seconds)),
             )
         except (HTTPError, OSError) as error:
             # The text of the error contains the address.
@@ -260,6 +254,13 @@ def fetched(store: Store, manifest: Manifest, *, seconds: float) -> Iterator[byt
     yield from lines(store, manifest, seconds=seconds)
 
 
+def check_file(store: Store, manifest: Manifest, *, seconds: float) -> None:
+    """Read a file and its manifest completely, to verify them. Raises StoreError or BadArchiveError."""
+    check_manifest(store, manifest, seconds=seconds)
+    for _ in lines(store, manifest, seconds=seconds):
+        pass
+
+
 def check_manifest(store: Store, manifest: Manifest, *, seconds: float) -> None:
     """Check that the manifest in the store equals this one. Raises StoreError or BadArchiveError."""
     found = b""
@@ -272,7 +273,7 @@ def check_manifest(store: Store, manifest: Manifest, *, seconds: float) -> None:
         if error.fault is StoreFault.MISSING:
             raise BadArchiveError(ArchiveFault.MANIFEST) from error
         raise
-    if manifest_from(found) != manifest:
+    if Manifest.from_file(found) != manifest:
         raise BadArchiveError(ArchiveFault.MANIFEST)
 
 
@@ -288,8 +289,9 @@ class SealedRows:
         self._fault = fault
         self._seconds = seconds
         self.looked_at = 0
-        files = (row.told for row in ArchiveFile.objects.filter(kind=ArchiveKind.ENTRIES.value).defer("events"))
-        self._files = sorted(files, key=lambda one: one.first_place or (0, 0, 0))
+        rows = ArchiveFile.objects.filter(kind=ArchiveKind.ENTRIES.value).defer("events")
+        manifests = [row.parsed_manifest for row in rows]
+        self._files = sorted(manifests, key=lambda one: one.first_place or (0, 0, 0))
         self._open: list[_Open] = []
 
     def reaches(self, until: Place, after: Place | None) -> bool:
@@ -333,7 +335,7 @@ class SealedRows:
             check_manifest(self._store, one, seconds=self._seconds)
             for line in fetched(self._store, one, seconds=self._seconds):
                 yield entry_of(line, COLUMNS.keys())
-        except (BadArchiveError, StoreError) as error:
+        except ArchiveError as error:
             self._fault(one, error.fault.value)
 
     def _live(self, after: Place | None, until: Place) -> Iterator[Keyed]:

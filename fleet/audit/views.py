@@ -4,8 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
@@ -19,10 +18,10 @@ from fleet.audit.queries import storage
 from fleet.audit.reports import DeciderRow, EventReport, NoticeRow, Part, event_report, handover, span
 from fleet.audit.text import COLUMNS, FILTER_LABELS, HANDOVER, month_named
 from fleet.dashboard.events import REPORT_PANELS, UNKNOWN
-from fleet.dashboard.export import exported
+from fleet.dashboard.export import csv_file, exported, named
 from fleet.dashboard.forms import Sent
 from fleet.dashboard.lanes.timeline import draw_event
-from fleet.dashboard.pages import Asked, action_view, done, known, listed, loaded, page, read_view
+from fleet.dashboard.pages import Asked, action_view, done, known, listed, loaded, page, query_with, read_view
 from fleet.domain.event_types import EVENT_TYPES, event_type_of
 from fleet.domain.history import FIRST_YEAR, Month, month_of
 from fleet.domain.people import Right
@@ -38,7 +37,7 @@ from fleet.wording import times
 from fleet.wording.badges import badge_of
 from fleet.wording.events import effect_of
 from fleet.wording.say import recorded, say, who_acted, why_apart
-from fleet.wording.timeline import VIAS, kinds_named
+from fleet.wording.timeline import VIAS
 from fleet.wording.times import API
 
 # Time spans that the page offers, in hours.
@@ -152,13 +151,7 @@ def _parts(report: EventReport) -> Iterator[str]:
     yield _table(
         ("machine", "says", "first listed", "as Started", "gone"),
         [
-            (
-                plain(row.machine.resource_name),
-                _said(row.says),
-                _at(row.first_at),
-                _at(row.started_at),
-                _at(row.gone_at),
-            )
+            (plain(row.machine.resource_name), _said(row.says), *map(_at, (row.first_at, row.started_at, row.gone_at)))
             for row in report.detail.sightings
         ],
     )
@@ -212,7 +205,6 @@ def _document(document: RawDocument) -> Iterator[str]:
 
 # Reports of an event for a post-mortem, and of a month: as pages, in print and as files.
 
-A = TypeVar("A", HttpResponse, StreamingHttpResponse)
 DOCUMENTED = {each.name: each.documented_notice_seconds for each in EVENT_TYPES if not each.is_advice}
 
 
@@ -252,7 +244,7 @@ def event_markdown(request: Asked, event_id: str) -> HttpResponse:
 @read_view
 def event_json(request: Asked, event_id: str) -> HttpResponse:
     found = _event(request, event_id)
-    told = {
+    values = {
         "verdict": found.verdict,
         "made_at": found.made_at,
         "event": found.detail,
@@ -262,7 +254,7 @@ def event_json(request: Asked, event_id: str) -> HttpResponse:
         "timeline_goes_on": found.more,
         "documents": found.raw.documents,
     }
-    answer = JsonResponse(exported(told), json_dumps_params={"indent": 2})
+    answer = JsonResponse(exported(values), json_dumps_params={"indent": 2})
     return named(answer, f"{found.detail.event.event_id}.json")
 
 
@@ -286,23 +278,13 @@ def month_csv(request: Asked, month: Month, table: str) -> StreamingHttpResponse
     of = _of_address(month, request)
     if table not in TABLES:
         raise Http404("A month has no such table.")
-    rows = chain([COLUMNS["events" if table == "lapsed" else table]], TABLES[table](request, of))
-    answer = StreamingHttpResponse(map(queries.csv_line, rows), content_type="text/csv; charset=utf-8")
-    return named(answer, f"{of}-{table}.csv")
+    columns = COLUMNS["events" if table == "lapsed" else table]
+    return csv_file(f"{of}-{table}", columns, TABLES[table](request, of))
 
 
-def named(answer: A, name: str) -> A:
-    """Return the answer as a file of this name."""
-    answer["Content-Disposition"] = f'attachment; filename="{name}"'
-    return answer
-
-
-def _events(request: Asked, month: Month) -> Iterator[Iterable[Any]]:
-    return map(_event_cells, months.events_of(months.of_month(month), now=request.now))
-
-
-def _lapsed(request: Asked, month: Month) -> Iterator[Iterable[Any]]:
-    return map(_event_cells, months.events_of(months.lapsed(month, now=request.now), now=request.now))
+def _events(request: Asked, month: Month, *, lapsed: bool = False) -> Iterator[Iterable[Any]]:
+    rows = months.lapsed(month, now=request.now) if lapsed else months.of_month(month)
+    return map(_event_cells, months.events_of(rows, now=request.now))
 
 
 def _iso(at: datetime | None) -> str | None:
@@ -342,7 +324,7 @@ def _part(name: str, cells: Callable[[Any], Iterable[Any]], request: Asked, mont
 
 TABLES: dict[str, Callable[[Asked, Month], Iterator[Iterable[Any]]]] = {
     "events": _events,
-    "lapsed": _lapsed,
+    "lapsed": partial(_events, lapsed=True),
     "notice": partial(_part, "notice", _notice_cells),
     "people": partial(_part, "people", _decider_cells),
     "rules": partial(_part, "rules", _decider_cells),
@@ -366,9 +348,7 @@ def storage_page(request: Asked) -> HttpResponse:
 @read_view
 def audit_page(request: Asked) -> HttpResponse:
     """Show the actions: who, what, through what and why. The address contains the filters."""
-    filters = queries.AuditFilter(request.GET, kinds_named=kinds_named)
-    query = request.GET.copy()
-    query.pop("cursor", None)
+    filters = queries.AuditFilter(request.GET)
     return listed(
         request,
         "timeline/audit.html",
@@ -377,22 +357,18 @@ def audit_page(request: Asked) -> HttpResponse:
         wrong=[FILTER_LABELS.get(name, name) for name in (filters.errors or {})],
         kinds=sorted(((kind.value, kind.label) for kind in EntryKind), key=lambda pair: pair[1]),
         vias=VIAS,
-        export=query.urlencode(),
+        export=query_with(request, cursor=""),
         filtered=any(request.GET.get(name) for name in filters.filters),
     )
 
 
 @read_view
 def audit_csv(request: Asked) -> StreamingHttpResponse:
-    return _audit_file(request, partial(queries.csv_lines, text=recorded), "text/csv; charset=utf-8", "audit.csv")
+    lines = queries.csv_lines(queries.AuditFilter(request.GET).qs)
+    return named(StreamingHttpResponse(lines, content_type="text/csv; charset=utf-8"), "audit.csv")
 
 
 @read_view
 def audit_jsonl(request: Asked) -> StreamingHttpResponse:
-    return _audit_file(request, partial(queries.json_lines, text=recorded), "application/jsonl", "audit.jsonl")
-
-
-def _audit_file(request: Asked, lines: Callable[[Any], Iterator[str]], kind: str, name: str) -> StreamingHttpResponse:
-    """Return all rows of the page's filter, as a file that is created while it is sent."""
-    entries = queries.AuditFilter(request.GET, kinds_named=kinds_named).qs
-    return named(StreamingHttpResponse(lines(entries), content_type=kind), name)
+    lines = queries.json_lines(queries.AuditFilter(request.GET).qs)
+    return named(StreamingHttpResponse(lines, content_type="application/jsonl"), "audit.jsonl")

@@ -2,13 +2,15 @@
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass, replace
 from datetime import datetime
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 from uuid import UUID
 
-from django.http import StreamingHttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
 
 from fleet.domain.approvals.guards import Guard
 from fleet.domain.reasons import Reason
@@ -18,6 +20,7 @@ from fleet.wording import times
 from fleet.wording.say import recorded, say
 from fleet.wording.times import API
 
+A = TypeVar("A", HttpResponse, StreamingHttpResponse)
 # A spreadsheet evaluates a cell that begins with one of these as a formula.
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
@@ -51,13 +54,26 @@ def defused(cell: str) -> str:
     return f"'{cell}" if cell.startswith(FORMULAS) else cell
 
 
-def csv_file(name: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> StreamingHttpResponse:
+def csv_line(cells: Iterable[Any]) -> str:
+    """Return one line of CSV. No cell is a formula."""
+    line = io.StringIO()
+    csv.writer(line).writerow([defused(_text(cell)) for cell in cells])
+    return line.getvalue()
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+
+
+def csv_file(name: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> StreamingHttpResponse:
     """Return a CSV file of this name for download."""
+    lines = map(csv_line, chain([columns], rows))
+    return named(StreamingHttpResponse(lines, content_type="text/csv; charset=utf-8"), f"{name}.csv")
 
-    def lines() -> Iterator[str]:
-        buffer = io.StringIO()
-        csv.writer(buffer).writerows([columns, *([defused(text) for text in row] for row in rows)])
-        yield buffer.getvalue()
 
-    headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
-    return StreamingHttpResponse(lines(), content_type="text/csv; charset=utf-8", headers=headers)
+def named(answer: A, name: str) -> A:
+    """Return the answer as a file of this name."""
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer

@@ -100,7 +100,7 @@ def test_nothing_has_left_yet(db: None) -> None:
 
 
 def test_lists_name_the_file_and_the_command_to_admins(left: list[Entry], client: Client) -> None:
-    newest = ArchiveFile.objects.order_by("-number")[0].told.name
+    newest = ArchiveFile.objects.order_by("-number")[0].parsed_manifest.name
     home = next(row.availability_set_id for row in left if row.availability_set_id)
     machine = next(row.machine_id for row in left if row.machine_id)
     client.force_login(factories.person("ada", "admin"))

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def event(tmp_path: Path, settings: Any) -> Iterator[ScheduledEvent]:
     """An event of which all but the last seal's entries have left."""
-    archived_entries._kept.clear()
+    archived_entries._cache.clear()
     settings.ARCHIVE_URL = folder(tmp_path).shown()
     fleet = factories.Fleet()
     found = factories.freeze_completed(fleet)
@@ -33,7 +33,7 @@ def event(tmp_path: Path, settings: Any) -> Iterator[ScheduledEvent]:
     under_seals(1, 2, event_id=found.pk)
     gone(*archived(folder(tmp_path), ArchiveKind.ENTRIES, ids, most_rows=1000))
     yield found
-    archived_entries._kept.clear()
+    archived_entries._cache.clear()
 
 
 def ask(client: Client, address: str, **headers: str) -> Any:

@@ -26,10 +26,10 @@ def test_a_file_holds_whole_seals_and_its_manifest_says_all_that_one_needs(tmp_p
     store = folder(tmp_path)
     files = archived(store, ArchiveKind.ENTRIES, all_ids())
     assert [(one.rows, one.first_seal, one.last_seal) for one in files] == [(10, 1, 2), (5, 3, 3)]
-    told = [one.told for one in files]
-    assert (told[0].previous, told[1].previous) == (NO_HASH, files[0].hash)
-    assert list(out_of_order(told)) == []
-    for one in told:
+    manifests = [one.parsed_manifest for one in files]
+    assert (manifests[0].previous, manifests[1].previous) == (NO_HASH, files[0].hash)
+    assert list(out_of_order(manifests)) == []
+    for one in manifests:
         manifest = json.loads((store.path / one.manifest_name).read_bytes())
         plain = gzip.decompress((store.path / one.name).read_bytes())
         assert hashlib.sha256(plain).hexdigest() == manifest["content_sha256"]
@@ -42,7 +42,8 @@ def test_a_file_holds_whole_seals_and_its_manifest_says_all_that_one_needs(tmp_p
 def test_row_with_any_text_is_read_back_unchanged(tmp_path: Path) -> None:
     under_seals(1, 3)
     (file,) = archived(folder(tmp_path), ArchiveKind.ENTRIES, all_ids())
-    rows = [instance_of(Entry, row_of(line)) for line in stores.lines(folder(tmp_path), file.told, seconds=5)]
+    lines = stores.lines(folder(tmp_path), file.parsed_manifest, seconds=5)
+    rows = [instance_of(Entry, row_of(line)) for line in lines]
     for row, kept in zip(rows, Entry.objects.order_by("xid", "id"), strict=True):
         assert {name: value for name, value in vars(row).items() if name != "_state"} == {
             name: value for name, value in vars(kept).items() if name != "_state"
@@ -58,9 +59,10 @@ def test_reports_leave_with_the_documents_that_they_name_also_where_these_are_no
     DocumentBody.objects.filter(pk=kept.pk).update(body=b"\xff\xfe\x00" + bytes(kept.body))
     store = folder(tmp_path)
     (file,) = archived(store, ArchiveKind.OBSERVATIONS, all_ids(Observation))
-    found = [row_of(line) for line in stores.lines(store, file.told, seconds=5)]
+    lines = list(stores.lines(store, file.parsed_manifest, seconds=5))
+    found = [row_of(line) for line in lines]
     bodies = [row for row in found if "body" in row]
-    (body,) = [json.loads(line)["body"] for line in stores.lines(store, file.told, seconds=5) if b'"body"' in line]
+    (body,) = [json.loads(line)["body"] for line in lines if b'"body"' in line]
     assert bytes(instance_of(DocumentBody, body).body).startswith(b"\xff\xfe\x00")
     assert file.rows == Observation.objects.count() == len(found) - len(bodies)
     assert file.events == [the_event().pk]

@@ -51,7 +51,7 @@ def codes() -> set[str]:
 
 
 def path_of(tmp_path: Path, file: ArchiveFile) -> Path:
-    return tmp_path / "archive" / file.told.name
+    return tmp_path / "archive" / file.parsed_manifest.name
 
 
 def test_rows_in_files_and_in_the_database_are_one_chain(shelf: Shelf) -> None:
@@ -102,7 +102,7 @@ def test_truncated_or_extended_file_is_found(shelf: Shelf, tmp_path: Path) -> No
 def test_a_missing_file_and_a_missing_manifest_are_found(shelf: Shelf, tmp_path: Path) -> None:
     path_of(tmp_path, shelf[1]).unlink()
     assert codes() == {"archive-missing"}
-    (tmp_path / "archive" / shelf[0].told.manifest_name).unlink()
+    (tmp_path / "archive" / shelf[0].parsed_manifest.manifest_name).unlink()
     assert codes() == {"archive-missing", "archive-manifest"}
 
 
@@ -131,9 +131,9 @@ def packed(manifest: Manifest, plain: bytes) -> tuple[bytes, dict[str, Any]]:
 
 def forged(tmp_path: Path, file: ArchiveFile, plain: bytes) -> None:
     """The file, its manifest and the catalogue say the same; only the seals know better."""
-    content, told = packed(file.told, plain)
+    content, told = packed(file.parsed_manifest, plain)
     file.manifest = {**file.manifest, **told}
-    made = file.told
+    made = file.parsed_manifest
     file.manifest |= {"name": made.name, "hash": made.hash}
     file.hash = made.hash
     file.save()
@@ -167,7 +167,7 @@ def test_a_file_that_unpacks_to_far_more_is_not_unpacked(shelf: Shelf, tmp_path:
 
 
 def test_a_manifest_that_points_elsewhere_is_a_finding_and_leads_nowhere(shelf: Shelf, tmp_path: Path) -> None:
-    path = tmp_path / "archive" / shelf[0].told.manifest_name
+    path = tmp_path / "archive" / shelf[0].parsed_manifest.manifest_name
     whole = json.loads(path.read_bytes())
     for changed in (
         {"kind": "../../etc"}, {"number": 7}, {"first_id": "../1"}, {"rows": None}, {"name": "../x", "seals": 3},

@@ -21,7 +21,6 @@ from fleet.models.partitions import (
     OBSERVATIONS,
     REPORTERS,
     TABLES,
-    ahead,
     partitions,
 )
 from fleet.notifications.models import MESSAGES, Message
@@ -44,8 +43,8 @@ def bounds(of: Any = ENTRIES) -> list[tuple[int | None, int | None]]:
     return [(each.begin, each.end) for each in partitions(of)]
 
 
-def make(rows: int = 0) -> list[str]:
-    return list(make_ahead(now=timezone.now(), via="test", rows=rows).made)
+def make() -> list[str]:
+    return list(make_ahead(now=timezone.now(), via="test").made)
 
 
 def test_a_small_installation_has_one_and_none_is_made() -> None:
@@ -79,11 +78,6 @@ def test_every_table_grows_by_its_own_numbers() -> None:
     ]
     assert bounds(REPORTERS) == bounds(NOTIFICATIONS) == [(None, 2000), (2000, None)]
     assert bounds(ENTRIES) == [(None, None)]
-
-
-def test_room_for_as_many_rows_as_are_to_come_can_be_asked_for() -> None:
-    assert "fleet_entry_from_8000" in make(rows=7500)
-    assert ahead(ENTRIES)[0].room == 8000
 
 
 def test_missing_partitions_for_a_month_lose_no_rows() -> None:

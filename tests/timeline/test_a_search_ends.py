@@ -186,11 +186,9 @@ def test_page_states_how_far_it_searched_and_continues(acts: None, viewer: Clien
 def test_files_hold_everything_and_pause_where_nothing_is_found(acts: None) -> None:
     rows = audit_queries.AuditFilter({"q": "for the"}).qs
     whole = list(rows.order_by("-at", "-pk").values_list("pk", flat=True))
-    pieces = list(audit_queries.json_lines(rows, text=lambda row: ""))
+    pieces = list(audit_queries.json_lines(rows))
     assert sum(piece.count("\n") for piece in pieces) == len(whole)
-    nothing = list(
-        audit_queries.csv_lines(audit_queries.AuditFilter({"q": "no entry has this"}).qs, text=lambda row: "")
-    )
+    nothing = list(audit_queries.csv_lines(audit_queries.AuditFilter({"q": "no entry has this"}).qs))
     # The head, and a pause after each portion.
     assert len([piece for piece in nothing if not piece]) > 4
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -27,6 +27,7 @@ from fleet.audit.seals import Finding, verify
 from fleet.domain.actor import Actor, ActorKind
 from fleet.domain.timeline import NO_HASH, EntryKind
 from fleet.models import Entry, LastRun, Seal
+from fleet.models.driver import query
 from fleet.models.timeline import COLUMNS
 from fleet.operations.locks import Lock
 from fleet.operations.timeline.entries import entry, tell, write
@@ -138,50 +139,44 @@ def test_nothing_new_makes_no_seal_and_much_makes_several(transactional_db: None
     assert LastRun.objects.get(name="seal").ran_at == NOW
 
 
-def test_a_row_whose_transaction_is_still_open_is_sealed_later_and_nothing_slips_in_before_it(
-    transactional_db: None,
-) -> None:
-    began, go, done = threading.Event(), threading.Event(), threading.Event()
+@contextmanager
+def open_transaction(act: Callable[[], object]) -> Iterator[None]:
+    """Act in a transaction of another connection, which commits at the end of the block."""
+    began, go = threading.Event(), threading.Event()
 
-    def slow() -> None:
+    def work() -> None:
         try:
             with transaction.atomic():
-                tell(EntryKind.SET_CHANGED, ADA, at=NOW)
+                act()
                 began.set()
                 go.wait(20)
         finally:
             connections.close_all()
-            done.set()
 
-    threading.Thread(target=slow).start()
-    assert began.wait(20)
-    written(3)
-    assert sealing.seal(now=NOW, via="beat").rows == 0
-    go.set()
-    assert done.wait(20)
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        assert began.wait(20)
+        yield
+    finally:
+        go.set()
+        thread.join(20)
+
+
+def test_a_row_whose_transaction_is_still_open_is_sealed_later_and_nothing_slips_in_before_it(
+    transactional_db: None,
+) -> None:
+    with open_transaction(partial(tell, EntryKind.SET_CHANGED, ADA, at=NOW)):
+        written(3)
+        assert sealing.seal(now=NOW, via="beat").rows == 0
     assert sealing.seal(now=NOW, via="beat").rows == 4
     assert findings() == []
 
 
 def test_two_never_seal_at_once(transactional_db: None) -> None:
     written(3)
-    held, go, done = threading.Event(), threading.Event(), threading.Event()
-
-    def other() -> None:
-        try:
-            with transaction.atomic(), connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [Lock.SEAL.value])
-                held.set()
-                go.wait(20)
-        finally:
-            connections.close_all()
-            done.set()
-
-    threading.Thread(target=other).start()
-    assert held.wait(20)
-    assert not sealing.seal(now=NOW, via="beat").ran
-    go.set()
-    assert done.wait(20)
+    with open_transaction(lambda: query("SELECT pg_advisory_xact_lock(%s)", Lock.SEAL.value)):
+        assert not sealing.seal(now=NOW, via="beat").ran
     assert sealing.seal(now=NOW, via="beat").rows == 3
     # Celery has just done it: the gateway has nothing to do for a while.
     assert not sealing.seal_if_quiet(now=NOW + timedelta(seconds=80), quiet_seconds=90, via="ticker").ran

@@ -11,7 +11,6 @@ from fleet.audit.archive_format import BadArchiveError, StoreError
 from fleet.audit.archived_entries import ArchivedSpan, archived_rows
 from fleet.audit.queries import json_line
 from fleet.projections.timeline.entries import with_merged
-from fleet.wording.say import recorded
 from fleet.wording.timeline import FAULTS
 
 
@@ -46,6 +45,6 @@ class Command(BaseCommand):
             about["availability_set_id"] = with_merged(options["set"])
         try:
             for row in archived_rows(ArchivedSpan(about, acts, since, until)):
-                self.stdout.write(json_line(row, recorded(row)), ending="")
+                self.stdout.write(json_line(row), ending="")
         except (BadArchiveError, StoreError) as error:
             raise CommandError(f"It was broken off, and what follows is not printed: {FAULTS[error.fault]}.") from error
