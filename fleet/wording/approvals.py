@@ -73,9 +73,11 @@ ADVICE: dict[str, Sentence] = {
 }
 
 
-def state_label(state: str) -> str:
-    """Return the state of an approval, as part of a sentence."""
-    return badge_of(ApprovalState(state)).label
+def _with_state(template: str) -> Sentence:
+    """Return a sentence that contains the label of an approval's `{state}`."""
+    return lambda values, reader: fill(
+        template, {**values, "state": badge_of(ApprovalState(values["state"])).label}, reader
+    ).strip()
 
 
 def standing(event: EventRow) -> str:
@@ -257,12 +259,10 @@ SENTENCES: dict[str, Sentence] = {
     "needs-two-people": "Two people have to agree to this approval.",
     "due-time-past": "Choose a time in the future, or approve now.",
     "due-time-too-late": "Choose a time before NotBefore: after that Azure may start the event without an approval.",
-    "withdraw-order-offered": lambda values, reader: (
-        f"The approval cannot be withdrawn: a machine may have it already. State: {state_label(values['state'])}."
+    "withdraw-order-offered": _with_state(
+        "The approval cannot be withdrawn: a machine may have it already. State: {state}."
     ),
-    "withdraw-ended": lambda values, reader: (
-        f"The approval has ended. State: {state_label(values['state'])}. {values['why']}".strip()
-    ),
+    "withdraw-ended": _with_state("The approval has ended. State: {state}. {why}"),
     "claim-event-over": "The event is over and cannot be claimed.",
     "claimed-already": "{by} claimed this event at {at:time}.",
     "not-claimed": "This event is unclaimed.",
@@ -285,9 +285,7 @@ SENTENCES: dict[str, Sentence] = {
     "consent-of-held": "Another person behind the proposal knows the password of this account: choose your own first.",
     "consent-of-proposer": "You proposed it yourself: another approver has to agree.",
     "consent-too-late": "The proposal no longer waits for a second person.",
-    "consent-not-proposed": lambda values, reader: (
-        f"The approval does not wait for a second person. State: {state_label(values['state'])}."
-    ),
+    "consent-not-proposed": _with_state("The approval does not wait for a second person. State: {state}."),
 }
 
 
@@ -304,15 +302,12 @@ def when_at(when: str, due_at: datetime | None, reader: Reader, turn: int | None
 
 def given(state: str, when: str, *, agreed: bool = False) -> str:
     """Return the message of a page after an approval, or after the second approval (`agreed`)."""
-    verb = "Agreed" if agreed else "Approved"
-    if state == ApprovalState.WAITING and when == When.UNDO:
-        return f"{verb}. Drydock sends the approval in a few seconds: you can still undo it."
     if state == ApprovalState.PROPOSED:
         return "Proposed. A second person with the role approver has to agree."
-    waits = state == ApprovalState.WAITING
-    if waits:
-        return f"{verb}. Drydock sends the approval when its condition is met."
-    return f"{verb}. Drydock sends the approval to Azure."
+    then = "to Azure"
+    if state == ApprovalState.WAITING:
+        then = "in a few seconds: you can still undo it" if when == When.UNDO else "when its condition is met"
+    return f"{'Agreed' if agreed else 'Approved'}. Drydock sends the approval {then}."
 
 
 # Messages of a page after the other actions of the decision panel.

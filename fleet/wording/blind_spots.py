@@ -7,8 +7,7 @@ from typing import Any
 from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording import times
-from fleet.wording.sentences import EntryText, Sentence, counted, some, spoken
+from fleet.wording.sentences import EntryText, Sentence, counted, fill, some, spoken
 from fleet.wording.timeline import FAULTS
 from fleet.wording.times import Reader, one_line
 
@@ -292,9 +291,7 @@ SPOTS: dict[str, SpotWords] = {
 }
 
 SENTENCES: dict[str, Sentence] = {
-    **{f"{code}.reason": words.reason for code, words in SPOTS.items()},
-    **{f"{code}.title": words.title for code, words in SPOTS.items()},
-    **{f"{code}.advice": words.advice for code, words in SPOTS.items()},
+    f"{code}.{part}": getattr(words, part) for code, words in SPOTS.items() for part in ("title", "reason", "advice")
 }
 
 
@@ -344,40 +341,28 @@ def _closed(row: TimelineRow, reader: Reader) -> str:
 
 def _of_storage(row: TimelineRow, reader: Reader) -> str:
     code, values = row.data["code"], row.data["values"]
-    if code == "not-sealed":
-        return f"The timeline has not been sealed since {times.at(values['at'], reader)}: check the log of Celery."
     if code == "database-large":
-        size, most = values["size"] / 1024**3, values["most"] / 1024**3
-        return f"The database uses {size:.1f} of {most:.0f} GB: increase its size, or archive old data."
-    if code == "partition-late":
-        return (
-            f"The next partition of {', '.join(values['tables'])} is missing. Nothing is lost: the last one grows."
-            f" Check"
-            " the log of Celery, or run `drydock-fleet make_partitions` as the owner of the tables."
-        )
-    if code == "archive-fails":
-        return (
-            f"Archiving has failed since {times.at(values['at'], reader)}: {FAULTS[values['fault']]}."
-            " All data is retained in the database until this is fixed."
-        )
-    return (
-        f"The database has used {values['transactions']} transactions since its oldest row was frozen, and stops"
-        " writing at about two thousand million: find out why autovacuum does not finish."
-    )
+        values = values | {name: values[name] / 1024**3 for name in ("size", "most")}
+    elif code == "archive-fails":
+        values = values | {"fault": FAULTS[values["fault"]]}
+    return fill(STORAGE[code], values, reader)
 
+
+STORAGE = {
+    "not-sealed": "The timeline has not been sealed since {at:time}: check the log of Celery.",
+    "database-large": "The database uses {size:.1f} of {most:.0f} GB: increase its size, or archive old data.",
+    "partition-late": "The next partition of {tables:list} is missing. Nothing is lost: the last one grows. Check the"
+    " log of Celery, or run `drydock-fleet make_partitions` as the owner of the tables.",
+    "archive-fails": "Archiving has failed since {at:time}: {fault}. All data is retained in the database until this is"
+    " fixed.",
+    "transactions-run-out": "The database has used {transactions} transactions since its oldest row was frozen, and"
+    " stops writing at about two thousand million: find out why autovacuum does not finish.",
+}
 
 # Troubles that are reported automatically: the name in their entry when they end and, for blind spots, when they begin.
 TROUBLES: dict[str, str] = {
     "set-unwatched": "No live agent",
-    "agent-silent": "Silent agents",
-    "cache-unheard": "Caches without a listener",
-    "near-switch-off": SPOTS["near-switch-off"].title,
-    "document-lacking": SPOTS["document-lacking"].title,
-    "reports-quarantined": SPOTS["reports-quarantined"].title,
-    "wrong-clock": "Wrong clocks",
-    "waits-for-admission": SPOTS["waits-for-admission"].title,
-    "set-aside": SPOTS["set-aside"].title,
-    "era-not-begun": SPOTS["era-not-begun"].title,
+    **{code: words.title for code, words in SPOTS.items()},
     "clocks-wrong": "A server of Drydock has a wrong clock, so it neither decides nor sends",
     "audit-failed": "The timeline does not match its seals",
     "not-sealed": "The timeline is not sealed",

@@ -185,14 +185,13 @@ def _lost(row: TimelineRow, reader: Reader) -> str:
     return f"{row.actor} lost the connection to {host} during the maintenance{_reason(row)}, as expected."
 
 
+HEARD = (
+    EntryKind.MAINTENANCE_SCHEDULED, EntryKind.MAINTENANCE_STARTING, EntryKind.MAINTENANCE_STARTED,
+    EntryKind.MAINTENANCE_FAILED_OVER, EntryKind.MAINTENANCE_ENDED, EntryKind.MAINTENANCE_SCALED,
+    EntryKind.NOTIFICATION_UNKNOWN,
+)  # fmt: skip
 ENTRIES: dict[EntryKind, EntryText] = {
-    EntryKind.MAINTENANCE_SCHEDULED: _heard,
-    EntryKind.MAINTENANCE_STARTING: _heard,
-    EntryKind.MAINTENANCE_STARTED: _heard,
-    EntryKind.MAINTENANCE_FAILED_OVER: _heard,
-    EntryKind.MAINTENANCE_ENDED: _heard,
-    EntryKind.MAINTENANCE_SCALED: _heard,
-    EntryKind.NOTIFICATION_UNKNOWN: _heard,
+    **dict.fromkeys(HEARD, _heard),
     EntryKind.MAINTENANCE_NEVER_STARTED: _never_started,
     EntryKind.MAINTENANCE_END_NOT_SEEN: _end_not_seen,
     EntryKind.CACHE_LISTENED: _listened,

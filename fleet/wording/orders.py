@@ -140,9 +140,6 @@ def key_made(row: TimelineRow, reader: Reader) -> str:
     return f"The key {row.data['key']} now signs orders{f', introduced by {by}' if by else ''}."
 
 
-ENDED = "Order to {machine} ended: {reason}"
-
-
 def offered(row: TimelineRow, reader: Reader) -> str:
     why = " {reason}" if row.data.get("reason") else ""
     return fill("Drydock sends the approval through {machine}." + why, row.data, reader)
@@ -152,9 +149,10 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.ORDER_OFFERED: offered,
     EntryKind.ORDER_DELIVERED: delivered,
     EntryKind.ORDER_ANSWERED: answered,
-    EntryKind.ORDER_SUPERSEDED: ENDED,
-    EntryKind.ORDER_EXPIRED: ENDED,
-    EntryKind.ORDER_CANCELLED: ENDED,
+    **dict.fromkeys(
+        (EntryKind.ORDER_SUPERSEDED, EntryKind.ORDER_EXPIRED, EntryKind.ORDER_CANCELLED),
+        "Order to {machine} ended: {reason}",
+    ),
     EntryKind.LATE_RECEIPT: late_receipt,
     EntryKind.APPROVAL_ACCEPTED: "Azure answered 200 to {machine}: the approval is accepted.",
     EntryKind.APPROVAL_CORRECTED: (

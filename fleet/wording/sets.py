@@ -8,7 +8,7 @@ from fleet.domain.sets import MAX_NAME, NAMED_KINDS, OUTSIDE, PROVISIONAL, SetSo
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
-from fleet.wording.sentences import EntryText, Sentence, counted, quoted, some
+from fleet.wording.sentences import EntryText, Sentence, counted, fill, quoted, some
 from fleet.wording.times import Reader
 
 KINDS = {
@@ -179,36 +179,38 @@ SENTENCES: dict[str, Sentence] = {
 }
 
 
+CHANGED = {
+    "second_person": "required a second person for {second_person:?every approval|an approval only if a guard requires"
+    " it}",
+    "step_up": "specified that approvers {step_up:?must|need not} confirm their identity",
+    "exempt_service_accounts": "specified that service accounts {exempt_service_accounts:?can approve without"
+    " confirmation|cannot approve}",
+}
+
+
 def _changed(row: TimelineRow, reader: Reader) -> str:
     """Return the sentence of a change by a person: the set's name, service or requirements."""
-    after, said = row.after or {}, []
+    after, changes = row.after or {}, []
     if row.kind is EntryKind.SET_NAMED:
-        said.append(f"named the provisional set {row.data['was']} “{row.data['name']}”")
+        changes.append(f"named the provisional set {row.data['was']} “{row.data['name']}”")
     if "service" in after:
         service = f"the service “{after['service']}”" if after["service"] else "no service"
-        said.append(f"assigned the set to {service}")
-    if "second_person" in after:
-        when = "every approval" if after["second_person"] else "an approval only if a guard requires it"
-        said.append(f"required a second person for {when}")
-    if "step_up" in after:
-        said.append(f"specified that approvers {'must' if after['step_up'] else 'need not'} confirm their identity")
-    if "exempt_service_accounts" in after:
-        may = "can approve without confirmation" if after["exempt_service_accounts"] else "cannot approve"
-        said.append(f"specified that service accounts {may}")
+        changes.append(f"assigned the set to {service}")
+    changes += [fill(text, after, reader) for name, text in CHANGED.items() if name in after]
     if after.get("lowering"):
-        said.append(f"proposed to lower {_lowered(after['lowering'])}; another administrator has to agree")
+        changes.append(f"proposed to lower {_lowered(after['lowering'])}; another administrator has to agree")
     if "min_live" in after:
         needs = after["min_live"]
-        said.append(
+        changes.append(
             f"set a minimum of {counted(needs, 'live machine')}" if needs else "removed the minimum of live machines"
         )
     if "admits_until" in after:
         until = after["admits_until"]
-        said.append(
+        changes.append(
             "specified that machines that enrol again without their credential"
             f" {'are admitted automatically until ' + times.at(until, reader) if until else 'wait for admission'}"
         )
-    return f"{row.actor} {' and '.join(said)}.{quoted(row.why)}"
+    return f"{row.actor} {' and '.join(changes)}.{quoted(row.why)}"
 
 
 def _requirement_lowered(row: TimelineRow, reader: Reader) -> str:

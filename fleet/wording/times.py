@@ -18,8 +18,8 @@ MORE = "..."
 def one_line(text: str, most: int) -> str:
     """Return the text in one line of at most `most` characters, without invisible characters."""
     # A longer text is cut before it is examined: it may have any length.
-    kept = "".join(" " if unicodedata.category(sign) in BREAKING else sign for sign in text[: 4 * most + 16])
-    return clipped(" ".join(kept.split()), most)
+    plain = "".join(" " if unicodedata.category(sign) in BREAKING else sign for sign in text[: 4 * most + 16])
+    return clipped(" ".join(plain.split()), most)
 
 
 def clipped(text: str, most: int) -> str:
@@ -153,33 +153,33 @@ def iso(at: datetime) -> str:
     return times.iso(at, "milliseconds")
 
 
-def at(moment: datetime | str, reader: Reader) -> str:
+def at(when: datetime | str, reader: Reader) -> str:
     """Return a time inside a sentence.
 
     On a page it is `14:32:10` in the reader's zone (with the day if it is not today), in a message `15:32:10 CET
     (14:32:10 UTC)`, elsewhere `2026-03-02 14:32:10 UTC`. Text is a time in ISO 8601.
     """
-    moment = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-    moment = local(moment, reader.zone)
+    when = datetime.fromisoformat(when) if isinstance(when, str) else when
+    when = local(when, reader.zone)
     if reader.form is Form.MESSAGE:
-        return _in_message(moment, reader)
+        return _in_message(when, reader)
     if reader.form is Form.PAGE:
         now = local(reader.now, reader.zone) if reader.now else None
-        if now is None or now.date() == moment.date():
-            return f"{moment:%H:%M:%S}"
-        return f"{moment.day} {moment:%b} {moment:%H:%M:%S}"
-    return f"{moment:%Y-%m-%d %H:%M:%S} {moment.tzname()}"
+        if now is None or now.date() == when.date():
+            return f"{when:%H:%M:%S}"
+        return f"{when.day} {when:%b} {when:%H:%M:%S}"
+    return f"{when:%Y-%m-%d %H:%M:%S} {when.tzname()}"
 
 
-def _in_message(moment: datetime, reader: Reader) -> str:
+def _in_message(when: datetime, reader: Reader) -> str:
     """Return a time with its zone and in UTC, because a message may be read anywhere. The day is added if it is not
     today.
     """
-    here = f"{moment:%H:%M:%S} {moment.tzname()}"
-    if reader.now is None or local(reader.now, reader.zone).date() != moment.date():
-        here = f"{moment:%Y-%m-%d} {here}"
-    there = moment.astimezone(UTC)
-    if moment.utcoffset() == there.utcoffset():
+    here = f"{when:%H:%M:%S} {when.tzname()}"
+    if reader.now is None or local(reader.now, reader.zone).date() != when.date():
+        here = f"{when:%Y-%m-%d} {here}"
+    there = when.astimezone(UTC)
+    if when.utcoffset() == there.utcoffset():
         return here
-    day = f"{there:%Y-%m-%d} " if there.date() != moment.date() else ""
+    day = f"{there:%Y-%m-%d} " if there.date() != when.date() else ""
     return f"{here} ({day}{there:%H:%M:%S} UTC)"
