@@ -15,8 +15,8 @@ from django.utils.crypto import constant_time_compare
 from icalendar import Calendar, Event
 
 from fleet.accounts.sessions import CALENDARS, locked
-from fleet.api.preconditions import read_only
 from fleet.api.problems import bare
+from fleet.api.repeats import read_only
 from fleet.domain.actor import Actor
 from fleet.domain.caches.maintenances import ACTIVE
 from fleet.domain.event_types import event_type_of

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from drf_spectacular.extensions import OpenApiSerializerExtension
 from drf_spectacular.generators import SchemaGenerator
+from rest_framework import serializers
 
-from fleet.api.examples import show_examples
-from fleet.api.preconditions import read_only
-from fleet.api.problems import CONTENT_TYPE, answer_of, by_status, name_of, shape_of, told
-from fleet.api.shapes import strict as schema_extensions  # noqa: F401
+from fleet.api.problems import CONTENT_TYPE, answer_of, by_status, described, name_of, shape_of
+from fleet.api.repeats import read_only
 from fleet.wording.problems import PROBLEMS
 
 # The generator keeps its state on the views, which all threads share.
@@ -49,7 +50,7 @@ STREAM: dict[str, Any] = {
             "content": {"text/event-stream": {}},
         },
         **{
-            str(status): {"description": told(kinds), "content": {CONTENT_TYPE: {"schema": answer_of(kinds)}}}
+            str(status): {"description": described(kinds), "content": {CONTENT_TYPE: {"schema": answer_of(kinds)}}}
             for status, kinds in by_status(STREAM_PROBLEMS).items()
         },
     },
@@ -85,21 +86,16 @@ def schema() -> dict[str, Any]:
 def generated() -> dict[str, Any]:
     """Generate the OpenAPI document, in one thread at a time."""
     generator: Any = SchemaGenerator()  # type: ignore[no-untyped-call]
-    found: dict[str, Any] = generator.get_schema(request=None, public=True)
-    found["paths"]["/api/v1/stream"] = {"get": STREAM}
-    found["paths"]["/api/v1/approvals/{approval_id}/"]["delete"]["requestBody"] = WITHDRAWAL
-    shapes = found["components"]["schemas"]
-    for kind in sorted(_kinds(found["paths"])):
-        shapes[name_of(kind)] = shape_of(kind)
-    _strip(found)
-    show_examples(found["paths"])
-    return found
-
-
-def _kinds(paths: dict[str, Any]) -> set[str]:
-    """Return the types of problems that the calls return, by the names of their shapes in the document."""
+    document: dict[str, Any] = generator.get_schema(request=None, public=True)
+    paths, shapes = document["paths"], document["components"]["schemas"]
+    paths["/api/v1/stream"] = {"get": STREAM}
+    paths["/api/v1/approvals/{approval_id}/"]["delete"]["requestBody"] = WITHDRAWAL
+    # Only the types of problems that calls return.
     text = json.dumps(paths)
-    return {kind for kind in PROBLEMS if f'/{name_of(kind)}"' in text}
+    shapes |= {name_of(kind): shape_of(kind) for kind in sorted(PROBLEMS) if f'/{name_of(kind)}"' in text}
+    _strip(document)
+    _add_examples(paths)
+    return document
 
 
 def _strip(node: Any) -> None:
@@ -116,3 +112,48 @@ def _strip(node: Any) -> None:
 def schema_document(request: HttpRequest) -> HttpResponse:
     """Return the document as JSON. It is public: it contains no data of the fleet."""
     return JsonResponse(schema(), content_type="application/vnd.oai.openapi+json; version=3.1; charset=utf-8")
+
+
+# Recorded examples of calls and their responses, made with a simulated fleet by tests/api/test_examples_are_real.py.
+
+PLACE = Path(__file__).with_name("examples.json")
+# By operation: the request body (`sent`), if any, and the responses (`answered`), by status.
+EXAMPLES: dict[str, Any] = json.loads(PLACE.read_text(encoding="utf-8"))
+
+
+def _add_examples(paths: dict[str, Any]) -> None:
+    operations = {one["operationId"]: one for methods in paths.values() for one in methods.values()}
+    for name, example in EXAMPLES.items():
+        parts = [(operations[name]["responses"][status], body) for status, body in example["answered"].items()]
+        if example["sent"] is not None:
+            parts.append((operations[name]["requestBody"], example["sent"]))
+        for part, value in parts:
+            for content in part["content"].values():
+                content["example"] = value
+
+
+# Strict request bodies: a field takes only its own JSON type, and the schema states further restrictions.
+
+# At least one visible character.
+SAYS_SOMETHING = r"\S"
+
+
+class ShownWhole(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
+    """Schema of request bodies: no other fields, and required texts must not be blank."""
+
+    target_class = "fleet.operations.inputs.RequestSerializer"
+    match_subclasses = True
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        schema: dict[str, Any] = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+        for name, field in self.target.fields.items():
+            _require_text(field, schema["properties"][name])
+        return {**schema, "additionalProperties": False}
+
+
+def _require_text(field: Any, shape: dict[str, Any]) -> None:
+    if isinstance(field, serializers.ListField) and "items" in shape:
+        _require_text(field.child, shape["items"])
+    elif isinstance(field, serializers.CharField) and not field.allow_blank and "enum" not in shape:
+        shape.setdefault("pattern", SAYS_SOMETHING)
+        shape.setdefault("minLength", 1)

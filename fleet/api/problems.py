@@ -53,9 +53,9 @@ def wrong(field: str, message: str) -> Problem:
 def document(name: str, *, detail: str = "", more: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the problem document as JSON values. `detail` comes first, then the advice."""
     known = PROBLEMS[name]
-    said = f"{detail} {known.advice}" if detail else known.advice
-    taken = {"type": name, "title": known.title, "status": known.status, "detail": said}
-    return taken | {field: value for field, value in as_json(more or {}).items() if field not in taken}
+    text = f"{detail} {known.advice}" if detail else known.advice
+    fields = {"type": name, "title": known.title, "status": known.status, "detail": text}
+    return fields | {field: value for field, value in as_json(more or {}).items() if field not in fields}
 
 
 def refusal(error: Refused) -> dict[str, Any]:
@@ -124,8 +124,8 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response:
             return answer(document("unreadable"))
         case exceptions.NotAuthenticated() | exceptions.AuthenticationFailed():
             headers["WWW-Authenticate"] = 'Bearer realm="drydock"'
-            said = str(error.detail) if isinstance(error, exceptions.AuthenticationFailed) else ""
-            return answer(document("not-authenticated", detail=said), headers)
+            reason = str(error.detail) if isinstance(error, exceptions.AuthenticationFailed) else ""
+            return answer(document("not-authenticated", detail=reason), headers)
         case exceptions.PermissionDenied():
             return answer(document("not-permitted", detail=_ended(str(error.detail))))
         case PermissionDenied():
@@ -283,6 +283,6 @@ def by_status(kinds: Collection[str]) -> dict[int, list[str]]:
     }
 
 
-def told(kinds: Iterable[str]) -> str:
+def described(kinds: Iterable[str]) -> str:
     """Return the description of such a response."""
     return "; ".join(f"`{kind}`: {PROBLEMS[kind].title}" for kind in kinds) + "."

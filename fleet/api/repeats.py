@@ -1,17 +1,22 @@
-"""Idempotent calls: with an `Idempotency-Key` they happen once, and a repeat gets the stored response."""
+"""Request headers of writing calls: `Idempotency-Key`, with which a call happens once and a repeat gets the stored
+response, and `If-Match`.
+"""
 
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import wraps
 from typing import Any
 
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.views.decorators.csrf import csrf_exempt
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from fleet.api.authentication import person_of
-from fleet.api.preconditions import IF_MATCH
-from fleet.api.problems import CONTENT_TYPE, refusal, wrong
+from fleet.api.problems import CONTENT_TYPE, bare, refusal, wrong
 from fleet.domain.reasons import Refused
 from fleet.operations.idempotency import Answer, answer_once, complete, fingerprint
 
@@ -68,20 +73,14 @@ def completed(request: Request, bodies: Mapping[str, Any]) -> None:
 
 def _asked(request: Request) -> str:
     """Return the URL and the header that, in addition to the body, identify a request."""
-    query, expected = request.META.get("QUERY_STRING", ""), request.headers.get(IF_MATCH.name, "")
-    return request.path + (f"?{query}" if query else "") + (f" {expected}" if expected else "")
+    return f"{request.get_full_path()} {request.headers.get(IF_MATCH.name, '')}".rstrip()
 
 
 def answered(answer: Answer, headers: Mapping[str, str] | None = None) -> Response:
     """Return the response with this answer; `headers` are added unless it is a refusal."""
-    told = {"Idempotency-Replayed": "true"} if answer.repeated else {}
     refused = answer.status >= 400
-    return Response(
-        answer.body,
-        status=answer.status,
-        headers=told if refused else {**(headers or {}), **told},
-        content_type=CONTENT_TYPE if refused else None,
-    )
+    sent = {**({} if refused else headers or {}), **({"Idempotency-Replayed": "true"} if answer.repeated else {})}
+    return Response(answer.body, answer.status, headers=sent, content_type=CONTENT_TYPE if refused else None)
 
 
 def refuse_key(request: Request, why: str) -> None:
@@ -98,3 +97,62 @@ def idempotency_key(request: Request) -> str | None:
     if key is not None and not re.fullmatch(PRINTABLE, key):
         raise wrong("Idempotency-Key", "Use 1 to 200 printable ASCII characters.")
     return key
+
+
+# Versions of resources: responses state them as `ETag`, and a writing call may require one with `If-Match`.
+
+# One tag; a tag that a proxy has made weak still names its version.
+VERSION = r"[\x21\x23-\x7e]*"
+ONE_TAG = rf'\s*(?:W/)?"({VERSION})"\s*'
+IF_MATCH = OpenApiParameter(
+    "If-Match",
+    {"type": "string", "pattern": rf"^(\*|{ONE_TAG}(,{ONE_TAG}){{0,19}})$"},
+    OpenApiParameter.HEADER,
+    description="The `ETag` that you looked at, or several. Where it is another by now, nothing is done: 412.",
+)
+# Any tag matches, provided that the resource exists; the operation checks that.
+ANY = "*"
+TAG = re.compile(ONE_TAG)
+# Headers whose condition Drydock does not evaluate.
+OTHERS = ("If-None-Match", "If-Unmodified-Since")
+
+
+def etag_of(version: Any) -> str:
+    """Return the `ETag` header of this version."""
+    return f'"{version}"'
+
+
+def expected_versions(request: Request) -> frozenset[str] | None:
+    """Return the versions in `If-Match`; None if any version matches. Raises Problem `validation`."""
+    text = request.headers.get(IF_MATCH.name)
+    if text is None or text.strip() == ANY:
+        return None
+    parts = [TAG.fullmatch(part) for part in text.split(",")]
+    if len(parts) > 20 or not all(parts):
+        raise wrong(IF_MATCH.name, 'Send an `ETag` as it was answered, such as `"3"`.')
+    return frozenset(part[1] for part in parts if part)
+
+
+def refuse_preconditions(request: Request, *, but_if_match: bool) -> None:
+    """Raise Problem `validation` for a condition that this call does not support: ignoring it could lose a change."""
+    for name in OTHERS if but_if_match else (IF_MATCH.name, *OTHERS):
+        if name in request.headers:
+            raise wrong(name, "This call heeds no such condition: read the thing first, then send the call without it.")
+
+
+# URLs below `/api/` that are no calls and are only read: they respond to any other method with a problem, too.
+
+View = Callable[..., HttpResponseBase]
+METHODS = ("GET", "HEAD")
+
+
+def read_only(view: View) -> View:
+    """Restrict a view to GET and HEAD. It writes nothing, so it needs no CSRF protection."""
+
+    @wraps(view)
+    def read(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if request.method not in METHODS:
+            return bare("method-not-allowed", {"Allow": ", ".join(METHODS)})
+        return view(request, *args, **kwargs)
+
+    return csrf_exempt(read)

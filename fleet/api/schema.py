@@ -19,9 +19,17 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from fleet.api.calls import ORDERING
-from fleet.api.preconditions import IF_MATCH, etag_of, expected_versions, refuse_preconditions
-from fleet.api.problems import CONTENT_TYPE, answer_of, by_status, told
-from fleet.api.repeats import IDEMPOTENCY_KEY, answered, once, refuse_key
+from fleet.api.problems import CONTENT_TYPE, answer_of, by_status, described
+from fleet.api.repeats import (
+    IDEMPOTENCY_KEY,
+    IF_MATCH,
+    answered,
+    etag_of,
+    expected_versions,
+    once,
+    refuse_key,
+    refuse_preconditions,
+)
 from fleet.api.shapes.derive import Shape, page_of, shape_of
 from fleet.operations.idempotency import Answer
 from fleet.projections.pages import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, Page
@@ -48,8 +56,8 @@ FILTER_TYPES: dict[Any, Any] = {
 def page_parameters(usual: int) -> list[OpenApiParameter]:
     """Return the page parameters of a list with this default number of rows."""
     size = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": usual}
-    told = f"At most {MAX_PAGE_SIZE}; {usual} if nothing is said."
-    return [CURSOR, OpenApiParameter("page_size", size, default=usual, description=told)]
+    text = f"At most {MAX_PAGE_SIZE}; {usual} if nothing is said."
+    return [CURSOR, OpenApiParameter("page_size", size, default=usual, description=text)]
 
 
 # Text parameters in the URLs of calls; other names are row ids.
@@ -336,7 +344,7 @@ def _answers(status: int | tuple[int, str], shown: Any, kinds: set[str]) -> dict
     """Return the successful response and the problems, by status."""
     said = ANSWERS[status[0] if isinstance(status, tuple) else status]
     refusals = {
-        (code, CONTENT_TYPE): OpenApiResponse(answer_of(names), description=told(names))
+        (code, CONTENT_TYPE): OpenApiResponse(answer_of(names), description=described(names))
         for code, names in by_status(kinds).items()
     }
     return {status: OpenApiResponse(shown, description=said), **refusals}

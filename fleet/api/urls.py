@@ -4,7 +4,7 @@ from django.urls import path, re_path
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from fleet.api import documentation
-from fleet.api.preconditions import read_only
+from fleet.api.repeats import read_only
 from fleet.api.views import events
 
 # Public, and without a database query: the page contains no data of the fleet.

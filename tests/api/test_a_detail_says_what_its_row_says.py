@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from fleet.models import ScheduledEvent
 from fleet.operations import waves
 from fleet.operations.drills import begin as drilling
 from fleet.urls import CALLS
@@ -103,10 +102,3 @@ def test_each_field_of_each_row_is_that_of_the_detail() -> None:
             assert {name: row[name] is None for name in CLOCKS & set(row)} == {
                 name: detail[name] is None for name in CLOCKS & set(row)
             }, address
-
-
-def test_event_detail_contains_its_durations() -> None:
-    admin = world()
-    event = ScheduledEvent.objects.get(event_id=factories.EVENT)
-    detail = admin.get(f"events/{event.event_id}/").json()
-    assert (detail["started_seconds"], detail["approval_to_start_seconds"]) == (60.0, 10.0)

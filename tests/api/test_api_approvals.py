@@ -39,29 +39,6 @@ def test_loser_of_a_race_learns_who_won_and_when(fleet: factories.Fleet, operato
     assert Approval.objects.count() == 1
 
 
-def test_a_changed_event_wants_to_be_read_again(fleet: factories.Fleet, operator: Caller) -> None:
-    event = factories.announced(fleet)
-    refused = problem(approve(operator, event.event_id, expected_version=event.version + 1), 409, "version-changed")
-    assert refused["version"] == event.version
-
-
-def test_a_started_event_is_too_late(fleet: factories.Fleet, operator: Caller) -> None:
-    event = factories.announced(fleet)
-    fleet.all_say(factories.listing(status="Started", resources=("vm1", "vm2")))
-    problem(approve(operator, event.event_id), 409, "too-late")
-
-
-def test_without_a_live_machine_the_guard_is_named(operator: Caller, db: None) -> None:
-    # Ten minutes ago the whole set fell silent.
-    fleet = factories.Fleet(now=factories.datetime.now(factories.UTC) - factories.seconds(700))
-    event = factories.announced(fleet, not_before=fleet.now + factories.seconds(3600))
-    refused = problem(approve(operator, event.event_id), 409, "guarded")
-    assert [guard["code"] for guard in refused["guards"]] == ["no-live-machine"]
-    page = operator.get(f"events/{event.event_id}/").json()
-    blocking = [guard for guard in page["guards"] if guard["blocks"]]
-    assert [guard["sentence"] for guard in blocking] == [guard["sentence"] for guard in refused["guards"]]
-
-
 NO_SENSE: tuple[tuple[dict[str, object], str], ...] = (
     ({}, "comment"),
     ({"comment": 5 * ["x"]}, "comment"),
@@ -92,19 +69,6 @@ def test_what_makes_no_sense_is_named(fleet: factories.Fleet, operator: Caller) 
         assert [error["field"] for error in refused["errors"]] == [field], body
         assert all(error["message"].endswith(".") for error in refused["errors"])
     assert not Approval.objects.exists()
-
-
-def test_an_offered_order_cannot_be_taken_back(fleet: factories.Fleet, operator: Caller) -> None:
-    event = factories.announced(fleet)
-    made = approve(operator, event.event_id).json()  # type: ignore[attr-defined]
-    assert made["may_be_withdrawn"] is False
-    problem(operator.delete(f"approvals/{made['id']}/", {"comment": "no"}), 409, "too-late")
-    assert Approval.objects.get().state == made["state"]
-
-
-def test_what_is_not_there_is_unknown(operator: Caller) -> None:
-    problem(approve(operator, "nobody-saw-this"), 404, "unknown-event")
-    problem(operator.delete("approvals/77/"), 404, "unknown-approval")
 
 
 def test_a_session_approves_only_with_its_csrf_token(fleet: factories.Fleet) -> None:

@@ -3,8 +3,6 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from tests.api.conftest import Caller, problem
 from tests.api.test_api_pages import ids, walk
@@ -113,26 +111,6 @@ def test_cache_shows_its_active_maintenance(listeners: Listeners, viewer: Caller
     (shown,) = viewer.get("caches/").json()["results"]
     assert shown["maintenance"]["id"] == the_maintenance().pk
     assert shown["maintenance"]["status"] == "UNDER_WAY"
-
-
-def test_lists_cost_the_same_however_long_they_are(played: Listeners, viewer: Caller) -> None:
-    def costs() -> list[int]:
-        counted = []
-        for address in ("caches/", "maintenances/", "notifications/"):
-            with CaptureQueriesContext(connection) as caught:
-                viewer.get(address)
-            counted.append(len(caught))
-        return counted
-
-    # The first call of a token notes that it was used.
-    costs()
-    before = costs()
-    for number in range(4):
-        host = f"cache{number}.redis.cache.windows.net"
-        played.cover("vm1", "subscribed", host=host)
-        played.hear("vm1", line("NodeMaintenanceStart"), host=host)
-        played.hear("vm2", line("NodeMaintenanceStart"), host=host)
-    assert costs() == before
 
 
 def test_caches_and_what_is_heard_of_them_are_narrowed_by_who_listens(played: Listeners, viewer: Caller) -> None:

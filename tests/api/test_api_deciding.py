@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
-from fleet.models import Approval, Claim, Entry, Hold
+from fleet.models import Approval, Claim, Hold
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
 from tests.approvals.asking import hook
@@ -99,14 +99,6 @@ class TestTheSecondPerson:
         assert again.json() == shown
         assert again["Idempotency-Replayed"] == "true"
         problem(anna.post(f"approvals/{made['id']}/consents/", {}), 409, "too-late")
-
-    def test_an_admin_sets_it_for_a_set(self, fleet: factories.Fleet, operator: Caller, admin: Caller) -> None:
-        factories.announced(fleet)
-        address = f"sets/{factories.the_set().pk}/"
-        problem(operator("PATCH", address, {"second_person": True}), 403, "not-permitted")
-        assert admin("PATCH", address, {"second_person": True}).json()["second_person"] is True
-        assert Entry.objects.get(kind="set_changed").after == {"second_person": True}
-        assert approve(operator, factories.EVENT).json()["state"] == "PROPOSED"
 
 
 class TestClaims:

@@ -2,9 +2,6 @@
 
 from typing import Any
 
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
-
 from tests import factories
 from tests.api.conftest import Caller
 from tests.rows import MachineFactory
@@ -55,35 +52,3 @@ def test_events_go_over_from_open_to_ended_ones(fleet: factories.Fleet, viewer: 
     order = ["OPEN0", "OPEN1", "OPEN2", "ENDED2", "ENDED1", "ENDED0"]
     for size in (1, 2, 4, 6):
         assert ids(walk(viewer, f"events/?page_size={size}"), "event_id") == order
-
-
-# Two are the login: the token with its person, and the person's groups.
-QUERIES = {
-    "sets/": 7,
-    "machines/": 3,
-    "events/": 7,
-    "events/{event}/": 16,
-    "events/{event}/timeline/": 6,
-    "events/{event}/documents/": 7,
-    # While it is on its way: who is asked next takes what the relay judges by.
-    "approvals/{approval}/": 14,
-}
-
-
-def test_the_number_of_queries_does_not_grow(viewer: Caller, db: None) -> None:
-    counts: dict[int, dict[str, int]] = {}
-    for size in (2, 6):
-        fleet = factories.Fleet(now=factories.datetime.now(factories.UTC))
-        fleet.enrol_set(size, prefix=f"of{size}-", availability_set=f"set{size}")
-        due = fleet.now + factories.seconds(900)
-        fleet.all_say(factories.listing(f"EVENT{size}", resources=list(fleet.agents), not_before=due))
-        approval = fleet.approve(f"EVENT{size}")
-        counts[size] = {}
-        for address in QUERIES:
-            filled = address.format(event=f"EVENT{size}", approval=approval.pk)
-            viewer.get(filled)
-            with CaptureQueriesContext(connection) as queries:
-                assert viewer.get(filled).status_code == 200
-            counts[size][address] = len(queries)
-    assert counts[2] == counts[6]
-    assert {address: count for address, count in counts[6].items() if count > QUERIES[address]} == {}

@@ -1,6 +1,5 @@
 """Naming and merging sets, taking inventories, and blind spots, through the API."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -111,16 +110,6 @@ def test_blind_spots_say_why_what_to_do_and_how_sure_that_is(fleet: factories.Fl
     assert first["machines"] == [{"id": fleet.agents["a"].machine.pk, "resource_name": "a"}]
     assert first["set"]["kind"] == "provisional"
     assert all(spot["reason"] and spot["advice"] for spot in (first, second))
-
-
-def test_blind_spots_cost_the_same_however_large_the_fleet(
-    fleet: factories.Fleet, viewer: Caller, django_assert_max_num_queries: Any
-) -> None:
-    for number in range(6):
-        fleet.enrol(f"m{number}", availability_set="", heard=False)
-    assert fleet.now < datetime.now(UTC)
-    with django_assert_max_num_queries(20):
-        assert len(viewer.get("blind-spots/").json()["results"]) == 12
 
 
 def test_machines_may_be_asked_for_as_numbers(fleet: factories.Fleet, operator: Caller) -> None:

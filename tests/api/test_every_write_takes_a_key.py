@@ -113,15 +113,6 @@ def test_a_query_makes_another_request(admin: Caller) -> None:
     problem(admin.post("inventory/?complete=true", [], idempotency_key="one"), 422, "key-reused")
 
 
-def test_an_answer_without_a_body_is_kept_as_well(admin: Caller) -> None:
-    rule = {"name": "Short", "reason": "No user notices.", "action": "hold", "event_types": ["Freeze"]}
-    address = f"rules/{admin.post('rules/', rule).json()['id']}/"
-    assert admin.delete(address, idempotency_key="one").status_code == 204
-    again = admin.delete(address, idempotency_key="one")
-    assert (again.status_code, again.content, again["Idempotency-Replayed"]) == (204, b"", "true")
-    problem(admin.delete(address, idempotency_key="two"), 404, "not-found")
-
-
 def test_a_refusal_leaves_nothing_of_the_call_behind(admin: Caller) -> None:
     refused = admin.post("rules/", {"name": "x", "reason": "x", "action": "dance"}, idempotency_key="one")
     problem(refused, 422, "validation")

@@ -12,8 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from fleet.api.documentation import schema
-from fleet.api.examples import EXAMPLES, PLACE
+from fleet.api.documentation import EXAMPLES, PLACE, schema
 from tests import factories
 from tests.api.conftest import Caller
 

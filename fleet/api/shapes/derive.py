@@ -102,10 +102,10 @@ def shape(
             flattened |= {each: _inside(field, each, known) for each, known in parts.items()}
         elif InApi.OMITTED not in marks and field not in without:
             text = next((mark for mark in marks if isinstance(mark, str)), sent.get(field))
-            told: dict[str, Any] = {"help_text": text} if text else {}
+            options: dict[str, Any] = {"help_text": text} if text else {}
             if hint in (int, int | None) and (field == "id" or field.endswith("_id")):
-                told["min_value"] = 1
-            fields[field] = ServerTime() if field == "server_time" else field_of(hint, **told)
+                options["min_value"] = 1
+            fields[field] = ServerTime() if field == "server_time" else field_of(hint, **options)
     made = cast(
         Shape,
         type(name or row.__name__.removesuffix("Row"), (serializers.Serializer,), {**flattened, **fields, **own}),

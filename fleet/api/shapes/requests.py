@@ -22,24 +22,59 @@ from fleet.domain.waves import MAX_EVENTS
 from fleet.operations.inputs import RequestSerializer, Time
 from fleet.operations.policy.rules import RuleFieldsSerializer
 
+MAX_ITEMS, MAX_GUARDS = 100, 20
+MAX_INTEGER, MAX_ID = 2**31 - 1, 2**63 - 1
+REASON = "The reason; it is recorded in the timeline."
 
-def comment_field(**kwargs: Any) -> serializers.CharField:
-    return serializers.CharField(max_length=2000, allow_blank=True, **kwargs)
+
+def text(help_text: str, most: int = 200, **kwargs: Any) -> serializers.CharField:
+    """Return a field for a text of up to `most` characters."""
+    return serializers.CharField(max_length=most, help_text=help_text, **kwargs)
+
+
+def comment_field(help_text: str = REASON, **kwargs: Any) -> serializers.CharField:
+    return text(help_text, 2000, allow_blank=True, **kwargs)
+
+
+def optional_comment(help_text: str = REASON) -> serializers.CharField:
+    return comment_field(help_text, required=False, default="")
+
+
+def flag(help_text: str, **kwargs: Any) -> serializers.BooleanField:
+    return serializers.BooleanField(required=False, help_text=help_text, **kwargs)
+
+
+def number(help_text: str, least: int = 1, most: int | None = MAX_ID, **kwargs: Any) -> serializers.IntegerField:
+    """Return a field for a whole number; by default a row id."""
+    return serializers.IntegerField(min_value=least, max_value=most, help_text=help_text, **kwargs)
+
+
+def optional_number(help_text: str, least: int = 1, most: int | None = None) -> serializers.IntegerField:
+    """Return a field for a whole number, or null for none."""
+    return number(help_text, least, most, required=False, allow_null=True, default=None)
+
+
+def names(help_text: str, most: int, **kwargs: Any) -> serializers.ListField:
+    """Return a field for a list of names, which may be missing."""
+    child = serializers.CharField(max_length=200)
+    return serializers.ListField(child=child, required=False, max_length=most, help_text=help_text, **kwargs)
+
+
+def seconds(help_text: str, bounds: tuple[int, int], default: int) -> serializers.IntegerField:
+    return number(help_text, *bounds, required=False, default=default)
 
 
 class WhySerializer(RequestSerializer):
-    comment = comment_field(required=False, default="", help_text="The reason; it is recorded in the timeline.")
+    comment = optional_comment()
 
 
 class MergeSetSerializer(RequestSerializer):
-    into = serializers.IntegerField(
-        min_value=1, max_value=2**63 - 1, help_text="The id of the set that remains; this one goes into it."
-    )
+    into = number("The id of the set that remains; this one goes into it.")
 
 
 class AdmissionsRequestSerializer(WhySerializer):
     ids = serializers.ListField(
-        child=serializers.IntegerField(min_value=1, max_value=2**63 - 1),
+        child=serializers.IntegerField(min_value=1, max_value=MAX_ID),
         min_length=1,
         max_length=1000,
         help_text="Ids of those who wait.",
@@ -51,15 +86,10 @@ class AdmissionRuleSerializer(WhySerializer):
 
 
 class MoveRequestSerializer(WhySerializer):
-    set = serializers.IntegerField(
-        allow_null=True, min_value=1, help_text="The id of a set that has a name; null lifts the machine's confinement."
-    )
+    set = number("The id of a set that has a name; null lifts the machine's confinement.", most=None, allow_null=True)
 
 
 # Requests of decisions.
-
-MAX_ITEMS, MAX_GUARDS = 100, 20
-MAX_INTEGER = 2**31 - 1
 
 
 @extend_schema_field(
@@ -74,14 +104,15 @@ class MomentField(serializers.Field[Any, Any, Any, Any]):
     def to_internal_value(self, data: Any) -> tuple[When, datetime | None]:
         if data in (When.NOW.value, When.PREPARED.value):
             return When(data), None
-        said = "Say `now`, `prepared`, or a time as RFC 3339 with its zone, such as `2030-01-31T22:00:00Z`."
         try:
             at = datetime.fromisoformat(data) if isinstance(data, str) and "T" in data.upper() else None
         except ValueError:
             at = None
         due = in_bounds(at) if at is not None and at.tzinfo is not None else None
         if due is None:
-            raise serializers.ValidationError(said)
+            raise serializers.ValidationError(
+                "Say `now`, `prepared`, or a time as RFC 3339 with its zone, such as `2030-01-31T22:00:00Z`."
+            )
         return When.TIME, due
 
     def to_representation(self, value: Any) -> Any:
@@ -114,31 +145,29 @@ class OverrideField(serializers.Field[Any, Any, Any, Any]):
     def to_internal_value(self, data: Any) -> dict[str, str | None]:
         if not isinstance(data, list) or len(data) > MAX_GUARDS:
             raise serializers.ValidationError("Say a list of guards, each with its code and a reason.")
-        found: dict[str, str | None] = {}
-        for one in data:
-            code, reason = (one.get("code"), one.get("reason")) if isinstance(one, Mapping) else (one, None)
+        reasons: dict[str, str | None] = {}
+        for guard in data:
+            code, reason = (guard.get("code"), guard.get("reason")) if isinstance(guard, Mapping) else (guard, None)
             if not isinstance(code, str) or code not in TAKE_REASONS:
                 raise serializers.ValidationError(
                     f"No guard of this code takes a reason; those that do are {', '.join(TAKE_REASONS)}."
                 )
-            if isinstance(one, Mapping) and (set(one) != {"code", "reason"} or not isinstance(reason, str)):
+            if isinstance(guard, Mapping) and (set(guard) != {"code", "reason"} or not isinstance(reason, str)):
                 raise serializers.ValidationError("A guard has a `code` and a `reason`, both texts, and nothing else.")
-            found[code] = comment_field().run_validation(reason) if reason is not None else None
-        return found
+            reasons[code] = comment_field().run_validation(reason) if reason is not None else None
+        return reasons
 
     def to_representation(self, value: Any) -> Any:
         return value
 
 
 def override_field() -> OverrideField:
-    return OverrideField(
-        required=False,
-        default=dict,
-        help_text="Guards that take a reason, with it. A bare code takes the comment as its reason.",
-    )
+    text = "Guards that take a reason, with it. A bare code takes the comment as its reason."
+    return OverrideField(required=False, default=dict, help_text=text)
 
 
 def shown_field() -> serializers.DictField:
+    """Return the field for the digests of guards that the caller has seen."""
     return serializers.DictField(
         child=serializers.CharField(max_length=4000),
         required=False,
@@ -148,32 +177,19 @@ def shown_field() -> serializers.DictField:
     )
 
 
-class PlanSerializer(RequestSerializer):
-    comment = comment_field(help_text="The reason; it is recorded in the timeline.")
-    when = MomentField(
-        required=False,
-        help_text="`now`, once every machine is `prepared`, or at a time before NotBefore.",
-    )
-    override = override_field()
-    shown = shown_field()
-
-    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
-        overrides = with_reasons(values["override"], values["comment"])
-        return {"when": (When.NOW, None), **values, "override": overrides}
-
-
-def with_reasons(override: dict[str, str | None], comment: str) -> dict[str, str]:
-    """Return reasons by guard code; the comment replaces a missing reason. Raises ValidationError."""
+def with_reasons(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values with a reason for each guard in `override`; the comment replaces a missing one. Raises
+    ValidationError.
+    """
+    override, comment = values["override"], values["comment"]
     if comment.strip() == "" and None in override.values():
         raise serializers.ValidationError({"override": ["Say a reason for each guard, or a comment."]})
-    return {code: comment if reason is None else reason for code, reason in override.items()}
+    return values | {"override": {code: comment if reason is None else reason for code, reason in override.items()}}
 
 
-def version_field(said: str) -> serializers.IntegerField:
+def version_field(help_text: str) -> serializers.IntegerField:
     """Return the field for the version of the event that the caller has seen."""
-    return serializers.IntegerField(
-        required=False, allow_null=True, default=None, help_text=said, min_value=0, max_value=MAX_INTEGER
-    )
+    return optional_number(help_text, 0, MAX_INTEGER)
 
 
 def versions_field() -> serializers.DictField:
@@ -186,52 +202,50 @@ def versions_field() -> serializers.DictField:
     )
 
 
+class PlanSerializer(RequestSerializer):
+    comment = comment_field()
+    when = MomentField(
+        required=False,
+        help_text="`now`, once every machine is `prepared`, or at a time before NotBefore.",
+    )
+    override = override_field()
+    shown = shown_field()
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        return {"when": (When.NOW, None), **with_reasons(values)}
+
+
 class ApproveSerializer(PlanSerializer):
     expected_version = version_field("The event's `version` that you looked at; another one refuses the approval.")
 
 
 class ConsentSerializer(RequestSerializer):
     expected_version = version_field("The event's `version` that you looked at; another one refuses the call.")
-    comment = comment_field(required=False, default="", help_text="The reason; it is recorded in the timeline.")
+    comment = optional_comment()
     override = override_field()
     shown = shown_field()
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
-        return values | {"override": with_reasons(values["override"], values["comment"])}
+        return with_reasons(values)
 
 
 class ClaimRequestSerializer(RequestSerializer):
-    comment = comment_field(required=False, default="", help_text="What you are about to do.")
-    take_over = serializers.BooleanField(
-        required=False, default=False, help_text="Claim the event even if another user has claimed it."
-    )
+    comment = optional_comment("What you are about to do.")
+    take_over = flag("Claim the event even if another user has claimed it.", default=False)
 
 
 class HoldRequestSerializer(RequestSerializer):
-    reason = serializers.CharField(max_length=2000, help_text="Why it shall run by itself; others will ask.")
+    reason = text("Why it shall run by itself; others will ask.", 2000)
 
 
 class ChosenSerializer(RequestSerializer):
     """Events of a bulk request: EventIds, or a filter."""
 
-    events = serializers.ListField(
-        child=serializers.CharField(max_length=200),
-        required=False,
-        min_length=1,
-        max_length=MAX_ITEMS,
-        help_text=f"EventIds, at most {MAX_ITEMS}; each once.",
-    )
+    events = names(f"EventIds, at most {MAX_ITEMS}; each once.", MAX_ITEMS, min_length=1)
     filter = serializers.DictField(
         required=False, help_text="Instead of `events`: the filter of `GET events/`, name by name."
     )
-    expected_count = serializers.IntegerField(
-        required=False,
-        allow_null=True,
-        default=None,
-        help_text="How many events you saw; another number refuses the call as a whole.",
-        min_value=0,
-        max_value=MAX_INTEGER,
-    )
+    expected_count = version_field("How many events you saw; another number refuses the call as a whole.")
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         values = super().validate(values)
@@ -252,48 +266,25 @@ class BulkClaimSerializer(ChosenSerializer, ClaimRequestSerializer):
 
 
 class BeginDrillSerializer(RequestSerializer):
-    set = serializers.IntegerField(min_value=1, max_value=2**63 - 1, help_text="The id of the set that rehearses.")
+    set = number("The id of the set that rehearses.")
     type = serializers.ChoiceField(KINDS, required=False, default=DEFAULT_TYPE)
-    machines = serializers.ListField(
-        child=serializers.CharField(max_length=200),
-        required=False,
-        default=list,
-        max_length=1000,
-        help_text="Resource names that the event names, whose hooks run; without them the first live machine.",
+    machines = names(
+        "Resource names that the event names, whose hooks run; without them the first live machine.", 1000, default=list
     )
-    notice_seconds = serializers.IntegerField(
-        required=False,
-        default=DEFAULT_NOTICE_SECONDS,
-        min_value=NOTICE_SECONDS[0],
-        max_value=NOTICE_SECONDS[1],
-        help_text="Until NotBefore.",
-    )
-    duration_seconds = serializers.IntegerField(
-        required=False,
-        default=DEFAULT_DURATION_SECONDS,
-        min_value=DURATION_SECONDS[0],
-        max_value=DURATION_SECONDS[1],
-        help_text="From Started to gone.",
-    )
-    comment = comment_field(help_text="The reason; it is recorded in the timeline.")
+    notice_seconds = seconds("Until NotBefore.", NOTICE_SECONDS, DEFAULT_NOTICE_SECONDS)
+    duration_seconds = seconds("From Started to gone.", DURATION_SECONDS, DEFAULT_DURATION_SECONDS)
+    comment = comment_field()
 
 
 class BeginWaveSerializer(RequestSerializer):
-    events = serializers.ListField(
-        child=serializers.CharField(max_length=200),
-        required=False,
-        default=list,
-        max_length=MAX_EVENTS,
-        help_text="EventIds, in the order of their turns.",
-    )
-    service = serializers.CharField(
+    events = names("EventIds, in the order of their turns.", MAX_EVENTS, default=list)
+    service = text(
+        "Instead of `events`: every open event of this service that waits for a decision, the soonest first.",
         required=False,
         allow_blank=True,
         default="",
-        max_length=200,
-        help_text="Instead of `events`: every open event of this service that waits for a decision, the soonest first.",
     )
-    comment = comment_field(help_text="The reason; it is recorded in the timeline.")
+    comment = comment_field()
     override = override_field()
     shown = shown_field()
     expected_versions = versions_field()
@@ -301,13 +292,11 @@ class BeginWaveSerializer(RequestSerializer):
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         if bool(values["events"]) == bool(values["service"]):
             raise serializers.ValidationError("Say `events`, or a `service`.")
-        return values | {"override": with_reasons(values["override"], values["comment"])}
+        return with_reasons(values)
 
 
 class DryRunRequestSerializer(RequestSerializer):
-    id = serializers.IntegerField(
-        required=False, min_value=1, max_value=2**62, help_text="A saved rule; with `rule` it is tried as changed."
-    )
+    id = number("A saved rule; with `rule` it is tried as changed.", most=2**62, required=False)
     rule = RuleFieldsSerializer(required=False, help_text="A rule that is not saved, or what changes in a saved one.")
     since = Time(required=False, allow_null=True, default=None, help_text="Events first seen at or after this time.")
     until = Time(required=False, allow_null=True, default=None, help_text="Events first seen before this time.")

@@ -25,17 +25,11 @@ from fleet.projections.events import rows as event_rows
 from fleet.projections.filters import EventFilter
 
 Body = dict[str, Any]
+describe_bulk = partial(describe, needs="approve", by_parts=True, problems=("count-changed",))
 
 
 class BulkApprovals(Call):
-    @describe(
-        "approve_events",
-        needs="approve",
-        answer=shapes.BulkApprovals,
-        body=BulkApproveSerializer,
-        by_parts=True,
-        problems=("count-changed",),
-    )
+    @describe_bulk("approve_events", answer=shapes.BulkApprovals, body=BulkApproveSerializer)
     def post(self) -> Response:
         """Approve several events, with one result for each
 
@@ -48,18 +42,11 @@ class BulkApprovals(Call):
         def act(event_id: str, ahead: LockedFacts | None) -> Body:
             return {"id": grant(self, event_id, versions.get(event_id), ahead)}
 
-        return each(self, "approval", act, _told)
+        return each(self, "approval", act, _approvals)
 
 
 class BulkClaims(Call):
-    @describe(
-        "claim_events",
-        needs="approve",
-        answer=shapes.BulkClaims,
-        body=BulkClaimSerializer,
-        by_parts=True,
-        problems=("count-changed",),
-    )
+    @describe_bulk("claim_events", answer=shapes.BulkClaims, body=BulkClaimSerializer)
     def post(self) -> Response:
         """Claim several events, with one result for each
 
@@ -70,8 +57,8 @@ class BulkClaims(Call):
         versions = _versions(self)
 
         def act(event_id: str, _: LockedFacts | None) -> Body:
-            found: Body = self.values(shapes.ClaimShape, claimed(self, event_id, versions.get(event_id)))
-            return found
+            body: Body = self.values(shapes.ClaimShape, claimed(self, event_id, versions.get(event_id)))
+            return body
 
         return each(self, "claim", act)
 
@@ -81,7 +68,7 @@ def _versions(call: Call) -> dict[str, int]:
     return {event_id.strip().upper(): version for event_id, version in call.wanted["expected_versions"].items()}
 
 
-def _told(call: Call, answers: Sequence[Body]) -> list[Body]:
+def _approvals(call: Call, answers: Sequence[Body]) -> list[Body]:
     """Return the approvals that were only named by id, read together after the last decision."""
     rows = orders.approvals([one["id"] for one in answers], now=call.now)
     return [call.values(shapes.ApprovalShape, rows[one["id"]]) if one["id"] in rows else one for one in answers]
@@ -91,21 +78,21 @@ def each(
     call: Call,
     what: str,
     act: Callable[[str, LockedFacts | None], Body],
-    told: Callable[[Call, Sequence[Body]], list[Body]] | None = None,
+    load: Callable[[Call, Sequence[Body]], list[Body]] | None = None,
 ) -> Response:
     """Act on each selected event, and return the response with all results. The selected ids are stored with the key,
     because a filter may find others later.
 
-    With `told`, `act` returns only ids; `told` then returns the full rows, which are stored. If the call was cut off
+    With `load`, `act` returns only ids; `load` then returns the full rows, which are stored. If the call was cut off
     before that, a repeat returns their state at the time of the repeat.
     """
     if idempotency_key(call.request) is None:
         event_ids = chosen(call)
     else:
-        kept = once(call.request, lambda: {"events": chosen(call)}, now=call.now, status=200)
-        if kept.status >= 400:
-            return answered(kept)
-        event_ids = kept.body["events"] if kept.body else []
+        stored = once(call.request, lambda: {"events": chosen(call)}, now=call.now, status=200)
+        if stored.status >= 400:
+            return answered(stored)
+        event_ids = stored.body["events"] if stored.body else []
 
     def answer(event_id: str, ahead: LockedFacts | None) -> Answer:
         return once(call.request, partial(act, event_id, ahead), now=call.now, part=event_id)
@@ -115,7 +102,7 @@ def each(
         body = waits(error)
         return Answer(status=body["status"], body=body)
 
-    answers = approve.each(event_ids, answer, held, clock=timezone.now, ahead=told is not None)
+    answers = approve.each(event_ids, answer, held, clock=timezone.now, ahead=load is not None)
     results: list[dict[str, Any]] = [
         {
             "event_id": event_id,
@@ -125,9 +112,9 @@ def each(
         }
         for event_id, one in zip(event_ids, answers, strict=True)
     ]
-    if told is not None:
+    if load is not None:
         named = [one for one in results if one[what] is not None and one[what].keys() == {"id"}]
-        for one, body in zip(named, told(call, [one[what] for one in named]), strict=True):
+        for one, body in zip(named, load(call, [one[what] for one in named]), strict=True):
             one[what] = body
         completed(call.request, {one["event_id"]: one[what] for one in named})
     count = sum(one["problem"] is None for one in results)
