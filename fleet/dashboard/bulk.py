@@ -174,12 +174,13 @@ def _done(request: Asked, values: Mapping[str, Any]) -> HttpResponse:
         raise Refused("validation", Reason("bulk-of-none"))
     if values["all"] and values["of"]:
         _matching(request, request.POST, values)
-    found = {choice.event_id: choice for choice in selection.choices(list(versions), now=request.now)}
+    choices = selection.choices(list(versions), now=request.now)
+    gone = versions.keys() - {choice.event_id for choice in choices}
     missing = [
-        Result(event_id, event_id, done=False, said=words.BULK_GONE) for event_id in versions if event_id not in found
+        Result(event_id, event_id, done=False, said=words.BULK_GONE) for event_id in versions if event_id in gone
     ]
     act = {"approve": _approve, "claim": _claim, "leave": _claim, "wave": _wave}[values["do"]]
-    return outcome(request, [*act(request, values, list(found.values()), versions), *missing], do=values["do"])
+    return outcome(request, [*act(request, values, choices, versions), *missing], do=values["do"])
 
 
 def outcome(request: Asked, results: Sequence[Result], *, do: str) -> HttpResponse:
@@ -192,9 +193,8 @@ def outcome(request: Asked, results: Sequence[Result], *, do: str) -> HttpRespon
     found = _followed(events, approvals, now=clock.now())
     by_event = {one.event.id: one for one in found["lines"]}
     lines = [(result, by_event.get(result.event or 0)) for result in results]
-    return page(
-        request, "bulk/results.html", results=lines, done=done, failed=len(results) - done, way=words.BULK[do], **found,
-    )  # fmt: skip
+    context: dict[str, Any] = {"results": lines, "done": done, "failed": len(results) - done, "way": words.BULK[do]}
+    return page(request, "bulk/results.html", **context, **found)
 
 
 def _followed(events: Sequence[int], approvals: Sequence[int], *, now: datetime) -> dict[str, Any]:
@@ -254,19 +254,9 @@ def _approve(
     reasons = of_guards("reason", request)
 
     def act(choice: Choice, ahead: LockedFacts | None) -> Result:
-        approval = approve.grant(
-            event_id=choice.event_id,
-            actor=actor,
-            now=clock.now(),
-            plan=Plan(
-                when=When.UNDO,
-                due_at=until,
-                overrides=reasons,
-                shown=digests,
-                expected_version=versions[choice.event_id],
-            ),
-            ahead=ahead,
-        )
+        version = versions[choice.event_id]
+        plan = Plan(when=When.UNDO, due_at=until, overrides=reasons, shown=digests, expected_version=version)
+        approval = approve.grant(event_id=choice.event_id, actor=actor, now=clock.now(), plan=plan, ahead=ahead)
         # The result line follows the approval and shows its state.
         proposed = approval.state == ApprovalState.PROPOSED.value
         said = words.given(approval.state, approval.when) if proposed else ""
@@ -308,14 +298,13 @@ def _wave(
                 now=request.now,
             )
         except Refused as error:
-            told = refused(error)["refusal"]
-            against = {one["event_id"]: one["sentence"] for one in told.get("events", [])}
-            for choice in group:
-                own = against.get(choice.event_id, words.WAVE_STANDS if against else told["sentence"])
-                results.append(_result(choice, own, done=False))
-            continue
-        for turn, choice in enumerate(group, 1):
-            results.append(_result(choice, words.in_wave(turn, len(ids)), wave=wave.pk))
+            refusal = refused(error)["refusal"]
+            against = {one["event_id"]: one["sentence"] for one in refusal.get("events", [])}
+            other = words.WAVE_STANDS if against else refusal["sentence"]
+            results += [_result(choice, against.get(choice.event_id, other), done=False) for choice in group]
+        else:
+            turns = enumerate(group, 1)
+            results += [_result(choice, words.in_wave(turn, len(ids)), wave=wave.pk) for turn, choice in turns]
     return results
 
 

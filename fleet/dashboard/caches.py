@@ -8,7 +8,7 @@ from django.http.response import HttpResponseBase
 
 from fleet.dashboard import timeline
 from fleet.dashboard.fleet_map import NAMED, ROOM, draw_cells
-from fleet.dashboard.lanes.picture import Stay
+from fleet.dashboard.lanes.picture import Interval
 from fleet.dashboard.lanes.timeline import draw_maintenance
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, history, known, listed, page, read_view
 from fleet.dashboard.tags import service_url
@@ -31,9 +31,9 @@ def cache_list(request: Asked) -> HttpResponse:
 
 @read_view
 def cache_page(request: Asked, cache_id: int) -> HttpResponseBase:
-    choice, _ = timeline.service_choice(request, spans.listened_since(cache_id))
-    asked = overview.detail(cache_id=cache_id, now=request.now, window=choice.window)
-    found = known(asked, "No cache has this number.")
+    choice, _ = timeline.requested(request, spans.listened_since(cache_id))
+    detail = overview.detail(cache_id=cache_id, now=request.now, window=choice.window)
+    found = known(detail, "No cache has this number.")
     drawn = cache(lambda: timeline.of_cache(request, choice, found))
     if timeline.wants_file(request):
         return timeline.as_file(request, drawn(), "cache")
@@ -77,16 +77,16 @@ def maintenance_page(request: Asked, maintenance_id: int) -> HttpResponse:
 @read_view
 def service_page(request: Asked, name: str = "") -> HttpResponseBase:
     """Show the page of a service. `?name=` is for names that cannot be part of a URL, such as dots alone."""
-    asked = name or request.GET.get("name", "")
-    found = known(service.detail(service=asked, now=request.now) if asked else None, "No service has this name.")
+    name = name or request.GET.get("name", "")
+    found = known(service.detail(service=name, now=request.now) if name else None, "No service has this name.")
 
     @cache
     def seen() -> tuple[timeline.TimelinePart, tuple[service.MeetingRow, ...]]:
         since = spans.enrolled_since(availability_set__service__iexact=found.name)
-        choice, types = timeline.service_choice(request, since)
+        choice, types = timeline.requested(request, since)
         read = spans.of_service(found.name, choice.window, types=types, now=request.now)
         meet = service.meetings_of(read, now=request.now)
-        bands = [Stay(row.begin, row.end, "", say(row.text, page_reader(request.now))) for row in meet]
+        bands = [Interval(row.begin, row.end, "", say(row.text, page_reader(request.now))) for row in meet]
         return timeline.of_service(request, found.name, read, choice, bands), meet
 
     if timeline.wants_file(request):
@@ -95,20 +95,15 @@ def service_page(request: Asked, name: str = "") -> HttpResponseBase:
     def body() -> dict[str, Any]:
         named = len(found.group.sets) + len(found.group.caches) <= NAMED
         few = found.group.worst_first(ROOM)
-        cells = draw_cells(few, page_reader(request.now), named=named)
-        return {
-            "cells": cells,
-            "more": found.group.size - few.size,
-            "named": named,
-            "meetings": seen()[1],
-            **seen()[0].context,
-        }
+        cells, (picture, meetings) = draw_cells(few, page_reader(request.now), named=named), seen()
+        more = found.group.size - few.size
+        return {"cells": cells, "more": more, "named": named, "meetings": meetings, **picture.context}
 
     def story() -> dict[str, Any]:
-        told = entries.without_sightings(EntryFilter({"service": found.name}).qs)
-        return history(entries.fleet(entries=told, size=HISTORY_SIZE), service=found.name)
+        rows = entries.without_sightings(EntryFilter({"service": found.name}).qs)
+        return history(entries.fleet(entries=rows, size=HISTORY_SIZE), service=found.name)
 
-    answer: HttpResponse = page(
+    return page(
         request,
         "desk/service.html",
         {"desk/service_body.html": body, "desk/service_history.html": story},
@@ -116,4 +111,3 @@ def service_page(request: Asked, name: str = "") -> HttpResponseBase:
         here=service_url(found.name).partition("?")[0],
         query=timeline.query_of(request),
     )
-    return answer

@@ -1,16 +1,30 @@
-"""The decision queue on the front page, and the page of blind spots."""
+"""The decision queue on the front page, the page of blind spots, search, saved views, and first steps."""
 
 from functools import cache, partial
+from typing import Any
 
-from django.http import HttpResponse
+from django import forms
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.debug import sensitive_post_parameters
 
-from fleet.dashboard import first_steps
-from fleet.dashboard.pages import Asked, listed, page, read_view
+from fleet.dashboard.forms import Sent, line
+from fleet.dashboard.machines import created_token
+from fleet.dashboard.pages import Asked, action_view, done, filters_of, listed, page, read_view
+from fleet.dashboard.places import ADMIN, PLACES, Tab
+from fleet.dashboard.sets import KINDS
 from fleet.domain.blind_spots.find import ORDER
+from fleet.domain.machines.enrolment import CHOICES
+from fleet.domain.people import Right, Rights
 from fleet.domain.reasons import Reason
+from fleet.operations import profile, saved_views
+from fleet.operations.machines import entrance
+from fleet.operations.sets import changes
+from fleet.operations.sets.changes import SetNameForm
 from fleet.projections import blind_spots, sets
 from fleet.projections.caches import maintenances
-from fleet.projections.desk import queue, selection, status_bar
+from fleet.projections.desk import find, queue, readiness, selection, status_bar
 from fleet.projections.timeline import entries
 
 
@@ -51,7 +65,7 @@ def decision_queue(request: Asked) -> HttpResponse:
     """
     now = request.now
     waiting = cache(lambda: queue.decision_queue(now=now, rights=request.rights))
-    beginning = {"desk/first_steps.html": lambda: first_steps.parts(request)} if first_steps.wanted(request) else {}
+    beginning = {"desk/first_steps.html": lambda: first_step_parts(request)} if opens_on_first_steps(request) else {}
     return page(
         request,
         "desk/page.html",
@@ -75,3 +89,135 @@ def decision_queue(request: Asked) -> HttpResponse:
 def pulse(request: Asked) -> HttpResponse:
     """Return the status bar with the number of waiting events and the shortest time left."""
     return page(request, "desk/head.html", same=SAME)
+
+
+# Search for objects by name and for pages, and saved views of lists.
+
+# A user's own pages belong to no area.
+OWN = (Tab("Your settings and tokens", "you"), Tab("Your views", "views"), Tab("Change your password", "you-password"))
+LONGEST = 200
+
+
+def pages_named(text: str, rights: Rights) -> list[Tab]:
+    """Return the pages that these rights open and whose name contains each word of the text."""
+    words = text.lower().split()
+    named = [(f"{area.label} {tab.label}", tab) for area in (*PLACES, ADMIN) for tab in area.tabs_for(rights)]
+    named += [(tab.label, tab) for tab in OWN]
+    return [tab for name, tab in named if words and all(word in name.lower() for word in words)]
+
+
+@read_view
+def find_page(request: Asked) -> HttpResponse:
+    """Search all named objects. The search box of every page requests the part while the user types."""
+    text = request.GET.get("q", "")[:LONGEST].strip()
+
+    def found() -> dict[str, Any]:
+        return {
+            "found": find.find(text, rights=request.rights),
+            "pages": pages_named(text, request.rights),
+            "views": find.saved_views(user_id=request.user.pk, named=text),
+        }
+
+    return page(request, "desk/find.html", {"desk/found.html": found}, text=text)
+
+
+def views_answer(request: Asked, /, **context: Any) -> HttpResponse:
+    """Return all views that the user can open, also in response to a refused form about one."""
+    context.pop("view_id", None)
+    return page(request, "desk/views.html", views=find.saved_views(user_id=request.user.pk), **context)
+
+
+view_list = read_view(views_answer)
+
+
+@action_view(views_answer)
+def save_view(request: Asked) -> HttpResponse:
+    sent = {**request.POST.dict(), "query": filters_of(QueryDict(request.POST.get("query", "")))}
+    row = saved_views.save_view(saved_views.ViewForm(sent), actor=request.actor, now=request.now)
+    done(request, f"The view “{row.name}” was saved.", row.page)
+    return redirect(reverse(row.page) + (f"?{row.query}" if row.query else ""))
+
+
+@action_view(views_answer)
+def delete_view(request: Asked, view_id: int) -> HttpResponse:
+    row = saved_views.delete_view(actor=request.actor, view_id=view_id, now=request.now)
+    return done(request, f"The view “{row.name}” was deleted.", "views")
+
+
+# First steps: a checklist that creates a join token, shows the first agent, and ends with a drill.
+
+# For the first machines; the page of join tokens offers other times.
+FIRST_TOKEN_SECONDS = 86_400
+FIRST_USES = 20
+POLICIES = {
+    "join": "A join token admits machines",
+    "auto": "Azure attested documents admit machines of your subscriptions; an administrator admits the others",
+    "attested": "Azure attested documents admit machines of your subscriptions; all others are refused",
+    "admit": "An administrator admits each machine",
+}
+# The first drill is short: the user is waiting for it.
+FIRST_DRILL = {"type": "Freeze", "notice_seconds": 120, "duration_seconds": 10}
+
+
+def first_step_parts(request: Asked) -> dict[str, Any]:
+    """Return the context of the checklist, for every page that shows it."""
+    return {
+        "steps": readiness.first_steps(now=request.now),
+        "kinds": KINDS,
+        "first_drill": FIRST_DRILL,
+        "first_uses": FIRST_USES,
+        "policies": POLICIES,
+    }
+
+
+def opens_on_first_steps(request: Asked) -> bool:
+    """Return whether the front page begins with the checklist: for administrators of an installation without events."""
+    return request.rights.may(Right.ADMINISTER) and request.own.first_steps and readiness.is_new()
+
+
+def steps_answer(request: Asked, /, **context: Any) -> HttpResponse:
+    """Return the checklist, also in response to its forms, refused or with a new join token."""
+    context.pop("set_id", None)
+    if not request.rights.may(Right.ADMINISTER):
+        reason = "You need the role admin to see the first steps."
+        return render(request, "403.html", {"reason": reason}, status=403)
+    return page(
+        request, "desk/first_steps_page.html", {"desk/first_steps.html": lambda: first_step_parts(request)}, **context
+    )
+
+
+steps_page = read_view(steps_answer)
+
+
+class EntranceForm(Sent):
+    wrong = "Choose how machines enrol."
+    policy = forms.ChoiceField(choices=[(one.value, "") for one in CHOICES])
+    subscriptions = line(4000)
+
+
+@action_view(steps_answer)
+def choose_entrance(request: Asked) -> HttpResponse:
+    sent = EntranceForm(request.POST).values
+    named = sent["subscriptions"].replace(",", " ").split()
+    entrance.choose(policy=sent["policy"], subscriptions=named, actor=request.actor, now=request.now)
+    return done(request, "Enrolment policy saved.", "first-steps")
+
+
+@sensitive_post_parameters()
+@action_view(steps_answer)
+def make_token(request: Asked) -> HttpResponse:
+    stated = {"comment": "the first machines", "expires_in_seconds": FIRST_TOKEN_SECONDS, "max_uses": FIRST_USES}
+    sent = {name: text for name, text in request.POST.items() if text}
+    return steps_answer(request, **created_token(request, entrance.JoinTokenForm(stated | sent)))
+
+
+@action_view(steps_answer)
+def name_set(request: Asked, set_id: int) -> HttpResponse:
+    row = changes.change_set(SetNameForm(request.POST), set_id=set_id, actor=request.actor, now=request.now)
+    return done(request, f"The set was named “{row.name}”.", "first-steps")
+
+
+@action_view(steps_answer)
+def dismiss(request: Asked) -> HttpResponse:
+    profile.choose(profile.ChoicesSerializer(data={"first_steps": False}), actor=request.actor, now=request.now)
+    return done(request, "First steps hidden. You find them under Admin.", "queue")

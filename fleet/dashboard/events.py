@@ -1,4 +1,4 @@
-"""Events: the list, and the page of one event with its decision panel and an export for a post-mortem."""
+"""Events: the list, the page of one event with its decision panel and its forms, and an export for a post-mortem."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,26 +6,33 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from django import forms
 from django.db.models import QuerySet
 from django.http import HttpResponse, JsonResponse
 
 from fleet.dashboard.export import exported
+from fleet.dashboard.forms import CommentForm, Sent, commented, line, of_guards
 from fleet.dashboard.lanes.timeline import draw_event
-from fleet.dashboard.pages import Asked, Panel, history, known, listed, loaded, page, read_view
+from fleet.dashboard.pages import Asked, Panel, action_view, done, history, known, listed, loaded, page, read_view
+from fleet.dashboard.reauthentication import proved
 from fleet.domain.approvals.conditions import LATER, When
 from fleet.domain.approvals.guards import TAKE_REASONS, Need
 from fleet.domain.approvals.recheck import uncovered
 from fleet.domain.people import Right, Rights
 from fleet.domain.reasons import Reason
 from fleet.domain.states import ApprovalState
-from fleet.projections import intake
+from fleet.operations.approvals import approve as operations
+from fleet.operations.approvals import claims, conditions
+from fleet.operations.approvals.approve import Plan
+from fleet.operations.inputs import MomentField
+from fleet.projections import approvals, intake
 from fleet.projections.archived import ARCHIVE
 from fleet.projections.desk import selection
 from fleet.projections.events import rows as event_rows
 from fleet.projections.events.detail import EventDetail, event_detail
 from fleet.projections.filters import EventFilter
 from fleet.projections.timeline import entries
-from fleet.wording.approvals import asks_for, standing
+from fleet.wording.approvals import DONE, asks_for, given, standing
 from fleet.wording.events import effect_of
 from fleet.wording.say import say
 from fleet.wording.times import page_reader
@@ -124,10 +131,10 @@ def event_export(request: Asked, event_id: str) -> HttpResponse:
     left = ARCHIVE.entries_of(event_id)
     timeline = [*entries.rows_of(left.entries), *entries.for_event(event_id=event_id, size=500).results]
     known_type = effect_of(found.event)
-    told = {"event": found, "type": known_type, "timeline": timeline, "documents": raw.documents}
+    values = {"event": found, "type": known_type, "timeline": timeline, "documents": raw.documents}
     if left.fault or raw.fault:
-        told["missing"] = left.fault or raw.fault
-    answer = JsonResponse(exported(told), json_dumps_params={"indent": 2})
+        values["missing"] = left.fault or raw.fault
+    answer = JsonResponse(exported(values), json_dumps_params={"indent": 2})
     answer["Content-Disposition"] = f'attachment; filename="{found.event.event_id}.json"'
     return answer
 
@@ -249,3 +256,127 @@ def _no_second(name: str, rights: Rights, detail: EventDetail) -> Reason | str:
     if approval is not None and approval.by == name:
         return Reason("consent-of-proposer")
     return rights.missing(Right.OVERRIDE, detail.place, doing="consent") or ""
+
+
+# Forms of the decision panel: approve, agree, withdraw, claim, hold. Each parses, calls one operation, and responds.
+
+# Kind of an approval from the page, by the submitted value: an immediate one can be undone for some seconds.
+WAYS = {When.NOW.value: When.UNDO, When.PREPARED.value: When.PREPARED, When.TIME.value: When.TIME}
+
+
+class ApprovalForm(CommentForm):
+    """Form of an approval. `expected_version` is the event's version on the submitted page. `at` is in the user's time
+    zone.
+    """
+
+    when = forms.ChoiceField(
+        choices=[(way.value, way.value) for way in (When.NOW, When.PREPARED, When.TIME)], required=False
+    )
+    at = MomentField(required=False)
+    expected_version = forms.IntegerField(required=False)
+
+    def said(self) -> str:
+        return "Enter a date and a time of day." if "at" in self.errors else self.wrong
+
+
+class ConsentForm(CommentForm):
+    expected_version = forms.IntegerField(required=False)
+
+
+class ClaimForm(ConsentForm):
+    take_over = forms.BooleanField(required=False)
+
+
+class HoldForm(Sent):
+    wrong = "Enter a reason of up to 2,000 characters for leaving the event to Azure."
+    reason = line(required=True)
+    expected_version = forms.IntegerField(required=False)
+
+
+def panel(request: Asked, event_id: str, **context: Any) -> HttpResponse:
+    """Return the decision panel: alone for a form sent by htmx, else on the event's page."""
+    return event_answer(request, event_id, only="decision" if request.htmx else "", **context)
+
+
+def approval_panel(request: Asked, approval_id: int, **context: Any) -> HttpResponse:
+    """Return the decision panel of an approval's event."""
+    return panel(request, event_of(request, approval_id), **context)
+
+
+def event_of(request: Asked, approval_id: int) -> str:
+    return known(approvals.event_of(approval_id), "No approval has this number.")
+
+
+def decided(request: Asked, event_id: str, said: str) -> HttpResponse:
+    """Return the current decision panel, alone or on the event's page."""
+    if request.htmx:
+        return panel(request, event_id, said=said)
+    return done(request, said, "event", event_id=event_id)
+
+
+@action_view(panel)
+@proved
+def approve(request: Asked, event_id: str) -> HttpResponse:
+    values = ApprovalForm(request.POST).values
+    plan = Plan(
+        when=WAYS[values["when"] or When.NOW],
+        due_at=values["at"],
+        overrides=of_guards("reason", request),
+        shown=of_guards("shown", request),
+        expected_version=values["expected_version"],
+    )
+    actor = request.actor.because(values["comment"])
+    approval = operations.grant(event_id=event_id, actor=actor, now=request.now, plan=plan)
+    return decided(request, event_id, given(approval.state, approval.when))
+
+
+@action_view(approval_panel)
+def withdraw(request: Asked, approval_id: int) -> HttpResponse:
+    event_id = event_of(request, approval_id)
+    approval = conditions.withdraw(approval_id=approval_id, actor=commented(request), now=request.now)
+    return decided(request, event_id, DONE["undo" if approval.when == When.UNDO.value else "withdraw"])
+
+
+@action_view(approval_panel)
+@proved
+def consent(request: Asked, approval_id: int) -> HttpResponse:
+    event_id = event_of(request, approval_id)
+    values = ConsentForm(request.POST).values
+    approval = conditions.consent(
+        approval_id=approval_id,
+        actor=request.actor.because(values["comment"]),
+        overrides=of_guards("reason", request),
+        shown=of_guards("shown", request),
+        expected_version=values["expected_version"],
+        now=request.now,
+        undo=True,
+    )
+    return decided(request, event_id, given(approval.state, approval.when, agreed=True))
+
+
+@action_view(panel)
+def claim(request: Asked, event_id: str) -> HttpResponse:
+    values = ClaimForm(request.POST).values
+    actor = request.actor.because(values.pop("comment"))
+    claims.claim(event_id=event_id, actor=actor, now=request.now, **values)
+    return decided(request, event_id, DONE["claim"])
+
+
+@action_view(panel)
+def give_back(request: Asked, event_id: str) -> HttpResponse:
+    claims.give_back(event_id=event_id, actor=request.actor, now=request.now)
+    return decided(request, event_id, DONE["give-back"])
+
+
+@action_view(panel)
+def hold(request: Asked, event_id: str) -> HttpResponse:
+    values = HoldForm(request.POST).values
+    actor = request.actor.because(values["reason"])
+    claims.hold(event_id=event_id, actor=actor, now=request.now, expected_version=values["expected_version"])
+    return decided(request, event_id, DONE["hold"])
+
+
+@action_view(panel)
+def lift(request: Asked, event_id: str) -> HttpResponse:
+    claims.lift(event_id=event_id, actor=request.actor, now=request.now)
+    return decided(request, event_id, DONE["lift"])

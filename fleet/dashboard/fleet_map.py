@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from django.core.paginator import Paginator
 from django.http import HttpResponse, StreamingHttpResponse
 from django.urls import reverse
 from django.utils.html import escape
@@ -11,7 +12,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.gzip import gzip_page
 
 from fleet.dashboard.export import csv_file
-from fleet.dashboard.pages import Asked, page, read_view
+from fleet.dashboard.pages import Asked, page, query_with, read_view
 from fleet.domain.desk import WorstState
 from fleet.domain.states import Presence
 from fleet.projections.desk.fleet_map import CacheCell, FleetMap, MapFilter, ServiceGroup, SetCell, fleet_map
@@ -135,13 +136,8 @@ def _base(name: str) -> str:
 
 
 def _with(request: Asked, **changed: str) -> str:
-    """Return the page's filter with these changes, as a query."""
-    query = request.GET.copy()
-    for name, value in {"part": "", "page": "", **changed}.items():
-        query.pop(name, None)
-        if value:
-            query[name] = value
-    return f"?{query.urlencode()}"
+    """Return the address of the page with these values, from its first rows on."""
+    return f"?{query_with(request, **{'page': '', **changed})}"
 
 
 def _chips(found: FleetMap, request: Asked) -> list[tuple[WorstState, int, str, bool]]:
@@ -162,16 +158,13 @@ def _offered(found: FleetMap) -> list[tuple[str, str, tuple[str, ...]]]:
 
 
 def _rows(found: FleetMap, request: Asked) -> dict[str, Any]:
-    asked = request.GET.get("page", "")
-    cells = found.cells
-    last = max(1, -(-len(cells) // ROWS))
-    number = min(int(asked), last) if asked.isascii() and asked.isdigit() and len(asked) < 7 and int(asked) else 1
-    newer = _with(request, page=str(number - 1)) if number > 1 else ""
-    older = _with(request, page=str(number + 1)) if number < last else ""
-    return {"rows": cells[(number - 1) * ROWS : number * ROWS], "newer": newer, "older": older}
+    rows = Paginator(found.cells, ROWS).get_page(request.GET.get("page"))
+    newer = _with(request, page=str(rows.number - 1)) if rows.has_previous() else ""
+    older = _with(request, page=str(rows.number + 1)) if rows.has_next() else ""
+    return {"rows": rows.object_list, "newer": newer, "older": older}
 
 
-def _csv_row(cell: SetCell) -> tuple[str, ...]:
+def _csv_row(cell: SetCell) -> tuple[Any, ...]:
     return (
         say(cell.label, API),
         cell.kind,
@@ -180,7 +173,7 @@ def _csv_row(cell: SetCell) -> tuple[str, ...]:
         cell.resource_group,
         " ".join(cell.regions),
         cell.glance.value,
-        iso(cell.due_at) if cell.due_at else "",
-        *(str(getattr(cell.presence, presence.value)) for presence in Presence),
-        *(str(getattr(cell, name)) for name in COUNTS),
+        iso(cell.due_at) if cell.due_at else None,
+        *(getattr(cell.presence, presence.value) for presence in Presence),
+        *(getattr(cell, name) for name in COUNTS),
     )

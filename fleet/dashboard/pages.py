@@ -22,9 +22,8 @@ from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_safe
 from django_htmx.middleware import HtmxDetails
 
-from fleet.dashboard import saved_form
+from fleet.dashboard import saved_form, status_bar
 from fleet.dashboard.singleflight import single_flight
-from fleet.dashboard.status_bar import kept
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
 from fleet.domain.desk import LISTS
@@ -117,9 +116,9 @@ def _ended(request: Asked) -> HttpResponse:
         box["HX-Retarget"], box["HX-Reswap"] = "#again", "innerHTML"
         return box
     if request.method == "POST":
-        kept = saved_form.save_form(request, saved_form.last_user(request))
-        if kept is not None and kept.username:
-            return render(request, "again/page.html", {"kept": kept, "whose": kept.username}, status=401)
+        form = saved_form.save_form(request, saved_form.last_user(request))
+        if form is not None and form.username:
+            return render(request, "again/page.html", {"kept": form, "whose": form.username}, status=401)
     # A form redirects to the page that it was sent from, because its own URL shows nothing.
     there = request.get_full_path() if request.method in ("GET", "HEAD") else came_from(request)
     return redirect(f"{resolve_url(settings.LOGIN_URL)}?{urlencode({'next': there})}")
@@ -175,11 +174,11 @@ def refused(error: Refused) -> dict[str, Any]:
     return {"status": problem.status, "refusal": refusal | {"title": title}}
 
 
-def done(request: Asked, said: str, to: str, **of: Any) -> HttpResponse:
+def done(request: Asked, message: str, to: str, **of: Any) -> HttpResponse:
     """Return the response to a successful form: a redirect to a page with this message."""
-    messages.success(request, said)
-    back: HttpResponse = redirect(to, **of)
-    return back
+    messages.success(request, message)
+    answer: HttpResponse = redirect(to, **of)
+    return answer
 
 
 def known(found: T | None, sentence: str) -> T:
@@ -189,9 +188,9 @@ def known(found: T | None, sentence: str) -> T:
     return found
 
 
-def zone_of(own: OwnSettings, told: str) -> tzinfo:
-    """Return the time zone in which a user reads pages; `told` is the one that the browser reports."""
-    name = told if own.time_zone == BROWSER else own.time_zone
+def zone_of(own: OwnSettings, reported: str) -> tzinfo:
+    """Return the time zone in which a user reads pages; `reported` is the one of the browser."""
+    name = reported if own.time_zone == BROWSER else own.time_zone
     try:
         return hours.zone_of(name)
     except ValueError:
@@ -219,7 +218,7 @@ def common(request: HttpRequest) -> dict[str, Any]:
         "pulse": SimpleLazyObject(lambda: queue.pulse(now=asked.now, rights=asked.rights)),
         **_saved_views(asked),
         "oldest": SimpleLazyObject(lambda: queue.oldest(now=asked.now, rights=asked.rights)),
-        "strip": SimpleLazyObject(lambda: kept.at(asked.now)),
+        "strip": SimpleLazyObject(lambda: status_bar.CACHED.at(asked.now)),
         "archived_until": SimpleLazyObject(ARCHIVE.archived_until),
     }
 
@@ -235,8 +234,8 @@ def _saved_views(request: Asked) -> dict[str, Any]:
 
 def filters_of(asked: QueryDict) -> str:
     """Return the filters of a URL, without the requested part and the cursor."""
-    kept = [(name, value) for name, values in sorted(asked.lists()) for value in values if value]
-    return urlencode([(name, value) for name, value in kept if name not in ("part", "cursor")])
+    pairs = [(name, value) for name, values in sorted(asked.lists()) for value in values if value]
+    return urlencode([(name, value) for name, value in pairs if name not in ("part", "cursor")])
 
 
 def page(
@@ -260,10 +259,10 @@ def page(
     name = (alone or [template])[0]
 
     def make() -> HttpResponse:
-        told = dict(context)
+        built = dict(context)
         for part in alone or parts:
-            told |= parts[part]()
-        return render(request, name, told, status=status)
+            built |= parts[part]()
+        return render(request, name, built, status=status)
 
     # The result of a reader with limited visibility is not shared.
     shared = request.htmx and name in same and not visibility.is_limited()
@@ -296,23 +295,24 @@ def listed(
         return pager(request, read(cursor=request.GET.get("cursor")))
 
     try:
-        return page(request, template, {part: rows, **(more_parts or {})}, query=_query(request), **context)
+        return page(request, template, {part: rows, **(more_parts or {})}, query=query_with(request), **context)
     except BadCursorError:
         return redirect(request.path)
 
 
 def pager(request: HttpRequest, found: Page[Any]) -> dict[str, Any]:
     """Return the rows of a page and the links to its neighbours, as `pager.html` shows them."""
-    older, newer = (f"?{_query(request, cursor=to)}" if to else "" for to in (found.next, found.previous))
+    older, newer = (f"?{query_with(request, cursor=to)}" if to else "" for to in (found.next, found.previous))
     return {"rows": found.results, "older": older, "newer": newer, "looked_to": found.looked_to}
 
 
-def _query(request: HttpRequest, **more: str) -> str:
-    """Return the page's own filters, for requests of a part or of neighbouring pages."""
+def query_with(request: HttpRequest, **changed: str) -> str:
+    """Return the query of a page without the requested part, with these values; an empty one removes its name."""
     query = request.GET.copy()
-    query.pop("part", None)
-    for name, value in more.items():
-        query[name] = value
+    for name, value in {"part": "", **changed}.items():
+        query.pop(name, None)
+        if value:
+            query[name] = value
     return query.urlencode()
 
 

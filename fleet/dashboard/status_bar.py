@@ -16,7 +16,7 @@ from fleet.projections.visibility import is_limited
 SHARE = 0.05
 
 
-def apart(work: Callable[[], None]) -> None:
+def in_background(work: Callable[[], None]) -> None:
     """Run the work in its own thread, so that no request waits for it. While the database is unavailable, the older
     number is kept.
     """
@@ -28,15 +28,15 @@ def apart(work: Callable[[], None]) -> None:
     threading.Thread(target=run, name="blind-spots", daemon=True).start()
 
 
-class Kept:
+class StatusBarCache:
     """Cache of the last counts with their expiry. Blind spots are counted in the background."""
 
-    def __init__(self, run_in_background: Callable[[Callable[[], None]], None] = apart) -> None:
+    def __init__(self, run: Callable[[Callable[[], None]], None] = in_background) -> None:
+        self._run = run
         self._counting = threading.Lock()
-        self._found: StatusBar | None = None
+        self._counts: StatusBar | None = None
         self._until: datetime | None = None
-        self._run_in_background = run_in_background
-        self._looking = threading.Lock()
+        self._counting_spots = threading.Lock()
         self._spots: int | None = None
         self._spots_until: datetime | None = None
 
@@ -47,15 +47,15 @@ class Kept:
         if is_limited():
             # The cached counts include hidden sets.
             return status_bar(now=now)
-        found = self._found
-        if found is not None and self._until is not None and found.counted_at <= now < self._until:
-            return found
-        if not self._counting.acquire(blocking=found is None):
-            return found or status_bar(now=now)
+        counts = self._counts
+        if counts is not None and self._until is not None and counts.counted_at <= now < self._until:
+            return counts
+        if not self._counting.acquire(blocking=counts is None):
+            return counts or status_bar(now=now)
         try:
-            found = status_bar(now=now, spots=self._spots_at)
-            self._found, self._until = found, now + timedelta(seconds=settings.STATUS_BAR_CACHE_SECONDS)
-            return found
+            counts = status_bar(now=now, spots=self._spots_at)
+            self._counts, self._until = counts, now + timedelta(seconds=settings.STATUS_BAR_CACHE_SECONDS)
+            return counts
         finally:
             self._counting.release()
 
@@ -63,18 +63,18 @@ class Kept:
         """Return the last number of blind spots; None before the first count."""
         if not settings.STATUS_BAR_CACHE_SECONDS:
             return blind_spot_count(now)
-        if (self._spots_until is None or now >= self._spots_until) and self._looking.acquire(blocking=False):
-            self._run_in_background(lambda: self._look(now))
+        if (self._spots_until is None or now >= self._spots_until) and self._counting_spots.acquire(blocking=False):
+            self._run(lambda: self._count_spots(now))
         return self._spots
 
-    def _look(self, now: datetime) -> None:
+    def _count_spots(self, now: datetime) -> None:
         try:
             began = perf_counter()
             self._spots = blind_spot_count(now)
             seconds = max(settings.STATUS_BAR_CACHE_SECONDS, (perf_counter() - began) / SHARE)
             self._spots_until = now + timedelta(seconds=seconds)
         finally:
-            self._looking.release()
+            self._counting_spots.release()
 
 
-kept = Kept()
+CACHED = StatusBarCache()

@@ -225,6 +225,7 @@ FILTERS: Mapping[str, Callable[[Any], Any]] = {
     "filters_said": lambda query: ", ".join(f"{name}: {value}" for name, value in parse_qsl(query)),
     "hit_heading": events.hit_heading,
     "impact": times.impact,
+    # Effect of an inventory on a machine.
     "inventory_change": lambda code: machines.CHANGES[code],
     "iso": lambda at: times.iso(at) if at else "",
     "list_name": lambda page: LISTS.get(page, page),

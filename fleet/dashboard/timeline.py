@@ -9,10 +9,9 @@ from typing import Any
 from django.http import StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
-from django.utils.http import urlencode
 
 from fleet.dashboard.export import csv_file
-from fleet.dashboard.lanes.picture import Row, Stay
+from fleet.dashboard.lanes.picture import Interval, Row
 from fleet.dashboard.lanes.timeline import (
     MOST_LANES,
     NOT_WATCHED,
@@ -28,14 +27,14 @@ from fleet.dashboard.lanes.timeline import (
     shard_rows,
     within,
 )
-from fleet.dashboard.pages import Asked, listed, read_view
+from fleet.dashboard.pages import Asked, listed, query_with, read_view
 from fleet.dashboard.tags import service_url
 from fleet.domain.event_types import TYPES
 from fleet.projections import spans
 from fleet.projections.caches.overview import CacheDetail
 from fleet.projections.filters import EntryFilter
 from fleet.projections.machines import MachineDetail
-from fleet.projections.refs import SetRef, plain_name
+from fleet.projections.refs import plain_name
 from fleet.projections.sets import SetRow
 from fleet.projections.spans import EventSpan, Spans
 from fleet.projections.timeline import entries
@@ -65,31 +64,31 @@ class TimelinePart:
 
 def of_fleet(request: Asked) -> TimelinePart:
     """Return the timeline of the fleet, with a lane for each service."""
-    choice, shown, types = _asked(request, spans.enrolled_since())
-    whole = wants_file(request)
-    found = _left(spans.of_fleet(choice.window, types=types, now=request.now, whole=whole), shown)
+    choice, types = requested(request, spans.enrolled_since())
+    found = spans.of_fleet(choice.window, types=types, now=request.now, whole=wants_file(request))
 
     def names(event: EventSpan) -> list[tuple[str, str]]:
         return [(event.service, service_url(event.service)) if event.service else ("no service", reverse("fleet"))]
 
-    rows = sorted(rows_by(found.events, names, now=request.now), key=lambda row: -len(row.stays))
+    rows = sorted(rows_by(found.events, names, now=request.now), key=lambda row: -len(row.intervals))
     # The services with most events are drawn; the table has all of them.
     rows = [*_sorted(rows[:SERVICES]), *_sorted(rows[SERVICES:])]
     return _part(request, choice, rows, found, most=SERVICES)
 
 
-def of_service(request: Asked, name: str, found: Spans, choice: Choice, bands: Iterable[Stay] = ()) -> TimelinePart:
+def of_service(request: Asked, name: str, found: Spans, choice: Choice, bands: Iterable[Interval] = ()) -> TimelinePart:
     """Return the timeline of a service, with a lane for each set and each cache."""
-    shown = _shown(request)
-    left = _left(found, shown)
-    rows = rows_by(left.events, lambda event: [_set_lane(event.set)], now=request.now)
-    return _part(request, choice, _sorted(rows), left, bands)
+
+    def names(event: EventSpan) -> list[tuple[str, str]]:
+        return [(say(event.set.label, page_reader()), reverse("set", args=[event.set.id]))]
+
+    return _part(request, choice, _sorted(rows_by(found.events, names, now=request.now)), found, bands)
 
 
 def of_set(request: Asked, row: SetRow) -> TimelinePart:
     """Return the timeline of a set, with a lane for each machine."""
-    choice, shown, types = _asked(request, spans.enrolled_since(availability_set=row.id))
-    found = _left(spans.of_set(row.id, choice.window, types=types, now=request.now), shown)
+    choice, types = requested(request, spans.enrolled_since(availability_set=row.id))
+    found = spans.of_set(row.id, choice.window, types=types, now=request.now)
     machines = {
         plain_name(one.resource_name): (one.resource_name, reverse("machine", args=[one.id])) for one in row.machines
     }
@@ -98,14 +97,14 @@ def of_set(request: Asked, row: SetRow) -> TimelinePart:
         return [machines.get(plain_name(name), (name, "")) for name in event.resources] or [("no named machine", "")]
 
     rows = rows_by(found.events, names, now=request.now, first=machines.values())
-    return _part(request, choice, [row for row in rows if row.stays] + [row for row in rows if not row.stays], found)
+    return _part(request, choice, sorted(rows, key=lambda row: not row.intervals), found)
 
 
 def of_machine(request: Asked, detail: MachineDetail) -> TimelinePart:
     """Return the timeline of a machine, with its own lane and one for events of others in its set."""
     machine = detail.machine
-    choice, shown, types = _asked(request, spans.enrolled_since(pk=machine.id))
-    found = _left(spans.of_machine(machine.id, machine.set.id, choice.window, types=types, now=request.now), shown)
+    choice, types = requested(request, spans.enrolled_since(pk=machine.id))
+    found = spans.of_machine(machine.id, machine.set.id, choice.window, types=types, now=request.now)
     own = (machine.resource_name, "")
     rest = ("others of the set", reverse("set", args=[machine.set.id]))
 
@@ -126,12 +125,6 @@ def of_cache(request: Asked, choice: Choice, detail: CacheDetail) -> TimelinePar
     return _part(request, choice, lanes, Spans((), (), False, detail.gaps), gap_said="No listener", kinds={})
 
 
-def service_choice(request: Asked, since: datetime | None) -> tuple[Choice, tuple[str, ...]]:
-    """Return the requested period and types of events."""
-    choice, _, types = _asked(request, since)
-    return choice, types
-
-
 def as_file(request: Asked, part: TimelinePart, name: str) -> StreamingHttpResponse:
     """Return the picture's table as a file."""
     return csv_file(name, COLUMNS, (_csv_row(line, request) for line in part.drawn.lines))
@@ -147,24 +140,17 @@ def wants_file(request: Asked) -> bool:
     return request.GET.get("as") == "csv"
 
 
-def _asked(request: Asked, since: datetime | None) -> tuple[Choice, str, tuple[str, ...]]:
+def requested(request: Asked, since: datetime | None) -> tuple[Choice, tuple[str, ...]]:
+    """Return the requested period and types of events."""
     shown = _shown(request)
     # No event has the type `-`; the number of queries stays the same.
     types = () if shown == "" else ("-",) if shown == MAINTENANCE else (shown,)
-    return chosen_window(request.GET.dict(), now=request.now, since=since), shown, types
+    return chosen_window(request.GET.dict(), now=request.now, since=since), types
 
 
 def _shown(request: Asked) -> str:
     asked = request.GET.get("show", "")
     return asked if asked in SHOWN else ""
-
-
-def _left(found: Spans, shown: str) -> Spans:
-    return found if shown in ("", MAINTENANCE) else replace(found, caches=())
-
-
-def _set_lane(ref: SetRef) -> tuple[str, str]:
-    return say(ref.label, page_reader()), reverse("set", args=[ref.id])
 
 
 def _sorted(rows: Iterable[Row]) -> list[Row]:
@@ -176,16 +162,16 @@ def _part(
     choice: Choice,
     rows: list[Row],
     found: Spans,
-    bands: Iterable[Stay] = (),
+    bands: Iterable[Interval] = (),
     *,
     most: int = MOST_LANES,
     gap_said: str = NOT_WATCHED,
     kinds: Mapping[str, str] = SHOWN,
 ) -> TimelinePart:
     """Return the timeline of these rows and of the caches that were found; `kinds` are the choices of `show`."""
-    rest = {name: value for name, value in request.GET.dict().items() if name not in ("part", "cursor", "show", "as")}
     chosen = _shown(request)
-    caches = [cache_row(cache, now=request.now) for cache in found.caches]
+    # With one type of events, maintenance of caches is not shown.
+    caches = [cache_row(cache, now=request.now) for cache in found.caches if chosen in ("", MAINTENANCE)]
     drawn = draw_rows(
         [*rows[:most], *caches, *rows[most:]],
         choice.window,
@@ -198,19 +184,16 @@ def _part(
         most=min(MOST_LANES, most + len(caches)),
     )
 
-    def query(show: str, **more: str) -> str:
-        return f"?{urlencode({**rest, **({'show': show} if show else {}), **more})}"
+    def address(show: str, file: str = "") -> str:
+        return f"?{query_with(request, **{'cursor': '', 'show': show, 'as': file})}"
 
-    shown = tuple(Way(label, query(value), "", value == chosen) for value, label in kinds.items())
-    return TimelinePart(choice, drawn, shown, query(chosen if kinds else "", **{"as": "csv"}))
+    shown = tuple(Way(label, address(value), "", value == chosen) for value, label in kinds.items())
+    return TimelinePart(choice, drawn, shown, address(chosen if kinds else "", "csv"))
 
 
 def query_of(request: Asked) -> str:
     """Return the requested period and kinds as the query that a refresh repeats."""
-    query = request.GET.copy()
-    for name in ("part", "as"):
-        query.pop(name, None)
-    return query.urlencode()
+    return query_with(request, **{"as": ""})
 
 
 # The fleet's timeline.

@@ -120,30 +120,28 @@ def begin_wave(request: Asked) -> HttpResponse:
             return done(request, "The wave was started.", "wave", wave_id=wave.pk)
     place = form.cleaned_data if form.is_valid() else {}
     service, set_id = str(place.get("service", "")), place.get("set")
-    found = waves.candidates(now=request.now, service=service, set_id=set_id)
-    offered = {one.event_id for one in found if not one.far_ahead}
-    chosen = set(request.POST.getlist("events")) if request.method == "POST" else offered
-    return page(request, "waves/begin.html", candidates=found, chosen=chosen, service=service, set_id=set_id, **context)
+    candidates = waves.candidates(now=request.now, service=service, set_id=set_id)
+    chosen = {candidate.event_id for candidate in candidates if not candidate.far_ahead}
+    if request.method == "POST":
+        chosen = set(request.POST.getlist("events"))
+    context |= {"candidates": candidates, "chosen": chosen, "service": service, "set_id": set_id}
+    return page(request, "waves/begin.html", **context)
 
 
 def _takes_reason(refusal: Refused) -> list[dict[str, Any]]:
     """Return the guards, each once, that a reason would override at every refused event."""
-    known: dict[str, dict[str, Any]] = {}
+    guards: dict[str, dict[str, Any]] = {}
     for event in refusal.details.get("events", []):
         for guard in event.get("guards", []):
             if guard["needs"] == "reason" or guard["overridable"]:
-                before = known.get(guard["code"], {"shown": ""})["shown"]
+                before = guards.get(guard["code"], {"shown": ""})["shown"]
                 shown = event.get("shown", {}).get(guard["code"], "")
-                known[guard["code"]] = {**guard, "shown": f"{before} {shown}".strip()}
-    return list(known.values())
+                guards[guard["code"]] = {**guard, "shown": f"{before} {shown}".strip()}
+    return list(guards.values())
 
 
 @action_view(wave_answer)
 def stop_wave(request: Asked, wave_id: int) -> HttpResponse:
     wave_operations.stop(wave_id=wave_id, actor=commented(request), now=request.now)
-    return done(
-        request,
-        "Wave stopped. Waiting approvals are withdrawn; approvals already sent continue.",
-        "wave",
-        wave_id=wave_id,
-    )
+    message = "Wave stopped. Waiting approvals are withdrawn; approvals already sent continue."
+    return done(request, message, "wave", wave_id=wave_id)

@@ -58,52 +58,8 @@ def test_lists_neither_count_nor_skip(small: factories.Fleet, operator: Client) 
             assert "COUNT(" not in sql
 
 
-def test_a_list_can_be_walked_to_its_end_and_back(small: factories.Fleet) -> None:
-    for number in range(2, 4):
-        grow(small, number)
-    everything = Entry.objects.all()
-    whole = [row.id for row in entries.fleet(entries=everything, size=500).results]
-    assert len(whole) == Entry.objects.count() > 30
-    there, cursor = [], None
-    pages = []
-    while True:
-        page = entries.fleet(entries=everything, cursor=cursor, size=7)
-        pages.append([row.id for row in page.results])
-        there += pages[-1]
-        if page.next is None:
-            break
-        cursor = page.next
-    assert there == whole
-    back = [pages[-1]]
-    while page.previous is not None:
-        page = entries.fleet(entries=everything, cursor=page.previous, size=7)
-        back.insert(0, [row.id for row in page.results])
-    assert back == pages
-
-
 def test_overviews_leave_out_that_further_machines_have_seen_an_event(small: factories.Fleet) -> None:
     assert Entry.objects.filter(kind="event_sighted").exists()
     kinds = {row.kind for row in entries.fleet(size=500).results}
     assert "event_seen" in kinds
     assert "event_sighted" not in kinds
-
-
-def test_open_events_come_by_time_left_and_then_ended_ones_newest_first_across_pages(small: factories.Fleet) -> None:
-    for number in range(2, 5):
-        grow(small, number)
-    now = datetime.now(UTC)
-    rows, cursor = [], None
-    while True:
-        page = event_rows.listing(now=now, cursor=cursor, size=3)
-        rows += page.results
-        if page.next is None:
-            break
-        cursor = page.next
-    assert len(rows) == 12
-    still_open = [row for row in rows if row.open]
-    ended = [row for row in rows if not row.open]
-    assert rows == still_open + ended
-    assert len(ended) == 4
-    due = [row.not_before for row in still_open if row.not_before]
-    assert due == sorted(due)
-    assert [row.first_seen_at for row in ended] == sorted((row.first_seen_at for row in ended), reverse=True)

@@ -27,30 +27,6 @@ def two(fleet: factories.Fleet) -> factories.Fleet:
     return fleet
 
 
-FILTERS: dict[str, set[str]] = {
-    "": {"vm1", "VM2"},
-    "needs_decision=true": {"VM2"},
-    "needs_decision=false": {"vm1"},
-    "type=freeze": {"vm1"},
-    "source=user": {"VM2"},
-    "status=SCHEDULED": {"vm1", "VM2"},
-    "status=ENDED": set(),
-    "machine={vm2}": {"VM2"},
-    "machine={vm3}": set(),
-    "machine=999999": set(),
-    "set={set}": {"vm1", "VM2"},
-    "since=2999-01-01T00:00:00Z": set(),
-    "until=2999-01-01T00:00:00Z": {"vm1", "VM2"},
-}
-
-
-def test_events_by_filter(two: factories.Fleet, operator: Client) -> None:
-    ids = {name: agent.machine.pk for name, agent in two.agents.items()}
-    for query, shown in FILTERS.items():
-        body = text_of(operator.get(f"/history/?{query.format(**ids, set=factories.the_set().pk)}"))
-        assert {name for name in ("vm1", "VM2") if f"of {name}" in body} == shown, query
-
-
 def test_the_part_that_refreshes_keeps_the_filter(two: factories.Fleet, operator: Client) -> None:
     body = operator.get("/history/?needs_decision=true").content.decode()
     assert 'hx-get="/history/?needs_decision=true&amp;part=event_rows"' in body

@@ -9,7 +9,7 @@ import pytest
 from django.template.loader import render_to_string
 from django.test import Client
 
-from fleet.dashboard.status_bar import Kept
+from fleet.dashboard.status_bar import StatusBarCache
 from fleet.models import InventoryMachine, LastRun
 from fleet.operations.policy import rules
 from tests import factories
@@ -114,18 +114,18 @@ def test_it_is_counted_once_for_all_readers_and_never_waits_for_the_blind_spots(
 ) -> None:
     settings.STATUS_BAR_CACHE_SECONDS = 5
     later: list[Callable[[], None]] = []
-    kept = Kept(run_in_background=later.append)
+    cached = StatusBarCache(run=later.append)
     with django_assert_num_queries(12):
-        first = kept.at(watched.now)
+        first = cached.at(watched.now)
     assert (first.blind_spots, len(later)) == (None, 1)
     assert 'data-state="looking"' in render_to_string("desk/strip.html", {"strip": first})
     with django_assert_num_queries(16):
         later.pop()()
     with django_assert_num_queries(0):
-        assert kept.at(watched.now + timedelta(seconds=4)) is first
+        assert cached.at(watched.now + timedelta(seconds=4)) is first
     with django_assert_num_queries(12):
-        assert kept.at(watched.now + timedelta(seconds=6)).blind_spots == 0
+        assert cached.at(watched.now + timedelta(seconds=6)).blind_spots == 0
     # One looks at a time.
-    kept.at(watched.now + timedelta(hours=1))
-    kept.at(watched.now + timedelta(hours=2))
+    cached.at(watched.now + timedelta(hours=1))
+    cached.at(watched.now + timedelta(hours=2))
     assert len(later) == 1

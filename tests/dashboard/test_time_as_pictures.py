@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from fleet.dashboard.lanes.picture import MOST_ITEMS, Row, Scale, Stay, draw
+from fleet.dashboard.lanes.picture import MOST_ITEMS, Interval, Row, Scale, draw
 from fleet.dashboard.lanes.timeline import chosen_window
 from fleet.models import AvailabilitySet, ScheduledEvent
 from fleet.projections.spans import SILENCE, TimeWindow, unwatched
@@ -176,14 +176,19 @@ def test_a_thousand_events_are_a_bounded_picture(fleet: Listeners, viewer: Clien
 
 def test_what_overlaps_lies_below_each_other_and_too_much_is_one_bar() -> None:
     scale = Scale(NOW, NOW + HOUR)
-    two = [Stay(NOW, NOW + HOUR / 2, "busy", "a", key="a"), Stay(NOW + HOUR / 4, NOW + HOUR, "busy", "b", key="b")]
+    two = [
+        Interval(NOW, NOW + HOUR / 2, "busy", "a", key="a"),
+        Interval(NOW + HOUR / 4, NOW + HOUR, "busy", "b", key="b"),
+    ]
     drawn = draw(scale, [Row("lane", two)], moments=[], summary="")
     first, second = drawn.lanes[0].bars
     assert second.y > first.y
-    many = [Stay(NOW + seconds(number), NOW + HOUR, "busy", "x", key=f"{number}") for number in range(MOST_ITEMS + 1)]
+    many = [
+        Interval(NOW + seconds(number), NOW + HOUR, "busy", "x", key=f"{number}") for number in range(MOST_ITEMS + 1)
+    ]
     drawn = draw(scale, [Row("lane", many)], moments=[], summary="", zoom=lambda begin, end: "?closer")
     (bar,) = drawn.lanes[0].bars
-    assert (bar.stay.count, bar.stay.href) == (MOST_ITEMS + 1, "?closer")
+    assert (bar.interval.count, bar.interval.href) == (MOST_ITEMS + 1, "?closer")
 
 
 def test_a_machine_with_reports_is_watched_between_them(fleet: Listeners) -> None:

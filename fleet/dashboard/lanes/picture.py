@@ -14,7 +14,7 @@ BAR = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class Interval:
     """A period with one state, in the state's tone. `href` is the link of its bar.
 
     `of` is the object, `what` its state. Stays with one `key` are parts of one object and lie in one track.
@@ -40,7 +40,7 @@ class Stay:
 
 
 # The parts of one object, by their beginning.
-Item = list[Stay]
+Item = list[Interval]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ class Row:
     """Subject of a lane. `href` is the link of its name; `hit` lanes are emphasised; `gaps` are hatched."""
 
     name: str
-    stays: Sequence[Stay]
+    intervals: Sequence[Interval]
     href: str = ""
     hit: bool = False
-    gaps: Sequence[Stay] = ()
+    gaps: Sequence[Interval] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,11 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A stay as drawn. `title` is the text for screen readers and on hover, `outline` the path of a bar with an edge
-    that was not observed.
+    """An interval as drawn. `title` is the text for screen readers and on hover, `outline` the path of a bar with an
+    edge that was not observed.
     """
 
-    stay: Stay
+    interval: Interval
     x: float
     y: int
     width: float
@@ -171,26 +171,26 @@ class Scale:
         part = (min(max(at, self.begin), self.end) - self.begin) / (self.end - self.begin)
         return round(LEFT + part * (WIDTH - LEFT - RIGHT), 1)
 
-    def holds(self, stay: Stay) -> bool:
-        """Return whether a part of the stay lies in the picture."""
-        return stay.begin <= self.end and stay.end >= self.begin
+    def holds(self, interval: Interval) -> bool:
+        """Return whether a part of the interval lies in the picture."""
+        return interval.begin <= self.end and interval.end >= self.begin
 
-    def title(self, stay: Stay, name: str) -> str:
-        said = f"{name}: {stay.said}" if name else stay.said
-        return f"{said}, {self._stamp(stay.begin)} to {self._stamp(stay.end)} {zone_name(stay.end)}"
+    def title(self, interval: Interval, name: str) -> str:
+        said = f"{name}: {interval.said}" if name else interval.said
+        return f"{said}, {self._stamp(interval.begin)} to {self._stamp(interval.end)} {zone_name(interval.end)}"
 
     def _stamp(self, at: datetime) -> str:
         outside = not self.begin <= at <= self.end
         return f"{local(at).day} {local(at):%b} {hms(at)}" if outside or self.end - self.begin > DAY else hms(at)
 
-    def bar(self, stay: Stay, name: str, y: int = 0, *, least: float = 3.0) -> Bar:
-        x = self.x(stay.begin)
-        width = max(round(self.x(stay.end) - x, 1), least)
+    def bar(self, interval: Interval, name: str, y: int = 0, *, least: float = 3.0) -> Bar:
+        x = self.x(interval.begin)
+        width = max(round(self.x(interval.end) - x, 1), least)
         # The picture cuts off an edge outside, so that edge is not torn.
-        torn_left = stay.began_before and stay.begin >= self.begin and width > 4 * TOOTH
-        torn_right = stay.end_unseen and stay.end <= self.end and width > 4 * TOOTH
+        torn_left = interval.began_before and interval.begin >= self.begin and width > 4 * TOOTH
+        torn_right = interval.end_unseen and interval.end <= self.end and width > 4 * TOOTH
         outline = _outline(x, y, width, left=torn_left, right=torn_right) if torn_left or torn_right else ""
-        return Bar(stay, x, y, width, self.title(stay, name), outline)
+        return Bar(interval, x, y, width, self.title(interval, name), outline)
 
     def ticks(self) -> Iterable[Tick]:
         seconds = (self.end - self.begin).total_seconds()
@@ -216,15 +216,15 @@ class Scale:
 
     def lane(self, row: Row, top: int, zoom: Zoom | None) -> Lane:
         """Return the row drawn from `top` on, with overlapping items below each other."""
-        items = _items(stay for stay in row.stays if self.holds(stay))
+        items = _items(interval for interval in row.intervals if self.holds(interval))
         tracks = self._tracks(items) if len(items) <= MOST_ITEMS else []
         if items and not 0 < len(tracks) <= MOST_TRACKS:
             tracks = [list(self._folded(items, zoom))]
         bars = tuple(
-            self.bar(stay, row.name, top + 6 + TRACK * number)
+            self.bar(interval, row.name, top + 6 + TRACK * number)
             for number, track in enumerate(tracks)
             for item in track
-            for stay in item
+            for interval in item
         )
         height = LANE + TRACK * (max(len(tracks), 1) - 1)
         gaps = tuple(self.bar(gap, row.name, top, least=2.0) for gap in row.gaps if self.holds(gap))
@@ -263,8 +263,8 @@ def draw(
     *,
     moments: Iterable[Moment],
     summary: str,
-    gaps: Iterable[Stay] = (),
-    bands: Iterable[Stay] = (),
+    gaps: Iterable[Interval] = (),
+    bands: Iterable[Interval] = (),
     zoom: Zoom | None = None,
 ) -> Picture:
     """Return the picture of these rows from top to bottom. `zoom` returns the link of a bar that represents several."""
@@ -287,25 +287,26 @@ def draw(
     )
 
 
-def _items(stays: Iterable[Stay]) -> list[Item]:
-    """Return the stays grouped by object, by their beginning."""
-    found: dict[object, list[Stay]] = {}
-    for number, stay in enumerate(stays):
-        found.setdefault(stay.key or number, []).append(stay)
+def _items(intervals: Iterable[Interval]) -> list[Item]:
+    """Return the intervals grouped by object, by their beginning."""
+    found: dict[object, list[Interval]] = {}
+    for number, interval in enumerate(intervals):
+        found.setdefault(interval.key or number, []).append(interval)
     for item in found.values():
-        item.sort(key=lambda stay: stay.begin)
+        item.sort(key=lambda interval: interval.begin)
     return sorted(found.values(), key=lambda item: item[0].begin)
 
 
 def _one(items: Sequence[Item], zoom: Zoom | None) -> Item:
     if len(items) == 1:
         return items[0]
-    begin = min(stay.begin for item in items for stay in item)
-    end = max(stay.end for item in items for stay in item)
+    begin = min(interval.begin for item in items for interval in item)
+    end = max(interval.end for item in items for interval in item)
     # The latest part of each item is its state; the most frequent tone is that of the merged bar.
     tones = Counter(item[-1].tone for item in items)
     href = zoom(begin, end) if zoom else ""
-    return [Stay(begin, end, tones.most_common(1)[0][0], f"{len(items)} at once: look closer", href, count=len(items))]
+    ((tone, _),) = tones.most_common(1)
+    return [Interval(begin, end, tone, f"{len(items)} at once: look closer", href, count=len(items))]
 
 
 def _outline(x: float, y: int, width: float, *, left: bool, right: bool) -> str:

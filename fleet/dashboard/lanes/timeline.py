@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from fleet.dashboard.lanes.picture import Moment, Picture, Row, Scale, Stay, Zoom, draw
+from fleet.dashboard.lanes.picture import Interval, Moment, Picture, Row, Scale, Zoom, draw
 from fleet.domain.caches.maintenances import ASSUMED, MaintenanceStatus
 from fleet.domain.times import clamped
 from fleet.projections.caches.coverage import Span, Stretch
@@ -50,47 +51,44 @@ class Drawn:
     more: bool = False
 
 
-def event_stays(event: EventSpan, *, now: datetime) -> list[Stay]:
-    """Return the stays of an event: announced, started, and the possible start."""
+def event_intervals(event: EventSpan, *, now: datetime) -> list[Interval]:
+    """Return the intervals of an event: announced, started, and the possible start."""
     of = f"{'Drill: ' if event.drill else ''}{named(event.event_type, event.resources)}"
     drill = "drill" if event.drill else ""
-    part = partial(Stay, href=reverse("event", args=[event.event_id]), key=event.event_id, of=of)
+    part = partial(Interval, href=reverse("event", args=[event.event_id]), key=event.event_id, of=of)
     started, until = event.started_at, event.ended_at or now
-    if started is not None:
-        announced = started
-    else:
-        announced = max(event.not_before or now, event.first_seen_at) if event.open else until
-    found = []
+    announced = started or (max(event.not_before or now, event.first_seen_at) if event.open else until)
+    intervals = []
     if announced > event.first_seen_at:
         how = badge_of(event.ended_as).label if event.ended_as and started is None else "announced"
         unseen = not event.open and started is None and event.end_unseen
-        found.append(part(event.first_seen_at, announced, drill or "due", how, end_unseen=unseen))
+        intervals.append(part(event.first_seen_at, announced, drill or "due", how, end_unseen=unseen))
     if started is not None:
         how = "started at the latest" if event.began_before else "started"
-        before, unseen = event.began_before, event.end_unseen
-        found.append(part(started, max(until, started), drill or "busy", how, began_before=before, end_unseen=unseen))
+        edges: dict[str, Any] = {"began_before": event.began_before, "end_unseen": event.end_unseen}
+        intervals.append(part(started, max(until, started), drill or "busy", how, **edges))
     elif event.open and event.not_before is not None:
         # The time after NotBefore is unknown in advance.
         may = max(event.not_before, event.first_seen_at)
-        found.append(part(may, max(now, may) + ASSUMED, drill or "busy", "may start", maybe=True))
-    return found or [part(event.first_seen_at, until, drill or "quiet", "seen")]
+        intervals.append(part(may, max(now, may) + ASSUMED, drill or "busy", "may start", maybe=True))
+    return intervals or [part(event.first_seen_at, until, drill or "quiet", "seen")]
 
 
-def cache_stays(row: MaintenanceRow, *, now: datetime) -> list[Stay]:
-    """Return the stays of a maintenance, including a possible start."""
+def cache_intervals(row: MaintenanceRow, *, now: datetime) -> list[Interval]:
+    """Return the intervals of a maintenance, including a possible start."""
     of = f"maintenance of {row.cache.name}"
-    found = [replace(one, of=of) for one in maintenance_stays(row, now=now, linked=True)]
+    found = [replace(one, of=of) for one in maintenance_intervals(row, now=now, linked=True)]
     if row.active and row.began_at is None and row.earliest_at is not None:
         may = max(row.earliest_at, row.first_at)
         href, key = reverse("maintenance", args=[row.id]), f"maintenance-{row.id}"
-        found.append(Stay(may, max(now, may) + ASSUMED, "busy", "the node may stop", href, key, of=of, maybe=True))
+        found.append(Interval(may, max(now, may) + ASSUMED, "busy", "the node may stop", href, key, of=of, maybe=True))
     return found
 
 
 def cache_row(cache: CacheSpan, *, now: datetime) -> Row:
-    stays = [stay for row in cache.maintenances for stay in cache_stays(row, now=now)]
-    gaps = [Stay(gap.begin, gap.end, "", "No listener") for gap in cache.gaps]
-    return Row(cache.name, stays, reverse("cache", args=[cache.id]), gaps=gaps)
+    intervals = [interval for row in cache.maintenances for interval in cache_intervals(row, now=now)]
+    gaps = [Interval(gap.begin, gap.end, "", "No listener") for gap in cache.gaps]
+    return Row(cache.name, intervals, reverse("cache", args=[cache.id]), gaps=gaps)
 
 
 def rows_by(
@@ -99,19 +97,14 @@ def rows_by(
     *,
     now: datetime,
     first: Iterable[tuple[str, str]] = (),
-    gaps: Mapping[str, Sequence[Span]] | None = None,
 ) -> list[Row]:
     """Return a lane for each (name, URL) that `names` returns for an event; those of `first` come first."""
-    stays: dict[tuple[str, str], list[Stay]] = {lane: [] for lane in first}
+    intervals: dict[tuple[str, str], list[Interval]] = {lane: [] for lane in first}
     for event in events:
-        drawn = event_stays(event, now=now)
+        drawn = event_intervals(event, now=now)
         for lane in names(event):
-            stays.setdefault(lane, []).extend(drawn)
-    hatched = gaps or {}
-    return [
-        Row(name, found, href, gaps=[Stay(gap.begin, gap.end, "", NOT_WATCHED) for gap in hatched.get(name, ())])
-        for (name, href), found in stays.items()
-    ]
+            intervals.setdefault(lane, []).extend(drawn)
+    return [Row(name, drawn, href) for (name, href), drawn in intervals.items()]
 
 
 def draw_rows(
@@ -120,7 +113,7 @@ def draw_rows(
     *,
     now: datetime,
     zoom: Zoom,
-    bands: Iterable[Stay] = (),
+    bands: Iterable[Interval] = (),
     gaps: Iterable[Span] = (),
     more: bool = False,
     gap_said: str = NOT_WATCHED,
@@ -130,7 +123,7 @@ def draw_rows(
     scale = Scale(window.begin, window.end)
     moments = [Moment("now", now, "now")] if window.begin <= now <= window.end else []
     lines = _lines(rows, scale)
-    hatched = [Stay(gap.begin, gap.end, "", gap_said) for gap in gaps]
+    hatched = [Interval(gap.begin, gap.end, "", gap_said) for gap in gaps]
     hatched = [gap for gap in hatched if scale.holds(gap)]
     summary = f"{counted(len(lines), 'thing')} in {counted(len(rows), 'lane')}"
     if hatched:
@@ -149,18 +142,18 @@ def draw_rows(
 
 def _lines(rows: Iterable[Row], scale: Scale) -> tuple[Line, ...]:
     """Return each object once, with all its lanes, the latest first."""
-    stays: dict[str, list[Stay]] = {}
+    intervals: dict[str, list[Interval]] = {}
     where: dict[str, list[str]] = defaultdict(list)
     for row in rows:
-        inside: dict[str, list[Stay]] = defaultdict(list)
-        for number, stay in enumerate(row.stays):
-            if scale.holds(stay):
-                inside[stay.key or f"{row.name} {number}"].append(stay)
+        inside: dict[str, list[Interval]] = defaultdict(list)
+        for number, interval in enumerate(row.intervals):
+            if scale.holds(interval):
+                inside[interval.key or f"{row.name} {number}"].append(interval)
         for key, found in inside.items():
             where[key].append(row.name)
-            stays.setdefault(key, found)
+            intervals.setdefault(key, found)
     lines = []
-    for key, found in stays.items():
+    for key, found in intervals.items():
         first, last = found[0], found[-1]
         until = None if last.maybe or last.end_unseen else last.end
         lines.append(Line(last.of or last.what, ", ".join(where[key]), last.href, last.what, first.begin, until))
@@ -191,15 +184,11 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The period that is shown, and the links to others. `query` is its query string; `live`: it moves on with the
-    current time.
-    """
+    """The period that is shown, and the links to others."""
 
     window: TimeWindow
     lengths: tuple[Way, ...]
     ways: tuple[Way, ...]
-    live: bool
-    now: datetime
 
     @property
     def said(self) -> str:
@@ -226,39 +215,38 @@ def chosen_window(asked: Mapping[str, str], *, now: datetime, since: datetime | 
     if live:
         end = now + max((now - begin) * AHEAD, LEAST_AHEAD)
     window = TimeWindow(begin, max(end, begin + SHORTEST))
-    rest = [(name, value) for name, value in asked.items() if name not in ("from", "to", "hours", "part", "cursor")]
+    rest = _other_parameters(asked)
     lengths = tuple(
-        Way(duration(one.total_seconds()), _to(rest, hours=_hours(one)), "", live and one == length)
+        Way(duration(one.total_seconds()), f"?{urlencode([*rest, ('hours', _hours(one))])}", "", live and one == length)
         for one in sorted(LENGTHS)
     )
-    return Choice(window, lengths, _ways(window, rest, live=live), live, now)
+    return Choice(window, lengths, _ways(window, rest, live=live))
 
 
 def within(asked: Mapping[str, str], begin: datetime, end: datetime) -> str:
     """Return the link to the same picture of this period, with a small margin."""
-    air = max((end - begin) * 0.1, timedelta(seconds=30))
-    rest = [(name, value) for name, value in asked.items() if name not in ("from", "to", "hours", "part", "cursor")]
-    return _to(rest, **_times(begin - air, end + air))
+    margin = max((end - begin) * 0.1, timedelta(seconds=30))
+    return _to(_other_parameters(asked), begin - margin, end + margin)
+
+
+def _other_parameters(asked: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the parameters of the page that state no period."""
+    return [(name, value) for name, value in asked.items() if name not in ("from", "to", "hours", "part", "cursor")]
 
 
 def _ways(window: TimeWindow, rest: list[tuple[str, str]], *, live: bool) -> tuple[Way, ...]:
-    begin, end, length = window.begin, window.end, window.length
-    quarter = length / 4
-    found = [
-        Way("Earlier", _to(rest, **_times(begin - length / 2, end - length / 2)), "Half a window earlier"),
-        Way("Later", _to(rest, **_times(begin + length / 2, end + length / 2)), "Half a window later"),
-        Way("Zoom in", _to(rest, **_times(begin + quarter, end - quarter)), "Show the middle half"),
-        Way("Zoom out", _to(rest, **_times(begin - length / 2, end + length / 2)), "Show twice the time"),
-    ]
-    return (*found, *([] if live else [Way("Now", _to(rest), "Follow the current time")]))
+    begin, end, half, quarter = window.begin, window.end, window.length / 2, window.length / 4
+    return (
+        Way("Earlier", _to(rest, begin - half, end - half), "Half a window earlier"),
+        Way("Later", _to(rest, begin + half, end + half), "Half a window later"),
+        Way("Zoom in", _to(rest, begin + quarter, end - quarter), "Show the middle half"),
+        Way("Zoom out", _to(rest, begin - half, end + half), "Show twice the time"),
+        *([] if live else [Way("Now", f"?{urlencode(rest)}", "Follow the current time")]),
+    )
 
 
-def _times(begin: datetime, end: datetime) -> dict[str, str]:
-    return {"from": iso(clamped(begin)), "to": iso(clamped(end))}
-
-
-def _to(rest: list[tuple[str, str]], **times: str) -> str:
-    return f"?{urlencode([*rest, *times.items()])}"
+def _to(rest: list[tuple[str, str]], begin: datetime, end: datetime) -> str:
+    return f"?{urlencode([*rest, ('from', iso(clamped(begin))), ('to', iso(clamped(end)))])}"
 
 
 def _hours(length: timedelta) -> str:
@@ -286,7 +274,7 @@ def shard_rows(maintenances: Iterable[MaintenanceRow], *, now: datetime) -> list
     lanes = [
         Row(
             "shard not stated" if shard is None else f"shard {shard}",
-            [stay for row in rows for stay in maintenance_stays(row, now=now, linked=True)],
+            [interval for row in rows for interval in maintenance_intervals(row, now=now, linked=True)],
             hit=True,
         )
         for shard, rows in sorted(shards.items(), key=lambda item: -1 if item[0] is None else item[0])
@@ -302,7 +290,7 @@ def listener_rows(stretches: Iterable[Stretch]) -> list[Row]:
     return [
         Row(
             found[0].machine.resource_name,
-            [Stay(one.begin, one.end, "ear" if one.listening else "bad", badge_of(one).label) for one in found],
+            [Interval(one.begin, one.end, "ear" if one.listening else "bad", badge_of(one).label) for one in found],
             reverse("machine", args=[machine_id]),
         )
         for machine_id, found in machines.items()
@@ -312,20 +300,14 @@ def listener_rows(stretches: Iterable[Stretch]) -> list[Row]:
 def draw_maintenance(detail: MaintenanceDetail) -> Picture:
     """Return the picture of one maintenance: the node, its partner, and the listeners."""
     row = detail.maintenance
-    lanes = [
-        Row(
-            f"{row.node_port or 'node'} {ROLES[row.was_replica]}".strip(),
-            maintenance_stays(row, now=detail.end),
-            hit=True,
-        )
-    ]
+    node = f"{row.node_port or 'node'} {ROLES[row.was_replica]}".strip()
+    lanes = [Row(node, maintenance_intervals(row, now=detail.end), hit=True)]
     if row.partner_port is not None and row.failover_at is not None:
         end = max(row.ended_at or detail.end, row.failover_at)
-        lanes.append(Row(str(row.partner_port), [Stay(row.failover_at, end, "good", "primary")], hit=True))
-    told = [(NOTIFICATIONS[one.kind], one.first_at) for one in detail.members if one.kind]
-    heard = [Moment(words.label, at, words.tone) for words, at in told]
+        lanes.append(Row(str(row.partner_port), [Interval(row.failover_at, end, "good", "primary")], hit=True))
+    steps = [(NOTIFICATIONS[one.kind], one.first_at) for one in detail.members if one.kind]
     # Repeats are in the table; the picture shows each step once, when it was first reported.
-    moments = list({moment.label: moment for moment in reversed(heard)}.values())
+    moments = list({words.label: Moment(words.label, at, words.tone) for words, at in reversed(steps)}.values())
     if row.expected_at and row.approximate and detail.begin <= row.expected_at <= detail.end:
         moments.append(Moment("stated start", row.expected_at, "due"))
     if row.active:
@@ -336,28 +318,27 @@ def draw_maintenance(detail: MaintenanceDetail) -> Picture:
         Scale(detail.begin, max(detail.end, detail.begin + timedelta(seconds=30))),
         [*lanes, *listeners[:MOST_LISTENERS]],
         moments=moments,
-        gaps=[Stay(gap.begin, gap.end, "", "No listener") for gap in detail.gaps],
+        gaps=[Interval(gap.begin, gap.end, "", "No listener") for gap in detail.gaps],
         summary=f"{summary}; times without a listener: {len(detail.gaps)}.",
     )
 
 
-def maintenance_stays(row: MaintenanceRow, *, now: datetime, linked: bool = False) -> list[Stay]:
-    """Return the stays of a maintenance, up to `now`; `linked` ones lead to its page."""
-    part = partial(Stay, href=reverse("maintenance", args=[row.id]) if linked else "", key=f"maintenance-{row.id}")
+def maintenance_intervals(row: MaintenanceRow, *, now: datetime, linked: bool = False) -> list[Interval]:
+    """Return the intervals of a maintenance, up to `now`; `linked` ones lead to its page."""
+    part = partial(Interval, href=reverse("maintenance", args=[row.id]) if linked else "", key=f"maintenance-{row.id}")
     unseen = row.status is MaintenanceStatus.END_NOT_SEEN
     until = _until(row, now)
     gone = row.began_at
     if gone is None and row.ended_at is not None:
         # Only its end was reported: its beginning is unknown.
         return [part(row.first_at, max(row.ended_at, row.first_at), "quiet", "ended", began_before=True)]
-    found = [part(row.first_at, min(gone or until, now), "due", "announced")]
+    intervals = [part(row.first_at, min(gone or until, now), "due", "announced")]
     if gone is not None and gone <= now:
-        back = max(row.failover_at or until, gone)
-        how = "node stopped, connections lost"
-        found.append(part(gone, back, "busy", how, end_unseen=unseen and row.failover_at is None))
+        back, how = max(row.failover_at or until, gone), "node stopped, connections lost"
+        intervals.append(part(gone, back, "busy", how, end_unseen=unseen and row.failover_at is None))
         if row.failover_at is not None and until > row.failover_at:
-            found.append(part(row.failover_at, until, "good", "failed over, replica not back", end_unseen=unseen))
-    return found if found[0].end > row.first_at else found[1:]
+            intervals.append(part(row.failover_at, until, "good", "failed over, replica not back", end_unseen=unseen))
+    return intervals if intervals[0].end > row.first_at else intervals[1:]
 
 
 def _until(row: MaintenanceRow, now: datetime) -> datetime:
@@ -387,43 +368,31 @@ def draw_event(detail: EventDetail, *, now: datetime) -> Picture | None:
     named = {hit.machine.id for hit in detail.hit if hit.machine}
     until = detail.event.ended_at or now
     seen = say(detail.seen_summary, page_reader(now))
-    return draw(
-        Scale(first - span * 0.03, last + span * 0.08),
-        [
-            Row(
-                row.machine.resource_name,
-                _sighting_stays(row, until),
-                reverse("machine", args=[row.machine.id]),
-                hit=row.machine.id in named,
-            )
-            for row in detail.sightings
-        ],
-        moments=moments,
-        summary=f"{len(detail.sightings)} machines; first seen {at_clock(first)}; {seen}.",
-    )
+    rows = []
+    for row in detail.sightings:
+        machine = row.machine
+        address = reverse("machine", args=[machine.id])
+        rows.append(Row(machine.resource_name, _sighting_intervals(row, until), address, hit=machine.id in named))
+    summary = f"{len(detail.sightings)} machines; first seen {at_clock(first)}; {seen}."
+    return draw(Scale(first - span * 0.03, last + span * 0.08), rows, moments=moments, summary=summary)
 
 
 def _moments(detail: EventDetail, now: datetime) -> list[Moment]:
-    event = detail.event
-    found = []
-    if event.not_before and (event.open or event.started_at is None or event.not_before <= now):
-        found.append(Moment("NotBefore", event.not_before, "due"))
-    if event.approval and event.approval.granted_at:
-        by = say(event.approval.by, page_reader())
-        found.append(Moment(f"approved by {by}", event.approval.granted_at, "calm"))
-    if event.open:
-        found.append(Moment("now", now, "now"))
-    if event.ended_at:
-        found.append(Moment("ended", event.ended_at, "quiet"))
-    return found
+    event, approval = detail.event, detail.event.approval
+    has_not_before = event.open or event.started_at is None or (event.not_before or now) <= now
+    by = say(approval.by, page_reader()) if approval else ""
+    times = (
+        ("NotBefore", event.not_before if has_not_before else None, "due"),
+        (f"approved by {by}", approval.granted_at if approval else None, "calm"),
+        ("now", now if event.open else None, "now"),
+        ("ended", event.ended_at, "quiet"),
+    )
+    return [Moment(label, at, tone) for label, at, tone in times if at]
 
 
-def _sighting_stays(sighting: SightingRow, until: datetime) -> list[Stay]:
-    end = sighting.gone_at or until
-    started = sighting.started_at
-    found = []
+def _sighting_intervals(sighting: SightingRow, until: datetime) -> list[Interval]:
+    end, started = sighting.gone_at or until, sighting.started_at
+    intervals = []
     if (started or end) > sighting.first_at:
-        found.append(Stay(sighting.first_at, started or end, "due", "Scheduled"))
-    if started:
-        found.append(Stay(started, max(end, started), "busy", "Started"))
-    return found
+        intervals.append(Interval(sighting.first_at, started or end, "due", "Scheduled"))
+    return [*intervals, Interval(started, max(end, started), "busy", "Started")] if started else intervals
