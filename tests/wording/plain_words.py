@@ -113,4 +113,4 @@ def places() -> list[str]:
 
 if __name__ == "__main__":
     wrong = places()
-    sys.exit("\n".join(wrong))
+    sys.exit("\n".join(wrong) or 0)
