@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def left(tmp_path: Path, settings: Any) -> Iterator[list[Entry]]:
     """The entries of a fleet with an approval, which all have left, in two files; one that came later has not."""
-    archived_entries._kept.clear()
+    archived_entries._cache.clear()
     settings.ARCHIVE_URL = folder(tmp_path).shown()
     factories.freeze_completed(factories.Fleet())
     under_seals(2, 2)
@@ -36,7 +36,7 @@ def left(tmp_path: Path, settings: Any) -> Iterator[list[Entry]]:
     under_seals(1, 2)
     gone(*files)
     yield rows
-    archived_entries._kept.clear()
+    archived_entries._cache.clear()
 
 
 def printed(*options: str) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ def event(tmp_path: Path, settings: Any) -> Iterator[ScheduledEvent]:
     """An event that is over, in partitions behind which others begin; entries leave after ten days."""
     settings.ARCHIVE_URL = f"file://{tmp_path}/archive"
     settings.RETENTION_DAYS = {**settings.RETENTION_DAYS, "entries": 10}
-    archived_entries._kept.clear()
+    archived_entries._cache.clear()
     found = freeze_completed(Fleet())
     wait_for(partial(all_sealed, Entry.objects.order_by("-pk")[0].pk), seconds=20, what="all of it is sealed")
     for table in (OBSERVATIONS, ENTRIES, BODIES):
@@ -43,7 +43,7 @@ def event(tmp_path: Path, settings: Any) -> Iterator[ScheduledEvent]:
     again.enrol("later")
     again.say("later")
     yield found
-    archived_entries._kept.clear()
+    archived_entries._cache.clear()
 
 
 def all_sealed(last: int) -> bool:
@@ -91,7 +91,7 @@ def test_documents_with_an_event_and_latest_ones_stay_longer_than_the_others(eve
     count = Observation.objects.count()
     assert "fleet_observation" in runs(NOW + timedelta(days=31))
     # No file is asked.
-    archived_entries._kept.clear()
+    archived_entries._cache.clear()
     listing = {one.hash for one in before.documents if one.lists_event}
     kept = set(Observation.objects.values_list("document_id", flat=True))
     assert listing <= kept
