@@ -1,1 +1,1 @@
-"""The agents' edge: reports in, orders out, streams to browsers."""
+"""Gateway: HTTP interface for agents (reports, orders) and event streams for browsers."""

@@ -1,8 +1,7 @@
-"""Access log: requests are counted by route, with one log line at their end, however long they were open.
+"""Access log: each request is counted by route and logged in one line when it ends.
 
-Neither the address nor a header is logged: a path contains ids, and some contain secrets. Agents and probes call all
-the time, so their calls are logged at DEBUG. Only refused or slow ones appear at a higher level, and no more than some
-a second.
+Paths and headers are not logged, because paths contain ids and sometimes secrets. Calls of agents and probes are
+frequent, so they are logged at DEBUG. Only failed or slow ones are logged as warnings, at a limited rate.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 class Access:
-    """Counts and logs the requests of one process."""
+    """The access log and request metrics of one process."""
 
     def __init__(self) -> None:
         self._lines = Buckets(QUIET_LINES_PER_MINUTE, burst=QUIET_LINES_AT_ONCE)
@@ -46,7 +45,7 @@ class Access:
         self._counts: dict[tuple[str, str], tuple[Histogram, dict[int, prometheus_client.Counter]]] = {}
 
     def note(self, call: Call, method: str, sent: CountingSend, seconds: float) -> None:
-        """The request is over; `seconds` is how long it took."""
+        """Count and log a request that has ended. `seconds` is its duration."""
         route, method = call.route or UNMATCHED, method if method in METHODS else "other"
         times, by_kind = self._counts.get((route, method)) or self._begin(route, method)
         kind = sent.status // 100
@@ -85,7 +84,7 @@ class Access:
         return found
 
     def _seldom(self, kind: str, said: dict[str, Any]) -> None:
-        """Log a line of a kind that may occur a hundred thousand times: omitted lines are counted in the next."""
+        """Log a line at a limited rate for each `kind`. The next logged line states how many were omitted."""
         if self._lines.take(kind, time.monotonic()):
             self._unsaid[kind] += 1
             return
@@ -94,7 +93,7 @@ class Access:
 
 
 class CountingSend:
-    """An ASGI `send` that remembers what went out, and answers with the request's id."""
+    """Wrapper of an ASGI `send` that records the status and the sent bytes, and adds the header `X-Request-ID`."""
 
     __slots__ = ("_request_id", "_send", "bytes", "status")
 
@@ -117,7 +116,7 @@ class CountingSend:
 
 
 def call_of(scope: Scope) -> Call:
-    """Return the call with the request's ids, which is stored in its scope."""
+    """Return the call with the ids of its request (`X-Request-ID`, `traceparent`), and store it in the request's scope."""
     named: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in (b"x-request-id", b"traceparent"):

@@ -1,4 +1,4 @@
-"""The calls of agents that are in: reports and orders. Each parses, makes its call, and answers."""
+"""Calls of enrolled agents: reports and the long poll for orders."""
 
 from __future__ import annotations
 
@@ -60,19 +60,21 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The caller of a request; `signed` is None where it authenticates by a credential alone."""
+    """The authenticated caller of a request; `signed` is None if it authenticated with a credential instead of a
+    signature.
+    """
 
     machine: MachineIdentity
     signed: SignedCall | None
 
     @property
     def renew(self) -> bool:
-        """Whether the machine should enrol again, since there is a better key for it."""
+        """Return whether the machine should enrol again because it can get a better key."""
         return self.signed is None or not self.signed.today
 
     def as_of(self, now: datetime) -> tuple[datetime, bool]:
-        """Return the time to which this call refers, and whether it came late. A signed call refers to its signing
-        time, however often it is sent.
+        """Return the time to which this call refers, and whether the call arrived late. A signed call refers to its
+        signing time, even if it was sent again later.
         """
         if self.signed is None or (signed_at := self.signed.signed_at) >= now:
             return now, False
@@ -80,7 +82,7 @@ class Caller:
 
 
 class Agents:
-    """The agents' calls on this process, with their shared objects."""
+    """Handlers of the agents' calls in this process, with the queues, caches and threads that they share."""
 
     def __init__(self, *, limits: GatewayLimits, threads: Threads, events: asyncio.AbstractEventLoop) -> None:
         self.limits = limits
@@ -102,7 +104,9 @@ class Agents:
         self.stopping = False
 
     async def reports(self, request: Request, send: Send) -> None:
-        """`POST /agent/v1/reports`: 200 with ReportsAnswer, after the commit. Problems 401, 413, 422, 429, 503."""
+        """Handle `POST /agent/v1/reports`. Answer 200 with ReportsAnswer after the reports are committed. Raises
+        Problem 401, 413, 422, 429, 503.
+        """
         caller = await self._authenticate(request)
         machine = caller.machine
         raw = await request.body(self.limits.request_bytes)
@@ -151,7 +155,9 @@ class Agents:
         await answer(send, 200, msgspec.json.encode(said))
 
     async def orders(self, request: Request, send: Send) -> None:
-        """`GET /agent/v1/orders`: held open, then 200 with OrdersAnswer, perhaps empty. Problems 401, 422, 429, 503."""
+        """Handle `GET /agent/v1/orders` as a long poll. Answer 200 with OrdersAnswer, which may be empty. Raises
+        Problem 401, 422, 429, 503.
+        """
         # Data of the call is not kept while it is held: there are tens of thousands of them.
         waiter = await self._waiter_of(request)
         try:
@@ -175,8 +181,9 @@ class Agents:
         await answer(send, 200, msgspec.json.encode(said))
 
     async def _waiter_of(self, request: Request) -> Waiter:
-        """Register the call to be held, and query its orders; its report of state is recorded, and nothing else is
-        kept."""
+        """Register the long poll of a request and query the orders of its machine. Record the state that the agent
+        reports, then release the request's data to save memory.
+        """
         caller = await self._authenticate(request)
         machine = caller.machine
         await request.body(0)
@@ -217,14 +224,16 @@ class Agents:
         return waiter
 
     def cut_off(self, machine_ids: set[int]) -> None:
-        """These machines were revoked: forget their credentials and end their held calls. For any thread."""
+        """End the access of machines (row ids) whose credential is no longer valid: drop their cached credentials and
+        end their long polls. May be called from any thread.
+        """
         self.credentials.forget(machine_ids)
         self.events.call_soon_threadsafe(self.waiters.end_of, machine_ids)
 
     def _look_for_revoked(self) -> None:
-        """Cut off revoked machines, and former credentials of machines that enrolled again. Wake-ups do so at once;
-        this query works without Redis. Clocks of two processes may differ by seconds, and either may be committed a
-        while after its time.
+        """Cut off revoked machines, and the former credentials of machines that enrolled again. Wake-ups do this at
+        once; this query also works without Redis. It reads some seconds further back, because clocks of processes
+        differ and commits take time.
         """
         began = clock.now()
         changed = machines.credentials_since(self._revoked_before - timedelta(seconds=CLOCKS_DIFFER_SECONDS))
@@ -236,7 +245,7 @@ class Agents:
         self._revoked_before = began
 
     def stop(self) -> None:
-        """Answer held calls; later calls are not held."""
+        """Answer all long polls now, and answer later ones at once."""
         self.stopping = True
         self.waiters.end_all()
 
@@ -268,8 +277,8 @@ class Agents:
         *,
         late: bool,
     ) -> None:
-        """Record the facts of every contact: presence, clock, last good poll, orders. A late call shows nothing about
-        the clock.
+        """Record the facts of a contact: presence, clock offset, last good poll, and the orders that the agent has. A
+        late call is not used to measure the clock.
         """
         self.contacts.note(
             machine.machine_id,
@@ -291,7 +300,9 @@ class Agents:
 
 
 def _standing(machine_id: int, query: dict[str, str]) -> AgentHeartbeat:
-    """Return the agent's state from a query; empty where it is not stated, as by 0.1.0, or impossible."""
+    """Return the agent's heartbeat from a query string. Values that are missing (as in release 0.1.0) or impossible are
+    empty.
+    """
     spool, acknowledged, document = query.get("spool", ""), query.get("acknowledged", ""), query.get("document", "")
     if not 0 < len(spool) <= MOST_SPOOL or storable(spool) != spool:
         return AgentHeartbeat(machine_id)

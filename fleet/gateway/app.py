@@ -1,4 +1,4 @@
-"""The gateway as an ASGI application: agents, streams and probes here, everything else to Django."""
+"""The gateway as an ASGI application. It serves agents, streams and probes, and passes other requests to Django."""
 
 from __future__ import annotations
 
@@ -58,10 +58,12 @@ BROKER_SECONDS = 1.0
 
 
 class Gateway:
-    """The one ASGI application of the backend. `pages` is Django, which gets the requests that are not the gateway's
-    own; both share `open_calls`. `measure` counts the fleet for `/metrics`. `jobs` of annexes are called in threads of
-    their own: a name, a function, and the seconds between its runs. `opens` gets the maximum number of database
-    connections of the gateway before the first one is opened.
+    """The ASGI application of the backend.
+
+    `pages` is Django, which gets all requests that the gateway does not serve; both share `open_calls`. `measure`
+    returns the gauges of the fleet for `/metrics`. `jobs` of annexes run in their own threads: a name, a function, and
+    the seconds between two runs. `opens` is called with the gateway's maximum number of database connections before the
+    first is opened.
     """
 
     def __init__(
@@ -196,17 +198,17 @@ class Gateway:
         events.call_later(OVERDUE_SECONDS, self._answer_overdue, events)
 
     def _watch_signals(self, events: asyncio.AbstractEventLoop) -> None:
-        """End held calls and streams as soon as the signal arrives: the server waits for them before it stops the
-        application.
+        """End long polls and streams when the stop signal arrives, because the server waits for them before it stops
+        the application.
 
-        The server's own handling continues: it depends on the event loop's wake-up, which stays unchanged.
+        The server's own signal handling still runs: it uses the event loop's wake-up, which is not changed here.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: events.call_soon_threadsafe(self.wind_down))
             signal.siginterrupt(number, False)
 
     def wind_down(self) -> None:
-        """Answer held calls, end streams, and hold no call from here on."""
+        """Answer long polls and end streams; later long polls are answered at once."""
         self.agents.stop()
         self.streams.stop()
 
@@ -225,7 +227,9 @@ class Gateway:
         await asyncio.to_thread(self.threads.stop)
 
     def _on_wake_up(self, message: dict[str, Any]) -> None:
-        """A message of another process, in the thread that listens: ids only, so a strange one does no harm."""
+        """Process a wake-up message of another process, in the listening thread. Messages contain only ids, so an
+        unexpected one does no harm.
+        """
         orders, revoked = message.get("orders"), message.get("revoked")
         if isinstance(orders, list):
             self.agents.dispatcher.wake(
@@ -253,9 +257,9 @@ TABLE: dict[str, dict[str, Callable[[Gateway], Handler]]] = {
 
 
 def _parent_watch() -> Callable[[], None]:
-    """A step that ends this process when the server that started it is gone, as after kill -9.
+    """Return a function that ends this process if the server that started it has died, for example after `kill -9`.
 
-    That server would also kill a worker that does not end in time; without it, that is ours to do.
+    That server would normally kill a worker that does not end in time; after its death the worker must end itself.
     """
     parent = os.getppid()
     rounds = 0

@@ -1,8 +1,8 @@
-"""Group commit: one thread and one database connection write all deliveries; answers wait for their commit.
+"""Group commit: one thread with one database connection writes all deliveries; each call is answered after its commit.
 
-While one commit runs, the next batch gathers. A batch that fails is halved until the bad delivery is isolated. That one
-waits after all others, and is processed report by report within a time budget; the bad report is quarantined. Until its
-machine has sent a good report, its further deliveries wait there, too.
+While a commit runs, the next batch collects. A batch that fails is split in halves until the bad delivery is found.
+That delivery is written after all others, one report at a time within a time limit, and the bad report is quarantined.
+Further deliveries of its machine also wait until the machine has sent a good report.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ REVOKED = "This machine was revoked: an admin has to admit it."
 
 
 def pause_after(deliveries: int, waiting: int, *, took: float) -> float:
-    """Return how long to gather, in seconds, after a commit of this many deliveries that took this long.
+    """Return how many seconds to collect deliveries before the next commit, from the size and duration (`took`,
+    seconds) of the last one.
 
-    Zero where few arrived, or where as many wait already.
+    Zero if few deliveries arrived, or if as many are waiting already.
     """
     if deliveries < GATHERING or waiting >= deliveries:
         return 0.0
@@ -70,12 +71,14 @@ def pause_after(deliveries: int, waiting: int, *, took: float) -> float:
 
 
 def most_after(reports: int, *, took: float, limit: int) -> int:
-    """Return how many reports the next commit takes, after one of this size and duration in seconds."""
+    """Return the maximum number of reports for the next commit, from the size and duration (`took`, seconds) of the
+    last one.
+    """
     return min(limit, max(LEAST_REPORTS, round(reports / max(took, 0.001) * COMMIT_SECONDS)))
 
 
 class Committer:
-    """The writer and its queue."""
+    """Writer thread of all deliveries, with its queue."""
 
     def __init__(self, limits: GatewayLimits, events: asyncio.AbstractEventLoop) -> None:
         self.limits = limits
@@ -91,8 +94,8 @@ class Committer:
         self._behind: set[int] = set()
 
     async def commit(self, delivery: Delivery, size: int, set_id: int | None = None) -> Written:
-        """Hand over and wait for the commit; `set_id` is the set of its machine (row id), where that is known. Raises
-        Problem 503 under pressure or when it cannot be written now.
+        """Queue the delivery and return its result after the commit. `size` is in bytes; `set_id` is the row id of the
+        machine's set, if known. Raises Problem 503 if the queue is full or the delivery cannot be written now.
         """
         weight = max(len(delivery.reports) + len(delivery.refused), 1)
         pending = Pending(delivery, size, weight, time.monotonic(), self.events.create_future(), set_id)
@@ -103,7 +106,9 @@ class Committer:
         return await pending.answer
 
     def send_away_late(self) -> None:
-        """Answer calls that have waited too long, as when Postgres hangs. One round costs less than their timers."""
+        """Answer 503 to calls whose delivery has waited too long, for example while Postgres hangs. One check of all
+        calls costs less than a timer for each.
+        """
         for pending in self.lanes.since(time.monotonic() - self.limits.commit_wait):
             if not pending.answer.done():
                 metrics.SHED.labels("slow").inc()
@@ -112,7 +117,7 @@ class Committer:
                 )
 
     def write(self) -> None:
-        """Commit batch after batch until the queue is empty."""
+        """Commit batches until the queue is empty."""
         while True:
             batch = self.lanes.take(self._most)
             if batch:
@@ -134,8 +139,9 @@ class Committer:
                 self.loop.sleep(pause)
 
     def _write_costly(self) -> bool:
-        """Write a part of a costly delivery when it is due; return whether anything was written. It takes a small share
-        of the time even when no other delivery waits, since one may arrive at any moment.
+        """Write a part of a costly delivery if it is due, and return whether anything was written. Costly deliveries
+        get only a small share of the time, even if no other delivery waits, because another one may arrive at any
+        moment.
         """
         began = time.monotonic()
         if not self.lanes.waits_apart(Lane.COSTLY):
@@ -150,7 +156,7 @@ class Committer:
         return bool(found)
 
     def _wake_at(self, at: float) -> None:
-        """Wake the writer at this moment of the steady clock; one such call is enough."""
+        """Wake the writer at this time of the monotonic clock, with one timer for each time."""
         if self._wakes_at != at:
             self._wakes_at = at
             delay = max(0.0, at - time.monotonic())
@@ -198,8 +204,9 @@ class Committer:
         again: bool = True,
         careful: bool = False,
     ) -> bool:
-        """Record the deliveries in one transaction, else in halves; return whether none of them has to be sent again.
-        Raises Postgres's error when Postgres is unavailable.
+        """Record the deliveries in one transaction; if that fails, in two halves. Return whether all of them were
+        handled, so that none must be sent again. Results are added to `done` by machine. Raises database errors if
+        Postgres is unavailable.
         """
         now = clock.now()
         try:
@@ -239,7 +246,9 @@ class Committer:
         return self._record(deliveries[middle:], done, careful=careful) and first
 
     def _record_in_parts(self, delivery: Delivery, done: dict[int, Written | Problem]) -> None:
-        """Record each part separately, as many as time permits: those are acknowledged, the rest is sent again."""
+        """Record the parts of a costly delivery one after the other until the time limit. Written parts are
+        acknowledged; the agent sends the rest again.
+        """
         for part in parts_of(delivery):
             if time.monotonic() > self._began + COSTLY_SECONDS and delivery.machine_id in done:
                 return
@@ -247,8 +256,9 @@ class Committer:
                 return
 
     def _wait(self, deliveries: list[Delivery], done: dict[int, Written | Problem]) -> bool:
-        """Handle a lock that one of these deliveries needs, such as the row of its machine: that one is sent again, the
-        others are recorded. Where too much is locked to find the cause in time, all of them are sent again.
+        """Handle a lock timeout: record the deliveries in halves, so that only the one whose rows are locked must be
+        sent again. If there is no time to find it, the agents send all of them again. Return False, or as `_record`
+        does for the halves.
         """
         if len(deliveries) > 1 and time.monotonic() < self._began + SPLIT_SECONDS:
             return self._record_halves(deliveries, done, careful=True)
@@ -276,7 +286,9 @@ class Committer:
         return True
 
     def _quarantine(self, delivery: Delivery, error: Exception, done: dict[int, Written | Problem]) -> bool:
-        """Quarantine an isolated bad report: store what can be stored, and notify its agent."""
+        """Quarantine the bad report of a delivery that contains no other report: store what can be stored, and refuse
+        it in the answer to its agent.
+        """
         said = (storable(str(error)).splitlines() or [type(error).__name__])[0]
         if not delivery.reports:
             log.error("writer.unwritable", machine=delivery.machine_id, error=said)

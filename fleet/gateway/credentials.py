@@ -1,4 +1,4 @@
-"""Credentials of machines, looked up many at a time and trusted for a while."""
+"""Cache of machine credentials. Lookups of concurrent calls are combined into one query."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_WAITING = 25_000
 
 
 class Unknown(Enum):
-    """Neither known nor known to be wrong."""
+    """Marker of a credential that is not in the cache, neither as valid nor as invalid."""
 
     UNKNOWN = "unknown"
 
@@ -40,7 +40,9 @@ UNKNOWN = Unknown.UNKNOWN
 
 
 class Credentials:
-    """Identities by the hash of their credential, for `seconds`. Revocation rings and forgets at once."""
+    """Cache of machine identities by the hash of their credential, valid for `seconds`. A revocation removes its entry
+    at once.
+    """
 
     def __init__(self, seconds: float, threads: Threads) -> None:
         self.seconds = seconds
@@ -56,13 +58,13 @@ class Credentials:
         self._asking: asyncio.Task[None] | None = None
 
     async def identity(self, credential: str) -> MachineIdentity | None:
-        """Return the identity, looked up where it is not cached; None where there is none. Raises Problem 503 under
-        pressure, or when the database is unavailable.
+        """Return the machine with this credential, from the cache or the database; None if it is invalid. Raises
+        Problem 503 if too many lookups wait or the database is unavailable.
         """
         return await self.found(hash_of(credential))
 
     async def found(self, key: str) -> MachineIdentity | None:
-        """Return the machine with this hash of a credential or name of a key."""
+        """Return the machine for the hash of a credential or the name of a key; None if it is invalid."""
         known = self._cached(key)
         if not isinstance(known, Unknown):
             return known
@@ -77,7 +79,7 @@ class Credentials:
         return await asyncio.shield(waits)
 
     def look_up(self, hashes: Collection[str]) -> Mapping[str, MachineIdentity]:
-        """Query the database; slow, so call it in a thread."""
+        """Query the identities of these hashes in the database. This blocks, so call it in a thread."""
         forgotten = self._forgotten
         # Before the key is trusted: from now on no machine gets another key for this one.
         replaced = keys.mark_used(hashes)
@@ -95,12 +97,12 @@ class Credentials:
         return found
 
     def outdated(self, current: Mapping[int, str]) -> set[int]:
-        """Return those of these machines for which an outdated credential is trusted here."""
+        """Return the machines (row ids) whose cached credential differs from the `current` one."""
         with self._lock:
             return {machine_id for machine_id, key in current.items() if self._hashes.get(machine_id, set()) - {key}}
 
     def forget(self, machine_ids: Collection[int]) -> None:
-        """Drop the cached credentials of these machines, so that they are looked up again."""
+        """Remove the cached credentials of these machines (row ids), so that the next call queries them again."""
         with self._lock:
             self._forgotten += 1
             for machine_id in machine_ids:
@@ -108,7 +110,7 @@ class Credentials:
                     del self._known[key]
 
     def _cached(self, key: str) -> MachineIdentity | Unknown | None:
-        """The identity; None for a credential known to be wrong; UNKNOWN when it has to be looked up."""
+        """Return the cached identity, None for a credential known to be invalid, or UNKNOWN if it must be queried."""
         now = time.monotonic()
         with self._lock:
             known = self._known.get(key)
@@ -127,7 +129,7 @@ class Credentials:
                 del self._hashes[gone.machine_id]
 
     async def _ask(self) -> None:
-        """Run query after query until no call waits."""
+        """Run lookup queries until no call waits for one."""
         try:
             while self._asked:
                 asked = {key: self._asked[key] for key in list(self._asked)[:AT_ONCE]}

@@ -1,5 +1,6 @@
-"""Decoding of a batch of reports, from bytes to the arguments of operations. Each report is read separately, so that a
-bad one affects no other."""
+"""Decoding of a batch of reports from bytes to the arguments of operations. Each report is decoded separately, so that
+an invalid one does not affect the others.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ _request = msgspec.json.Decoder(wire.ReportsRequest)
 
 @dataclass(slots=True)
 class Batch:
-    """One request for reports, read. `refused` holds (number, reason) of what cannot be taken; `size` is in bytes."""
+    """A decoded request with reports. `refused` holds the number and the reason of each report that cannot be accepted;
+    `size` is in bytes.
+    """
 
     request: wire.ReportsRequest
     clock: Clock
@@ -33,7 +36,9 @@ class Batch:
 
 
 def read_batch(raw: bytes, *, received_at: datetime, limits: GatewayLimits) -> Batch:
-    """Raises Problem 422 when the envelope cannot be read and 413 when it holds too many reports."""
+    """Decode a request with reports. Raises Problem 422 if its envelope cannot be read, and 413 if it has too many
+    reports.
+    """
     request, dirty = _read_envelope(raw)
     if len(request.reports) > limits.reports:
         raise Problem(413, "too-large", f"A batch may hold up to {limits.reports} reports: send fewer at once.")
@@ -55,7 +60,7 @@ def read_batch(raw: bytes, *, received_at: datetime, limits: GatewayLimits) -> B
 
 
 def _read_envelope(raw: bytes) -> tuple[wire.ReportsRequest, bool]:
-    """The request, and whether its reports may hold text that Postgres cannot keep."""
+    """Return the decoded request, and whether its reports may contain text that Postgres cannot store."""
     dirty = b"\\u0000" in raw
     try:
         request = _request.decode(raw)
@@ -70,8 +75,9 @@ def _read_envelope(raw: bytes) -> tuple[wire.ReportsRequest, bool]:
 
 
 def _read_leniently(raw: bytes) -> wire.ReportsRequest:
-    """Read a request with the standard library, which accepts halves of surrogate pairs: otherwise one would block a
-    spool."""
+    """Decode a request with the standard library, which accepts lone surrogates. Otherwise one report with a lone
+    surrogate would block all later reports of its spool.
+    """
     try:
         return msgspec.convert(json.loads(raw), wire.ReportsRequest)
     except RecursionError:
@@ -83,7 +89,9 @@ def _read_leniently(raw: bytes) -> wire.ReportsRequest:
 
 
 def _number(report: Any, last: int) -> int:
-    """The report's number. Without one it cannot even be refused, so the request is."""
+    """Return the number of a report. A report without one cannot be refused on its own, so the whole request is
+    (Problem 422).
+    """
     seq = report.get("seq") if isinstance(report, dict) else None
     if type(seq) is not int or not 0 < seq < BIGGEST:
         raise Problem(422, "validation", "Every report needs a number: seq, an integer from 1.")
@@ -110,7 +118,7 @@ def _read_report(
 
 
 def _understood(kind: str, data: dict[str, Any], protocol: int, limits: GatewayLimits) -> tuple[Data, str]:
-    """Return the report's data, and the description of its unreadable part."""
+    """Return the report's data, and a description of the part that could not be read (empty if everything could)."""
     if kind not in READERS:
         return data, f"unknown kind {kind!r}"
     form, check = READERS[kind]

@@ -1,8 +1,8 @@
-"""Matching of waiting orders with agents' long polls; dispatch of approvals whose undo period ends.
+"""Delivery of orders to the agents' long polls, and dispatch of approvals whose undo period ends.
 
-One thread queries Postgres: at once for machines that just called or were woken, and once a second for all machines
-held here, in one query. Wake-ups (`wake_machines`) make dispatch fast; the query makes it reliable. It first queries
-which machines have any order, which is nearly always none. So a call costs little while nothing happens.
+One thread queries Postgres: at once for machines that have just called or were woken, and once a second for all
+machines with an open long poll, in one query. Wake-ups (`wake_machines`) make delivery fast; the query makes it
+reliable. The thread first queries which machines have any order. Usually there are none, so an idle fleet costs little.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Held = tuple[int, UUID, str]
 
 
 class Dispatcher:
-    """The thread that finds orders for held calls, and records which orders agents have."""
+    """Thread that finds orders for long polls, and records which orders the agents have received."""
 
     def __init__(self, waiters: Waiters, events: asyncio.AbstractEventLoop) -> None:
         self.waiters = waiters
@@ -64,13 +64,15 @@ class Dispatcher:
         self._awaited = threading.Event()
 
     def ask(self, standing: AgentHeartbeat, *, held: bool) -> None:
-        """Query the orders of a machine whose call is registered: now, or soon where it is held."""
+        """Query the orders of a machine whose long poll is registered: at once, or together with others a moment later
+        if it is kept open (`held`).
+        """
         with self._lock:
             self._asked[standing.machine_id] = standing
         self._wake(awaited=not held)
 
     def wake(self, machine_ids: Iterable[int], via: str) -> None:
-        """A wake-up named these machines."""
+        """Query the orders of the machines that a wake-up named. `via` is the delivery path to record."""
         until = time.monotonic() + WAKE_UP_SECONDS
         with self._lock:
             self._woken = {key: value for key, value in self._woken.items() if value[1] > until - WAKE_UP_SECONDS}
@@ -83,12 +85,12 @@ class Dispatcher:
             self._wake()
 
     def ask_all(self) -> None:
-        """Query the orders of all machines now, not within the second."""
+        """Query the orders of all machines now instead of within a second."""
         self._next_full = 0.0
         self._wake()
 
     def note_held(self, held: Iterable[Held]) -> None:
-        """Record an agent's statement that it has these orders: (machine, order, via)."""
+        """Queue the statements of agents that they have received orders: (machine, order, via)."""
         with self._lock:
             self._held.update(held)
         self._wake()
@@ -99,8 +101,9 @@ class Dispatcher:
         self.loop.wake()
 
     def dispatch(self) -> None:
-        """Record the orders that agents have, query further ones, and hand them over. While Postgres is unavailable,
-        all of it is kept."""
+        """Record which orders agents have received, query new orders and deliver them. While Postgres is unavailable,
+        everything stays queued for the next run.
+        """
         self._gather()
         with self._lock:
             asked, self._asked = self._asked, {}
@@ -141,7 +144,7 @@ class Dispatcher:
             self.loop.sleep(GATHER_SECONDS - since)
 
     def _write_held(self, held: set[Held]) -> set[Held]:
-        """Write the orders that agents have; return those to be written again."""
+        """Write which orders agents have received, and return those that must be written again later."""
         try:
             return set(receipts.note_held(held=sorted(held), now=clock.now()).passed_by)
         except (OperationalError, InterfaceError) as error:
@@ -150,7 +153,9 @@ class Dispatcher:
             return held
 
     def _look(self, asked: dict[int, AgentHeartbeat | None], *, whole: bool, now: float) -> None:
-        """Query the orders of these machines, and with `whole` of all that are held here."""
+        """Query the orders of these machines, and with `whole` of all machines with a long poll here. `now` is a time
+        of the monotonic clock.
+        """
         mine = asked.keys() | self.waiters.machine_ids() if whole else asked.keys()
         # A process with a wrong clock sends nothing: another process asks the machine, or another machine is asked.
         waited_for = queue.waited_for() & mine if mine and clock.is_clock_correct() else set()
@@ -171,8 +176,9 @@ class Dispatcher:
 
 
 class Ticker:
-    """The fallback that advances due work when Celery has been quiet for a while, so that no decision depends on Celery
-    or Redis."""
+    """Fallback that processes due work if Celery has been silent for a while. Decisions therefore depend on neither
+    Celery nor Redis.
+    """
 
     def __init__(self, dispatcher: Dispatcher, *, seconds: float) -> None:
         self.dispatcher = dispatcher
@@ -188,12 +194,12 @@ class Ticker:
 
 
 def run_slow_jobs() -> None:
-    """Run jobs of annexes that may take long, such as sealing, if Celery has been silent for a while."""
+    """Run the slow jobs of annexes, such as sealing, if Celery has been silent for a while."""
     call_each(*(partial(_run_if_quiet, job) for job in reconcile.SLOW_IF_QUIET))
 
 
 def run_quick_jobs() -> None:
-    """Run the other jobs of annexes, and check for blind spots, if Celery has been silent for a while."""
+    """Run the quick jobs of annexes and evaluate blind spots, if Celery has been silent for a while."""
     call_each(*(partial(_run_if_quiet, job) for job in reconcile.IF_QUIET), _compare)
 
 
@@ -216,15 +222,16 @@ AHEAD = timedelta(seconds=0.6)
 
 
 class UndoClock:
-    """The loop that dispatches approvals when their undo period ends. Every process runs it: a later one finds nothing
-    left to do."""
+    """Loop that dispatches approvals when their undo period ends. It runs in every process; only the first to act
+    changes anything.
+    """
 
     def __init__(self, gone: Callable[[], None]) -> None:
         self.gone = gone
         self.loop = Loop("undo", self.step, pause=UNDO_PAUSE_SECONDS, role="relay")
 
     def step(self) -> None:
-        """Wait for each that is about to go, and let it go."""
+        """Wait for the approvals whose undo period is about to end, and dispatch each at that time."""
         if not clock.may_clock_decide():
             return
         for at, event_pks in conditions.due_for_dispatch(until=clock.now() + AHEAD):

@@ -1,7 +1,7 @@
-"""Django within the ASGI application: WSGI in a few threads, with a bound on how many requests wait for one.
+"""Django inside the ASGI application: WSGI in a few threads, with a limit on waiting requests.
 
-A thread is occupied while Django computes, and never while a client is slow. The whole body is read before a thread is
-taken, and each piece of a long answer is requested once the last is sent.
+A thread is used only while Django computes, never while a client is slow. The whole body is read before a thread
+starts, and each part of a long response is generated after the client has received the part before.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ PIECE_SECONDS = 30.0
 
 
 class Pages:
-    """Django's pages. Its own ASGI path costs several times as much and leaks connections."""
+    """ASGI application that runs Django. Django's own ASGI handler would cost several times as much and leaks
+    connections.
+    """
 
     def __init__(
         self,
@@ -69,9 +71,9 @@ class Pages:
         large: Mapping[str, int] | None = None,
         open_calls: OpenCalls | None = None,
     ) -> None:
-        """`page_of` makes the page for people of a refusal's status; programs get a problem document. `large` are the
-        addresses that take longer bodies, with how many bytes. `open_calls` watches over files that are made while they
-        are sent.
+        """`page_of` returns the error page for an HTTP status; programs get a problem document instead. `large` maps
+        addresses that accept larger bodies to their limit in bytes. `open_calls` ends streamed files when the user's
+        access ends.
         """
         self.open_calls = open_calls or OpenCalls()
         self._large = large or {}
@@ -100,7 +102,7 @@ class Pages:
             self.large_ones -= most > BODY_BYTES
 
     def _most(self, request: Request) -> int:
-        """Return the permitted bytes of the body; a short one needs no place among the long ones."""
+        """Return the maximum size of the request's body in bytes. A short body does not count as one of the large ones."""
         stated = request.header(b"content-length")
         short = stated.isdigit() and len(stated) < 20 and int(stated) <= BODY_BYTES
         return BODY_BYTES if short else self._large.get(request.scope["path"], BODY_BYTES)
@@ -162,7 +164,9 @@ class Pages:
                 await in_a_thread(answer.close)
 
     def _watched(self, answer: _Answer, request: Request) -> OpenCall | None:
-        """Register a long answer to a user, so that it stops once the access with which it began has ended."""
+        """Register a streamed response of a user, so that it ends when the access with which it began has ended. Return
+        None if that is not needed.
+        """
         if (access := answer.access) is None:
             return None
         by = credentials_of(request)
@@ -171,7 +175,7 @@ class Pages:
 
 
 async def _sent(send: Send, message: Message, call: OpenCall | None) -> None:
-    """Send one piece. Raises TimeoutError where the client takes too long for it, or the access of the call ends."""
+    """Send one part of a response. Raises TimeoutError if the client is too slow or the access of the call ends."""
     async with asyncio.timeout(PIECE_SECONDS) as bound:
         if call is None:
             await send(message)
@@ -184,7 +188,7 @@ async def _sent(send: Send, message: Message, call: OpenCall | None) -> None:
 
 
 class _Answer:
-    """One request on its way through Django, step by step; each step may run in another thread."""
+    """One request that Django processes step by step; each step may run in another thread."""
 
     def __init__(self, handler: WSGIHandler, environ: dict[str, Any]) -> None:
         self.status = 500
@@ -195,13 +199,13 @@ class _Answer:
         self._chunks: Iterator[bytes] = iter(())
 
     def begin(self) -> tuple[bytes, bool]:
-        """Call Django; the first piece of its answer, and whether there are more."""
+        """Call Django. Return the first part of the response, and whether more parts follow."""
         self._answer = self._handler(self._environ, self._start)
         self._chunks = iter(self._answer)
         return self.next_piece()
 
     def next_piece(self) -> tuple[bytes, bool]:
-        """The next piece, and whether there are more; the last one ends the request for Django."""
+        """Return the next part, and whether more parts follow. After the last part, Django's request is closed."""
         piece, began = bytearray(), monotonic()
         try:
             for chunk in self._chunks:
@@ -216,7 +220,7 @@ class _Answer:
 
     @property
     def access(self) -> Access | None:
-        """The access with which the answer began; None for a user who is not signed in."""
+        """Return the access with which the response began; None if no user is signed in."""
         found: Access | None = self._environ.get(SENT_WITH)
         return found
 

@@ -31,7 +31,7 @@ MAX_ID = 200
 
 
 class Refusals:
-    """The refused enrolments since the last write."""
+    """Counts of refused enrolments since they were last written to the database."""
 
     def __init__(self) -> None:
         self.loop = Loop("refusals", self.write, pause=PAUSE_SECONDS)
@@ -39,7 +39,7 @@ class Refusals:
         self._waiting: dict[tuple[str, str], RefusedCalls] = {}
 
     def note(self, request: wire.EnrolRequest, refused: Refused, address: str) -> None:
-        """Count one refused enrolment. Runs no query."""
+        """Count a refused enrolment in memory. No query."""
         metrics.ENROLMENTS_REFUSED.labels(refused.code).inc()
         now = clock.now()
         reason = refused.reason if isinstance(refused.reason, Reason) else Reason("enrolment-refused")
@@ -58,7 +58,7 @@ class Refusals:
             call.last_at = now
 
     def write(self) -> None:
-        """Write the waiting ones. While the database is unavailable they are kept."""
+        """Write the counts to the database. If it is unavailable, they stay in memory for the next call."""
         with self._lock:
             waiting, self._waiting = self._waiting, {}
         if not waiting:
@@ -79,7 +79,7 @@ TOO_MANY = "Too many machines are enrolling at once: try again in a moment."
 
 
 class Entrance:
-    """The way in on this process."""
+    """Handlers of the enrolment calls in this process."""
 
     def __init__(self, limits: GatewayLimits, threads: Threads, signed_calls: SignedCalls) -> None:
         self.threads = threads
@@ -88,13 +88,15 @@ class Entrance:
         self.refusals = Refusals()
 
     async def challenges(self, request: Request, send: Send) -> None:
-        """A nonce for an attested document: 200 with Challenge. Problems 413, 429."""
+        """Return a nonce for an attested document: 200 with Challenge. Raises Problem 413, 429."""
         throttle(self.enrolments, request.client, TOO_MANY)
         await request.body(CHALLENGE_BYTES)
         await answer(send, 200, msgspec.json.encode(entrance.challenge(now=clock.now())))
 
     async def enrol(self, request: Request, send: Send) -> None:
-        """A key or a credential: 200 with EnrolAnswer, 202 with EnrolPending. Problems 401, 403, 413, 422, 429, 503."""
+        """Enrol a machine: 200 with EnrolAnswer (a key or credential), or 202 with EnrolPending. Raises Problem 401,
+        403, 413, 422, 429, 503.
+        """
         signed, wanted = await self._read(request)
         try:
             granted = await self.threads.run(_enrol, wanted, signed, request.client)
@@ -110,8 +112,9 @@ class Entrance:
         await _reply(send, granted)
 
     async def check(self, request: Request, send: Send) -> None:
-        """Answer as `enrol` would, without storing anything: 200 with EnrolCheck, 202 with EnrolPending. Raises its
-        problems."""
+        """Answer as `enrol` would, but store nothing: 200 with EnrolCheck, or 202 with EnrolPending. Raises the same
+        problems.
+        """
         signed, wanted = await self._read(request)
         try:
             found = await self.threads.run(_check, wanted, signed, request.client)
@@ -121,7 +124,9 @@ class Entrance:
         await _reply(send, reply)
 
     async def _read(self, request: Request) -> tuple[SignedCall | None, wire.EnrolRequest]:
-        """Return the signer of an enrolment, and its content. Raises Problem 401, 413, 422, 429."""
+        """Return the verified signature of an enrolment (None without one) and its content. Raises Problem 401, 413,
+        422, 429.
+        """
         throttle(self.enrolments, request.client, TOO_MANY)
         signed = self._signed(request)
         raw = await request.body(ENROL_BYTES)
@@ -131,8 +136,8 @@ class Entrance:
             raise Problem(422, "validation", f"The request cannot be read: {error}.") from None
 
     def _signed(self, request: Request) -> SignedCall | None:
-        """Return the signature of an enrolment; None where it proves nothing, as with a key that can no longer be
-        derived. Raises Problem 401 where the clock differs too much, or the call was made before.
+        """Return the verified signature of an enrolment; None if it proves nothing, for example with a key that can no
+        longer be derived. Raises Problem 401 if the clock differs too much or the call is a repeat.
         """
         try:
             return self.signed_calls.read(request, clock.now())
@@ -143,7 +148,9 @@ class Entrance:
 
 
 def _enrol(wanted: wire.EnrolRequest, signed: SignedCall | None, address: str) -> wire.EnrolAnswer | wire.EnrolPending:
-    """Enrol; a signed request counts once in all processes. In a thread. Raises Problem 401, Refused."""
+    """Enrol a machine; call it in a thread. A signed request is accepted once in all processes. Raises Problem 401,
+    Refused.
+    """
     now = clock.now()
     if signed is not None and not entrance.spend(signed.mark, now=now):
         raise Repeated
@@ -151,7 +158,7 @@ def _enrol(wanted: wire.EnrolRequest, signed: SignedCall | None, address: str) -
 
 
 def _check(wanted: wire.EnrolRequest, signed: SignedCall | None, address: str) -> wire.EnrolAnswer | wire.EnrolPending:
-    """Check an enrolment, in a thread. Raises Refused."""
+    """Check an enrolment without storing anything; call it in a thread. Raises Refused."""
     return enrolment.would_enrol(request=wanted, now=clock.now(), address=address, signed_by=_signer(signed))
 
 

@@ -1,7 +1,7 @@
-"""New timeline entries, read once per process and handed to every stream of it.
+"""Feed of new timeline entries: read once for each process, and sent to all of its streams.
 
-Entries are sent in the order of their transactions, below the horizon under which none can appear any more. So a stream
-that resumes at its cursor misses nothing.
+Entries are sent in the order of their transactions, and only below the horizon, where no earlier entry can still be
+committed. A stream that resumes at its cursor therefore misses no entry.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RECENT = 2_000
 
 @dataclass(frozen=True, slots=True)
 class FeedFrame:
-    """One entry as it goes out, encoded once for all streams."""
+    """One entry in the form in which it is sent, encoded once for all streams."""
 
     cursor: Cursor
     frame: bytes
@@ -44,12 +44,12 @@ ACCESS_KINDS = (EntryKind.PERSON_CHANGED, EntryKind.PERSON_FORGOTTEN, EntryKind.
 
 
 def cursor_text(cursor: Cursor) -> bytes:
-    """`<era>.<xid>.<id>`; of the first era `<xid>.<id>`, as 0.1.0 writes and reads it."""
+    """Return a cursor as `<era>.<xid>.<id>`, or `<xid>.<id>` in the first era, which is the form of release 0.1.0."""
     return ".".join(map(str, cursor[1:] if cursor[0] == FIRST_ERA else cursor)).encode()
 
 
 def feed_frame(entry: FeedEntry) -> FeedFrame:
-    """The entry as a server-sent event `changed` whose id is its cursor."""
+    """Return the entry as a server-sent event `changed` whose id is the entry's cursor."""
     row = entry.row
     data = msgspec.json.encode(
         {
@@ -67,7 +67,7 @@ def feed_frame(entry: FeedEntry) -> FeedFrame:
 
 
 class Subscription:
-    """One stream's bounded queue. `overrun` once it could not keep up."""
+    """Bounded queue of one stream. `overrun` is true after the stream was too slow and entries were dropped."""
 
     __slots__ = ("news", "overrun", "queue")
 
@@ -85,13 +85,13 @@ class Subscription:
         self.news.set()
 
     def end(self) -> None:
-        """The stream has to resume by its cursor."""
+        """End the stream; the client resumes it at its cursor."""
         self.overrun = True
         self.news.set()
 
 
 class Feed:
-    """The reader thread and its subscriptions. Subscriptions live in the event loop's thread."""
+    """Reader thread of new entries and its subscriptions. Use the subscriptions only in the event loop's thread."""
 
     def __init__(self, events: asyncio.AbstractEventLoop, *, queue: int) -> None:
         self.events = events
@@ -107,12 +107,12 @@ class Feed:
         self._started = threading.Event()
 
     def wake(self) -> None:
-        """Read new entries soon, after a wake-up."""
+        """Read new entries soon; called after a wake-up."""
         if self.subscriptions:
             self.loop.wake()
 
     def read(self) -> None:
-        """Read new entries, page by page, and hand them over."""
+        """Read new entries page by page, and add them to the subscriptions."""
         wait = self._last_read + BURST_SECONDS - time.monotonic()
         if wait > 0:
             self.loop.sleep(wait)
@@ -138,7 +138,7 @@ class Feed:
         self.subscriptions.discard(subscription)
 
     def since(self, cursor: Cursor) -> list[FeedFrame] | None:
-        """Return the entries after the cursor, from memory; None when memory does not reach back that far."""
+        """Return the entries after the cursor from memory; None if the memory does not reach back that far."""
         if self.floor is None or cursor < self.floor:
             return None
         return [entry for entry in self.recent if entry.cursor > cursor]

@@ -1,4 +1,4 @@
-"""The little of HTTP that the gateway needs: requests, bodies within limits, answers and problems."""
+"""HTTP as far as the gateway needs it: requests, bodies with size limits, responses and problem documents."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ BODY_SECONDS = 30.0
 
 @dataclass(eq=False)
 class Problem(Exception):
-    """An answer that refuses: status, problem type, and one sentence with the remedy (RFC 9457).
+    """An error response: HTTP status, problem type, and a sentence with the remedy (RFC 9457).
 
-    `retry_after` is in whole seconds, for the header `Retry-After`. A 405 has the methods to `allow`, `validation` the
-    `errors`, each with `field` and `message`. A call with a wrong signing time is answered with the `server_time`.
+    `retry_after` is the header `Retry-After` in whole seconds. `allow` lists the methods of a 405. `errors` of the type
+    `validation` have `field` and `message`. `server_time` is set if the signing time of a call is wrong.
     """
 
     status: int
@@ -55,16 +55,16 @@ class Problem(Exception):
 
 
 def busy(sentence: str) -> Problem:
-    """503 with a jittered `Retry-After`, so that those who were sent away do not come back all at once."""
+    """Return a Problem 503 with a random `Retry-After`, so that rejected clients do not all return at the same time."""
     return Problem(503, "busy", sentence, retry_after=random.randint(1, 5))  # noqa: S311 - no secret
 
 
 class Disconnected(Exception):
-    """The client disconnected before its request was complete; it expects no answer."""
+    """Raised if the client disconnects before its request is complete; no response is sent."""
 
 
 class Request:
-    """One HTTP request: ASGI's scope and the ways to read it. Header names are lower case."""
+    """One HTTP request, read from its ASGI scope. Header names are in lower case."""
 
     __slots__ = ("_headers", "receive", "scope", "signed_hash")
 
@@ -81,13 +81,13 @@ class Request:
         return self._headers.get(name, b"")
 
     def forget(self) -> None:
-        """Drop the data of a request that is held for long, since none of it is read again."""
+        """Release the data of a long poll's request to save memory; it must not be read afterwards."""
         self._headers = None
         self.scope.clear()
 
     @property
     def call(self) -> Call:
-        """The call, in which the user is recorded."""
+        """Return the call of this request, in which the user is recorded for the log."""
         found: Call = self.scope[CALL]
         return found
 
@@ -100,7 +100,9 @@ class Request:
         return {name: value for name, _, value in (part.partition("=") for part in text.split("&") if part)}
 
     def refuse_parameters(self) -> None:
-        """Raise Problem `validation` for a query: an ignored filter would otherwise return too much."""
+        """Raise Problem `validation` if the URL has a query. An ignored filter would return more than the caller
+        expects.
+        """
         if names := sorted(self.query):
             errors = [{"field": name, "message": "There is no such parameter."} for name in names]
             sentence = f"There is no parameter `{names[0]}` here. Correct what `errors` names."
@@ -108,7 +110,7 @@ class Request:
 
     @property
     def client(self) -> str:
-        """The client's address, without a port: the peer's, or the one that trusted proxies report."""
+        """Return the client's address without a port: that of the peer, or the one that a trusted proxy reports."""
         client = self.scope.get("client")
         forwarded = b",".join(value for name, value in self.scope["headers"] if name == b"x-forwarded-for")
         proxies = [ip_network(proxy, strict=False) for proxy in settings.TRUSTED_PROXIES]
@@ -116,13 +118,13 @@ class Request:
 
     @property
     def bearer(self) -> str:
-        """The token of `Authorization: Bearer …`, or empty."""
+        """Return the token of the header `Authorization: Bearer …`; empty without one."""
         scheme, _, token = self.header(b"authorization").partition(b" ")
         return token.strip().decode("latin-1") if scheme.lower() == b"bearer" else ""
 
     async def body(self, limit: int) -> bytes:
-        """The whole body. Raises Problem 413 above `limit` bytes, 408 if it comes too slowly, 401 if it is not the one
-        that was signed, Disconnected.
+        """Return the whole body. Raises Problem 413 above `limit` bytes, 408 if it arrives too slowly, 401 if it
+        differs from the signed body, and Disconnected.
         """
         raw = await self._body(limit)
         if self.signed_hash and self.signed_hash != (sha256(raw).hexdigest() if raw else "-"):
@@ -157,13 +159,14 @@ class Request:
             raise Problem(408, "too-slow", sentence) from None
 
     async def gone(self) -> None:
-        """Return once the client has gone away; the body has been read by then."""
+        """Return when the client has disconnected. Call it only after the body was read."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
     def when_gone(self, call: Callable[[], None]) -> asyncio.Future[Message]:
-        """Call this once the client has disconnected, unless the returned future is cancelled; the body has been read
-        by then. It is the server's own future where there is one, which costs a held call a tenth of a task.
+        """Call `call` when the client has disconnected, and return a future that cancels this. Call it only after the
+        body was read. If the server provides its own future, that one is used: it costs a tenth of a task for each long
+        poll.
         """
         message = asyncio.ensure_future(self.receive())
         message.add_done_callback(partial(_ended, call))
@@ -180,7 +183,7 @@ def _ended(call: Callable[[], None], message: asyncio.Future[Message]) -> None:
 async def answer(
     send: Send, status: int, body: bytes, *, kind: bytes = JSON, headers: tuple[tuple[bytes, bytes], ...] = ()
 ) -> None:
-    """One whole answer, never cached."""
+    """Send a complete response, marked as not cacheable. `kind` is the media type."""
     await send(
         {
             "type": "http.response.start",
@@ -197,7 +200,7 @@ async def answer(
 
 
 async def answer_problem(send: Send, problem: Problem) -> None:
-    """The problem as `application/problem+json`."""
+    """Send the problem as `application/problem+json`."""
     document: dict[str, Any] = {
         "type": problem.code,
         "title": PROBLEMS[problem.code].title,

@@ -1,4 +1,4 @@
-"""Limits of one process. Configurable limits are in the settings; the rest is fixed here, with its reason."""
+"""Limits of one process. Configurable limits come from the settings; the others are constants here, with their reasons."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOLD_SHARE = 2 / 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayLimits:
-    """Times are in seconds, sizes in bytes, calls in calls a minute."""
+    """Limits of the gateway. Times are in seconds, sizes in bytes, call rates in calls a minute."""
 
     request_bytes: int = wire.MAX_REQUEST_BYTES
     document_bytes: int = wire.MAX_DOCUMENT_BYTES
@@ -63,7 +63,7 @@ class GatewayLimits:
 
     @classmethod
     def from_settings(cls, **changes: Any) -> Self:
-        """The limits of this installation; `changes` replace some."""
+        """Return the limits from the settings; `changes` replace single values."""
         return replace(
             cls(
                 agent_calls=settings.AGENT_CALLS_PER_MINUTE,
@@ -82,7 +82,7 @@ class GatewayLimits:
 
 
 class Buckets:
-    """One token bucket per key: `per_minute` calls on average, and up to `burst` at once."""
+    """Token bucket for each key: `per_minute` calls on average, and up to `burst` at once."""
 
     def __init__(self, per_minute: int, *, burst: int | None = None, keys: int = 200_000) -> None:
         self.rate = per_minute / 60
@@ -91,7 +91,9 @@ class Buckets:
         self._filled: dict[int | str, tuple[float, float]] = {}
 
     def take(self, key: int | str, now: float) -> float:
-        """Take one token; 0.0 when there was one, else the seconds until there is. `now` is a steady clock's time."""
+        """Take one token. Return 0.0 if one was available, else the seconds until the next one. `now` is a time of the
+        monotonic clock.
+        """
         tokens, since = self._filled.get(key, (self.burst, now))
         tokens = min(self.burst, tokens + (now - since) * self.rate)
         if tokens < 1:
@@ -110,7 +112,7 @@ class Buckets:
 
 
 def throttle(buckets: Buckets, key: int | str, sentence: str) -> None:
-    """Take one token. Raises Problem 429 with this sentence where there is none."""
+    """Take one token of the key. Raises Problem 429 with this sentence if none is available."""
     seconds = buckets.take(key, time.monotonic())
     if seconds:
         metrics.SHED.labels("rate").inc()

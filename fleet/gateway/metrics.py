@@ -1,4 +1,4 @@
-"""Metrics of the gateway process, of the fleet, and of Celery."""
+"""Metrics for Prometheus: of the gateway process, of the fleet, and of Celery."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ Labels = tuple[str, ...]
 
 
 def measure() -> Sequence[Sample]:
-    """Celery's gauges; `drydock_redis_up` is 0 where Redis takes no writes, and alone where it does not answer."""
+    """Return Celery's gauges. `drydock_redis_up` is 0 if Redis accepts no writes; if Redis does not answer, it is the
+    only gauge.
+    """
     client = redis.Redis.from_url(
         settings.REDIS_URL,
         protocol=2,
@@ -58,7 +60,7 @@ def measure() -> Sequence[Sample]:
 
 
 def read(left: Mapping[bytes, bytes], now: datetime) -> Sequence[Sample]:
-    """Return the samples of the hash at this time; unknown fields are skipped."""
+    """Return the samples that Celery's processes left in a Redis hash, as of `now`. Unknown fields are skipped."""
     counted: dict[Labels, float] = {}
     seconds: dict[Labels, float] = {}
     beat: dict[Labels, float] = {}
@@ -96,7 +98,9 @@ IDLE_SECONDS = 3600.0
 
 
 class Figures:
-    """`current` gives the numbers, or none when they cannot be had in time."""
+    """Fleet gauges for `/metrics`, measured on request in a separate thread. A scrape is answered in time even if
+    Postgres hangs.
+    """
 
     def __init__(self, measure: Measure, events: asyncio.AbstractEventLoop) -> None:
         self._measure = measure
@@ -108,7 +112,7 @@ class Figures:
         self.loop = Loop("figures", self.count, pause=IDLE_SECONDS)
 
     def count(self) -> None:
-        """Count once if a request is waiting, in the thread of the loop."""
+        """Measure once if a request is waiting. Called in the loop's thread."""
         if not self._wanted:
             return
         samples = self._measure()
@@ -116,7 +120,7 @@ class Figures:
         self._events.call_soon_threadsafe(self._counted.set)
 
     async def current(self) -> Sequence[Sample] | None:
-        """At most a few seconds old; None when the database does not answer in time."""
+        """Return samples that are at most a few seconds old; None if the database does not answer in time."""
         if not self._fresh():
             self._counted.clear()
             self._wanted = True
@@ -134,7 +138,7 @@ class Figures:
 
 
 class Collected(Collector):
-    """Samples as Prometheus' own library writes them; `drydock_up` first."""
+    """Collector that returns these samples to the Prometheus library, `drydock_up` first. It is 0 if `samples` is None."""
 
     def __init__(self, samples: Sequence[Sample] | None) -> None:
         self._samples = samples

@@ -1,8 +1,7 @@
-"""Open calls of people: streams, and files that are made while they are sent. Each ends as soon as the session, the
-token or the rights that opened it have ended.
+"""Open calls of users: streams and streamed files. Each call ends when the session, token or rights that opened it end.
 
 One thread compares all open calls of this process with the database, twice a second and in a fixed number of queries.
-So an end that writes no entry is noticed as well: a session that was signed out, a token that expired.
+This also detects ends without a timeline entry, such as a sign-out or an expired token.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ CHECKED_ANYWAY = 5
 
 @dataclass(frozen=True, slots=True)
 class CallCredentials:
-    """The authentication of a person's call: a token or else a session key, the address, and the user that the login
-    proxy named.
+    """Credentials of a user's call: a token or else a session key, the client address, and the user stated by the login
+    proxy.
     """
 
     token: str
@@ -47,7 +46,7 @@ class CallCredentials:
 
 
 def credentials_of(request: Request) -> CallCredentials:
-    """Return the credentials of a request, as Django reads them from it."""
+    """Return the credentials of a request in the same way in which Django reads them."""
     scope = request.scope
     client = scope.get("client")
     _, proxy_user = told_by_proxy(scope["headers"], peer=str(client[0]) if client else "", by=settings.PROXY_SIGN_IN)
@@ -64,7 +63,7 @@ def session_key(request: Request) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FoundAccess:
-    """The access of credentials, with the name of the account, and of its token, empty for a session."""
+    """The access that credentials give, with the names of the account and of the token (empty for a session)."""
 
     access: Access
     name: str
@@ -72,8 +71,8 @@ class FoundAccess:
 
 
 def access_of(by: CallCredentials, *, now: datetime) -> FoundAccess | None:
-    """Return the account and current access of a token or session; None where they are not valid. Raises Refused
-    `not-permitted` where the token is not accepted from this address.
+    """Return the account and current access of a token or session; None if it is not valid. Raises Refused
+    `not-permitted` if the token is not accepted from this address.
     """
     if by.token:
         found = CREDENTIALS.person_of_token(token=by.token, now=now, address=by.address)
@@ -90,7 +89,7 @@ def access_of(by: CallCredentials, *, now: datetime) -> FoundAccess | None:
 
 
 class OpenCall:
-    """One open call: what opened it, and what to interrupt when that has ended. For the event loop's thread."""
+    """One open call: its access, and what to interrupt when that ends. Use it only in the event loop's thread."""
 
     __slots__ = ("access", "by", "checked_at", "interrupts", "loop", "over", "state")
 
@@ -107,14 +106,14 @@ class OpenCall:
         self.checked_at = 0.0
 
     def end(self) -> None:
-        """Its access has ended."""
+        """Interrupt the call because its access has ended."""
         self.over = True
         if self.interrupts is not None:
             self.interrupts.reschedule(self.loop.time())
 
 
 class OpenCalls:
-    """The open calls of people in this process."""
+    """The open calls of users in this process."""
 
     def __init__(self) -> None:
         self.loop = Loop("open-calls", self.compare, pause=PAUSE_SECONDS)
@@ -122,7 +121,7 @@ class OpenCalls:
         self._calls: set[OpenCall] = set()
 
     def open(self, by: CallCredentials, access: Access) -> OpenCall:
-        """Watch over a call from now on."""
+        """Register a call, so that it is interrupted when this access ends."""
         call = OpenCall(by, access)
         with self._lock:
             self._calls.add(call)
@@ -134,7 +133,7 @@ class OpenCalls:
             self._calls.discard(call)
 
     def compare(self) -> None:
-        """End the calls whose access has ended or is another one now."""
+        """Interrupt the calls whose access has ended or changed."""
         with self._lock:
             calls = list(self._calls)
         if not calls:
@@ -163,7 +162,9 @@ class OpenCalls:
 
 
 def _state_of(call: OpenCall, states: AccessStates) -> tuple[Any, Any] | None:
-    """Return the facts on which the access depends; None where they are gone, or its rights changed."""
+    """Return the current facts on which the call's access depends; None if the session or token is gone or the rights
+    changed.
+    """
     account = states.accounts.get(call.access.person)
     credential = (
         states.tokens.get(prefix_of(call.by.token)) if call.by.token else states.sessions.get(call.by.session_key)

@@ -1,4 +1,4 @@
-"""Contact times of machines: kept in memory, written in one statement every two seconds."""
+"""Contact times of machines: collected in memory, and written in one SQL statement every two seconds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAUSE_SECONDS = 2.0
 
 
 class Contacts:
-    """The contacts since the last flush, the newest of each machine. `note` may be called from any thread."""
+    """Contacts since the last write, the newest of each machine. `note` may be called from any thread."""
 
     def __init__(self) -> None:
         self.loop = Loop("presence", self.flush, pause=PAUSE_SECONDS)
@@ -49,7 +49,7 @@ class Contacts:
             self._noted[machine_id] = Contact(machine_id, heard_at, poll_at, clock_offset, signatures, metadata)
 
     def flush(self) -> None:
-        """Write the noted contacts; while Postgres is unavailable they are kept."""
+        """Write the collected contacts. If Postgres is unavailable, they stay in memory for the next call."""
         with self._lock:
             noted, self._noted = self._noted, {}
         if not noted:
@@ -72,7 +72,7 @@ class Contacts:
             self._flush_one_by_one(list(noted.values()))
 
     def _pass_by(self, noted: dict[int, Contact]) -> dict[int, Contact]:
-        """Write the contacts whose rows are not locked; return the others."""
+        """Write the contacts whose rows are not locked, and return the others."""
         with suppress(OperationalError, InterfaceError):
             free = presence.free_among(noted)
             presence.flush(contacts=[noted[machine_id] for machine_id in free])

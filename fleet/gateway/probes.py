@@ -1,4 +1,4 @@
-"""Whether this process is well, whether it can serve, and its numbers."""
+"""Health, readiness and metrics endpoints of this process."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ ANSWER_SECONDS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class ProbeCache:
-    """The state for probes.
+    """Result of the readiness checks.
 
     It covers the database, signing keys, the era, quarantined rows, unusable data of annexes, the connections of all
-    processes, and tables whose next partition is missing. `notices` are faults of annexes with which this process stays
-    ready.
+    processes, and tables whose next partition is missing. `notices` are faults that do not make the process unready.
     """
 
     database: str
@@ -62,7 +61,7 @@ class ProbeCache:
 
 @dataclass(kw_only=True)
 class Probes:
-    """`/healthz`, `/readyz` and `/metrics`."""
+    """Handlers of `/healthz`, `/readyz` and `/metrics`."""
 
     agents: Agents
     streams: Streams
@@ -77,15 +76,17 @@ class Probes:
     _asking: asyncio.Future[ProbeCache] | None = None
 
     async def healthz(self, request: Request, send: Send) -> None:
-        """The process itself: 200, or 500 when one of its threads has ended."""
+        """Answer 200, or 500 if one of the threads of this process has ended. The database is not checked."""
         ended = [loop.name for loop in self.loops if not loop.is_alive()]
         said = {"status": "failed", "ended": ended} if ended else {"status": "ok"}
         await answer(send, 500 if ended else 200, msgspec.json.encode(said))
 
     async def readyz(self, request: Request, send: Send) -> None:
-        """200 when reports can be taken and pages shown ("degraded" without Redis, a key, a secret, the era that is
-        due, the next partition of a table, room for all connections, reconciling, routing, or a right clock); 503
-        without its database, or a table of it.
+        """Answer 200 if this process can accept reports and show pages, and 503 without the database or one of its
+        tables.
+
+        The status is "degraded" if one of these is missing: Redis, a key, a secret, a new era after a restore, a
+        table's next partition, enough connections, reconciling, routing, or a correct clock.
         """
         found = await self._current()
         redis = found.redis if self.wake_ups.heard else "away"
@@ -115,7 +116,9 @@ class Probes:
         await answer(send, 200 if ready else 503, msgspec.json.encode(said))
 
     async def metrics(self, request: Request, send: Send) -> None:
-        """Answer in Prometheus's text format: the process itself, and the fleet while the database answers."""
+        """Answer with metrics in Prometheus's text format: those of this process, and those of the fleet if the
+        database answers.
+        """
         metrics.HELD.set(self.agents.waiters.count)
         metrics.STREAMS.set(self.streams.count)
         # Not in the threads that query the database: they may all be waiting for it.
@@ -126,8 +129,7 @@ class Probes:
         await answer(send, 200, body, kind=CONTENT_TYPE_LATEST.encode())
 
     async def _current(self) -> ProbeCache:
-        """Return a result that is at most a second old. All callers share one query, since its result is the same for
-        each."""
+        """Return a result that is at most a second old. Concurrent callers share one query."""
         if self._found is not None and time.monotonic() - self._found_at < FRESH_SECONDS:
             return self._found
         if self._asking is None or self._asking.done():

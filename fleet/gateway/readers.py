@@ -1,4 +1,4 @@
-"""Parsing of reports by kind, with clock correction and removal of characters that Postgres rejects."""
+"""Parsers of reports by kind, with clock correction and removal of characters that Postgres rejects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from fleet.gateway.limits import GatewayLimits
 
 
 def cleaned(report: dict[str, Any]) -> dict[str, Any]:
-    """The report with clean texts. A document's body stays as it is: it is kept as bytes."""
+    """Return the report without characters that Postgres rejects. The body of a document is unchanged: it is stored as
+    bytes.
+    """
     data = report.get("data")
     rest: dict[str, Any] = storable({**report, "data": None})
     if report.get("kind") == wire.DOCUMENT and isinstance(data, dict):
@@ -32,7 +34,7 @@ def cleaned(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def utc(at: datetime) -> datetime:
-    """The moment in UTC; one without a zone is taken as UTC. Raises ValueError when it has no UTC form."""
+    """Return the time in UTC; a time without a zone is read as UTC. Raises ValueError if it cannot be converted."""
     if at.tzinfo is UTC:
         return at
     try:
@@ -43,7 +45,7 @@ def utc(at: datetime) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The offset of a machine's clock: seconds ahead of ours, as measured at one contact."""
+    """Offset of a machine's clock in seconds, measured at one contact. It is positive if the machine's clock is ahead."""
 
     offset: float
     tolerance: float
@@ -53,7 +55,9 @@ class Clock:
         return cls((utc(sent_at) - received_at).total_seconds(), tolerance)
 
     def corrected(self, at: datetime) -> datetime:
-        """The machine's time as our clock would have shown it. Raises ValueError when it has none."""
+        """Return a time of the machine's clock as a time of the backend's clock. Raises ValueError if it is out of
+        range.
+        """
         at = utc(at)
         if abs(self.offset) <= self.tolerance:
             return at
@@ -63,8 +67,8 @@ class Clock:
             raise ValueError("the time is out of range") from None
 
     def judged(self, at: datetime, now: datetime) -> tuple[datetime, bool]:
-        """The corrected time, at most `now`; and whether it could be right. One that lies ahead of `now`, or before the
-        year 2000, could not: then it is `now`.
+        """Return the corrected time, and whether it is plausible. A time after `now` or before the year 2000 is not
+        plausible; then the returned time is `now`.
         """
         try:
             corrected = self.corrected(at)
@@ -75,7 +79,9 @@ class Clock:
         return min(corrected, now), True
 
     def not_after(self, at: datetime | None, now: datetime) -> datetime | None:
-        """The corrected time, at most `now`; None for none, or for one before the year 2000 or out of range."""
+        """Return the corrected time, at most `now`. Return None without a time, or if it is before the year 2000 or out
+        of range.
+        """
         if at is None:
             return None
         try:
@@ -106,12 +112,12 @@ HOST = re.compile(r"[a-z0-9._:-]{1,255}")
 
 
 def metadata_state(text: str) -> str:
-    """Return the stated state of the metadata service; empty where it is in no form that `wire.metadata_text` has."""
+    """Return the reported state of the metadata service; empty if it has none of the forms of `wire.metadata_text`."""
     return text if _METADATA.fullmatch(text) else ""
 
 
 class Unreadable(ValueError):
-    """The reason why one report cannot be processed: a clause for the agent's log."""
+    """Raised if a report cannot be processed. The text is a part of a sentence for the agent's log."""
 
 
 def _check_document(document: wire.DocumentData, limits: GatewayLimits) -> None:
@@ -128,7 +134,7 @@ def _check_document(document: wire.DocumentData, limits: GatewayLimits) -> None:
 
 
 def document_bytes(document: wire.DocumentData) -> bytes:
-    """The bytes as the metadata service sent them. Raises Unreadable."""
+    """Return the body of a document as the bytes that the metadata service sent. Raises Unreadable."""
     _check_one_of("encoding", document.encoding, ENCODINGS)
     return str(document.body).encode() if document.encoding == "utf-8" else _base64("body", document.body)
 
@@ -251,8 +257,8 @@ def _check_range(name: str, value: int | None, bound: int) -> None:
 
 
 def check_nested(data: dict[str, Any], depth: int) -> None:
-    """Raise Unreadable for lists and objects nested more than `depth` levels deep, and for a number that no column can
-    store: none at all, infinite, or beyond 64 bits.
+    """Raise Unreadable if lists and objects are nested more than `depth` levels deep, or if a number cannot be stored:
+    NaN, infinite, or larger than 64 bits.
     """
     if all(type(value) is str or value is None or _is_small(value) for value in data.values()):
         # As in a document: there is nothing to look into.

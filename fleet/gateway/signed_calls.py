@@ -25,7 +25,7 @@ MOST_JUDGED = 100
 
 
 class Keys:
-    """The signing keys as this process knows them."""
+    """Cache of the keys that sign orders."""
 
     def __init__(self, threads: Threads) -> None:
         self.threads = threads
@@ -35,8 +35,9 @@ class Keys:
         self._judged: dict[str, tuple[SignatureCheck, bool]] = {}
 
     async def look(self, now: datetime) -> None:
-        """Read the keys from Postgres when they are old: once for all callers. Raises Problem 503 when Postgres is
-        unavailable."""
+        """Read the keys from Postgres if the cached ones are old; concurrent callers share one query. Raises Problem
+        503 if Postgres is unavailable.
+        """
         if self._known is not None and time.monotonic() < self._until:
             return
         if self._refreshing is None or self._refreshing.done():
@@ -49,15 +50,16 @@ class Keys:
         self._until = time.monotonic() + SECONDS
 
     def check(self, trusted: Sequence[str] | None) -> SignatureCheck:
-        """Return how an agent that names these keys handles signatures."""
+        """Return how an agent that trusts these key ids checks the signatures of orders. None: it checks none."""
         return check_of(trusted, [key.key_id for key in self._known or ()])
 
     def news_for(self, trusted: Sequence[str]) -> list[wire.KeyNotice]:
         return sign.news_for(self._known or (), trusted)
 
     def judged(self, trusted: str | None) -> tuple[SignatureCheck, bool]:
-        """Return the same for ids separated by commas, None where it checks nothing; and whether there are key notices
-        for that agent."""
+        """Return the same as `check` for key ids separated by commas, and whether there are key notices for that agent.
+        None: the agent checks no signatures.
+        """
         if trusted is None:
             return self.check(None), False
         judged = self._judged
@@ -81,8 +83,10 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Not frozen: one is made for each call, and that would make it thrice as dear.
 @dataclass(slots=True)
 class SignedCall:
-    """A call with a valid signature. `found_by` is the name of its key; `today`: its key is derived from the present
-    SECRET_KEY; `at` is its signing time, in milliseconds since 1970, and `mark` the signature.
+    """A call with a valid signature.
+
+    `found_by` is the name of its key. `today`: the key is derived from the current SECRET_KEY. `at` is the signing time
+    in milliseconds since 1970, `mark` the signature.
     """
 
     vm_id: str
@@ -97,16 +101,16 @@ class SignedCall:
 
 
 class Repeated(Problem):
-    """This call was made before."""
+    """Raised if a call with the same signature was accepted before."""
 
     def __init__(self) -> None:
         super().__init__(401, "not-authenticated", "This signature was used before: sign each call separately.")
 
 
 class SignedCalls:
-    """The signed calls of this process, with the marks of those accepted within the lifetime of a signature.
+    """Verification of signed calls, with the signatures that this process accepted within their lifetime.
 
-    Only correctly signed calls are remembered, and of a machine no more than it may make: so they are bounded.
+    Memory is bounded: only valid signatures are stored, and the number of calls of a machine is limited.
     """
 
     def __init__(self) -> None:
@@ -115,8 +119,9 @@ class SignedCalls:
         self._turned = 0
 
     def read(self, request: Request, now: datetime) -> SignedCall | None:
-        """Return the signer of this call; None where it is not signed. Raises Problem 401, `Repeated` for a call
-        accepted before."""
+        """Verify the signature of a call and return it; None if the call is not signed. Raises Problem 401, and
+        `Repeated` if it was accepted before.
+        """
         header = request.header(b"authorization")
         if header[: len(PREFIX)].lower() != PREFIX:
             return None

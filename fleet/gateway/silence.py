@@ -1,6 +1,7 @@
-"""The end of silent connections: the server waits for ever for a first byte, and has no setting for that.
+"""Closes connections on which a client never sends anything: the server waits for the first byte without a time limit.
 
-The server itself ends connections that stop within a request, or between two. On Linux; elsewhere a proxy has to.
+The server itself closes connections that stop inside a request or between two. This works on Linux only; on other
+systems a proxy must do it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ TCP_INFO_BYTES = BYTES_CAME + 8
 
 
 class Silence:
-    """The loop that ends connections to this process on which no client has sent anything."""
+    """Loop that closes connections to this process on which no client has sent anything."""
 
     def __init__(self, seconds: float = SILENT_SECONDS) -> None:
         self.seconds = seconds
@@ -32,7 +33,7 @@ class Silence:
         self._spoken: dict[int, int] = {}
 
     def step(self) -> None:
-        """End connections that have been silent for too long."""
+        """Close the connections that have been silent for too long."""
         if not hasattr(socket, "TCP_INFO") or not FOLDER.is_dir():
             return
         found: dict[int, int] = {}
@@ -50,8 +51,9 @@ class Silence:
         self._spoken = found | dict(spoken)
 
     def _has_spoken(self, number: int, ports: set[int]) -> bool:
-        """Whether the descriptor is none of our connections, or one that has received data; ends connections that are
-        silent for too long."""
+        """Return whether the file descriptor `number` needs no further check: it has received data, or is no connection
+        to one of these ports. Close it if it has been silent for too long.
+        """
         try:
             with _own(number) as one:
                 if one.family not in (socket.AF_INET, socket.AF_INET6) or one.getsockname()[1] not in ports:
@@ -68,8 +70,8 @@ class Silence:
 
 @contextmanager
 def _own(number: int) -> Iterator[socket.socket]:
-    """Yield the socket of this descriptor under a number of its own, so that a reuse of the original number does not
-    matter. Raises OSError where it is no socket.
+    """Yield the socket of this file descriptor as a duplicate, so that a reuse of the number in the meantime does no
+    harm. Raises OSError if it is no socket.
     """
     copy = os.dup(number)
     try:
@@ -82,7 +84,7 @@ def _own(number: int) -> Iterator[socket.socket]:
 
 
 def _listens(number: int) -> int | None:
-    """The port on which this socket listens; None where it does not, or is none."""
+    """Return the port on which this file descriptor listens; None if it does not listen or is no socket."""
     try:
         with _own(number) as one:
             listens = one.family in (socket.AF_INET, socket.AF_INET6) and one.getsockopt(

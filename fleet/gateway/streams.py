@@ -1,4 +1,6 @@
-"""Server-sent events for browsers and scripts: what changed, with ids, resumed by `Last-Event-ID` without a gap."""
+"""Server-sent events for browsers and scripts. They name changed objects by id, and resume by `Last-Event-ID` without
+losing entries.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ STREAM_BEGINS: Message = {
 
 @dataclass(frozen=True, slots=True)
 class StreamListener:
-    """The listener of a stream: account, token, access. `reader` limits what they see; None: no limit."""
+    """The user who listens to a stream: account, token and access. `reader` limits the visible entries; None: no limit."""
 
     reader: LimitedReader | None
     person: str
@@ -53,8 +55,9 @@ class StreamListener:
 
 
 def listener_of(by: CallCredentials, *, now: datetime) -> StreamListener | None:
-    """Return the listener with these credentials; None where they are not valid. Raises Problem 403 when they may not
-    read."""
+    """Return the listener with these credentials; None if they are not valid. Raises Problem 403 if the user may not
+    read.
+    """
     try:
         found = access_of(by, now=now)
     except Refused as error:
@@ -71,13 +74,13 @@ def listener_of(by: CallCredentials, *, now: datetime) -> StreamListener | None:
 
 
 def visible_frames(reader: LimitedReader, ids: Collection[int]) -> dict[int, bytes]:
-    """Return the frames of the visible ones among these entries, by id."""
+    """Return the frames, by entry id, of those of these entries that the reader may see."""
     with reading_as(LimitedReader(reader.name, reader.scopes, reader.number)):
         return {entry.row.id: feed_frame(entry).frame for entry in feed_operations.visible_entries(ids)}
 
 
 def read_cursor(text: str) -> Cursor | None:
-    """Return the cursor in a text of `cursor_text`; None for any other text."""
+    """Parse a cursor as written by `cursor_text`; None for any other text."""
     parts = text.strip().split(".")
     if len(parts) not in (2, 3) or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts):
         return None
@@ -97,7 +100,7 @@ class Streams:
         self.stopping = False
 
     async def serve(self, request: Request, send: Send) -> None:
-        """Answer one call with a stream. Raises Problem 401, 403, 422 or 503 before anything was sent."""
+        """Answer a call with an event stream. Raises Problem 401, 403, 422 or 503 before the response begins."""
         by = credentials_of(request)
         ear = await self._ear(request, by)
         if ear is None:
@@ -135,8 +138,8 @@ class Streams:
             self.count -= 1
 
     def _longest(self, by: CallCredentials, ear: StreamListener) -> float:
-        """For how many seconds it is open at most. A session of the login proxy counts only while the proxy speaks for
-        it, which is heard when a stream begins.
+        """Return the maximum duration of the stream in seconds. It is shorter for a session of the login proxy, because
+        the proxy's headers are checked only when a stream begins.
         """
         by_session = ear.access.scopes is None
         return (
@@ -148,7 +151,9 @@ class Streams:
         self.feed.end_all()
 
     async def _start(self, last_id: str, position: Cursor) -> tuple[Cursor, str]:
-        """Return where the stream begins, and why the client's state up to this id is not reliable, if it is not."""
+        """Return the cursor at which the stream begins, and why the client may have missed entries after `last_id`
+        (empty if it has not).
+        """
         if not last_id:
             return position, ""
         cursor = read_cursor(last_id)
@@ -170,7 +175,7 @@ class Streams:
         return ear
 
     async def _frames(self, entries: list[FeedFrame], ear: StreamListener) -> bytes:
-        """Return the frames that one stream sends for these entries."""
+        """Return the bytes of these entries that one listener receives."""
         if ear.reader is None:
             return b"".join(entry.frame for entry in entries)
         ids = [entry.cursor[2] for entry in entries]
@@ -180,12 +185,10 @@ class Streams:
     async def _parts(
         self, request: Request, subscription: Subscription, cursor: Cursor, ear: StreamListener, lost: str
     ) -> AsyncIterator[bytes]:
-        """The stream's bytes, until it has to end. Entries that arrive while it catches up wait in the subscription.
+        """Yield the stream's bytes until it ends. While old entries are sent, new ones wait in the subscription.
 
-        A listener without the right to listen receives nothing more: access is checked again at each entry about
-        access.
-
-        Raises Problem when the database becomes unavailable: then the stream ends and is resumed.
+        Access is checked again at each entry about access; a listener without it receives nothing more. Raises Problem
+        if the database becomes unavailable: the stream then ends, and the client resumes it.
         """
         position = max(self.feed.position or cursor, cursor)
         shown = msgspec.json.encode({"server_time": clock.now()})

@@ -1,4 +1,4 @@
-"""Threads of the gateway: bounded query threads and loops that survive failures."""
+"""Threads of the gateway: a bounded pool for queries, and loops that continue after failures."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ log = structlog.get_logger(__name__)
 
 
 class Loop(threading.Thread):
-    """Runs `step` until stopped: at once after `wake()`, else `pause` seconds after the last run.
+    """Thread that runs `step` repeatedly until it is stopped: at once after `wake()`, else `pause` seconds after the
+    last run.
 
-    A step that fails is logged once, until it works again, and repeated with growing pauses. The thread has Django
-    connections of its own, as patient as its role, and closes them at its end and after each failure.
+    A failing step is logged once until it succeeds again, and is retried with growing pauses. The thread has its own
+    database connections with the timeouts of its role. They are closed when it ends and after each failure.
     """
 
     def __init__(self, name: str, step: Callable[[], None], *, pause: float, role: str = "gateway") -> None:
@@ -46,12 +47,12 @@ class Loop(threading.Thread):
         self._woken.set()
 
     def stop(self) -> None:
-        """End after the current step."""
+        """End the thread after the current step."""
         self._stopped.set()
         self._woken.set()
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, unless stopped."""
+        """Sleep this many seconds, or until the loop is stopped."""
         self._stopped.wait(seconds)
 
     def run(self) -> None:
@@ -89,9 +90,10 @@ COLLECTED_AFTER = (20_000, 20, 100)
 
 
 def collect_rarely() -> None:
-    """Make full garbage collections rare in this process, once everything is loaded, so that no call waits long.
+    """Make full garbage collections rare in this process, so that they delay no call. Call it when everything is
+    loaded.
 
-    Threads keep Python's switch interval of 5 ms: with shorter ones a storm loses a fifth of a core to switching.
+    Python's thread switch interval stays at 5 ms: shorter intervals cost a fifth of a core under high load.
     """
     gc.collect()
     gc.freeze()
@@ -99,9 +101,8 @@ def collect_rarely() -> None:
 
 
 def with_connection(call: Callable[[], T]) -> T:
-    """The call's result; once more on a new connection if the old one had died, as after a restart of Postgres.
-
-    The call has to be one that may be repeated.
+    """Return the result of `call`. If the database connection was dead, for example after a restart of Postgres, call
+    it once more on a new connection. It must therefore be safe to repeat.
     """
     try:
         return call()
@@ -118,7 +119,7 @@ def with_connection(call: Callable[[], T]) -> T:
 
 
 class Threads:
-    """A small pool; each thread keeps its own database connection."""
+    """Small thread pool in which each thread has its own database connection."""
 
     def __init__(self, *, threads: int, queue: int) -> None:
         self.queue = queue
@@ -129,7 +130,9 @@ class Threads:
         )
 
     async def run(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Run a call in a thread. Raises Problem 503 when too many wait, or when the database is unavailable."""
+        """Run a call in a thread and return its result. Raises Problem 503 if too many calls wait or the database is
+        unavailable.
+        """
         if self.waiting >= self.queue:
             raise busy("The gateway has too much to do right now: try again in a moment.")
         self.waiting += 1
@@ -142,7 +145,7 @@ class Threads:
             self.waiting -= 1
 
     def stop(self) -> None:
-        """Finish what runs, and close the connections."""
+        """Wait for the running calls, then close the connections."""
         for _ in range(self._threads):
             self._pool.submit(connections.close_all)
         self._pool.shutdown(wait=True)

@@ -1,7 +1,7 @@
 """Long polls of agents for orders, and the Redis wake-ups that answer them.
 
-The backend chooses how long a call is held: long, so that a quiet fleet costs little, but shorter where something is
-under way, since polls in calls are needed soon there.
+The backend decides how long a call stays open: long in a quiet fleet, to save calls, and shorter in sets with open
+events, because each call also reports the agent's last poll.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ COMING_A_SECOND = 1_000
 
 @dataclass(frozen=True, slots=True)
 class LongPollTimes:
-    """How long calls are held, in seconds: `most`, and `close` where something is under way. At most `renewals` of the
-    latter a second are expected, however many sets have an event at once.
+    """Durations of long polls in seconds: `most` usually, `close` in sets with open events. The latter are extended so
+    that at most `renewals` of these calls return each second.
     """
 
     most: float
@@ -49,12 +49,12 @@ class LongPollTimes:
         return self.most * random.uniform(1 - JITTER, 1)  # noqa: S311 - no secret
 
     def short(self, count: int) -> float:
-        """Return the hold time of a short hold, when this many calls have one."""
+        """Return the duration in seconds of a call in a set with open events, if `count` calls are such calls."""
         return min(max(self.close, count / self.renewals), self.most) * random.uniform(1 - JITTER, 1)  # noqa: S311
 
 
 class Waiter:
-    """One held call: what ends it, and the orders that its agent has already."""
+    """One open long poll: its timer, its result, and the orders that its agent already has."""
 
     __slots__ = (
         "answer",
@@ -91,7 +91,7 @@ class Waiter:
             self.answer.set_result(orders)
 
     def hold(self, seconds: float) -> None:
-        """End it empty after this many seconds, if that is sooner than before."""
+        """Answer this call without orders after `seconds`, unless an earlier end is already set."""
         loop = asyncio.get_running_loop()
         if self.until is not None:
             if self.until.when() <= loop.time() + seconds:
@@ -101,7 +101,7 @@ class Waiter:
 
 
 class Waiters:
-    """The held calls of this process, by machine."""
+    """The open long polls of this process, by machine."""
 
     def __init__(self, per_machine: int, holds: LongPollTimes, *, steady: Callable[[], float] = time.monotonic) -> None:
         self.per_machine = per_machine
@@ -114,14 +114,16 @@ class Waiters:
         self._by_machine: dict[int, list[Waiter]] = {}
 
     def machine_ids(self) -> set[int]:
-        """The machines held here. May be called from any thread: copying the keys is one step."""
+        """Return the machines (row ids) with a long poll in this process. May be called from any thread: copying is
+        atomic.
+        """
         return set(self._by_machine)
 
     def holds_any(self, machine_id: int) -> bool:
         return machine_id in self._by_machine
 
     def register(self, waiter: Waiter) -> None:
-        """Hold a call; the oldest of too many of one machine ends empty."""
+        """Register a long poll. If the machine has too many, the oldest is answered without orders."""
         waiters = self._by_machine.setdefault(waiter.machine_id, [])
         if len(waiters) >= self.per_machine:
             waiters[0].end([])
@@ -139,9 +141,7 @@ class Waiters:
         self._close -= waiter.close
 
     def deliver(self, asked: Mapping[int, HeartbeatCheck | None], orders: Mapping[int, list[Order]]) -> None:
-        """End the calls of the queried machines that have an order or do not wait; choose for the others how long they
-        are held.
-        """
+        """Answer the calls of the queried machines that have orders or do not wait, and set the duration of the others."""
         for machine_id in asked.keys() | orders.keys():
             compared = asked.get(machine_id)
             for waiter in self._by_machine.get(machine_id, ()):
@@ -152,7 +152,7 @@ class Waiters:
                     waiter.end(news)
 
     def look_closely(self, set_ids: Collection[int]) -> None:
-        """Hold calls of these sets for a shorter time, since something is under way there."""
+        """Shorten the long polls of machines in these sets (row ids), because they have open events."""
         news = [set_id for set_id in set_ids if set_id not in self._under_way]
         self._under_way = set_ids
         if not news:
@@ -164,13 +164,15 @@ class Waiters:
                     self._hold_shortly(waiter)
 
     def end_of(self, machine_ids: Iterable[int]) -> None:
-        """End the calls of these machines empty."""
+        """Answer the calls of these machines (row ids) without orders."""
         for machine_id in machine_ids:
             for waiter in self._by_machine.get(machine_id, ()):
                 waiter.end([])
 
     def end_all(self) -> None:
-        """End all, each with its own time to come again."""
+        """Answer all calls without orders. Each gets a different time to call again, so that the agents do not return
+        all at once.
+        """
         spread = self.count / COMING_A_SECOND
         for waiters in self._by_machine.values():
             for waiter in waiters:
@@ -215,7 +217,9 @@ PINGS = 2
 
 
 class WakeUps:
-    """One subscription in one thread; it reconnects automatically. `on_wake_up` gets each message, in that thread."""
+    """Subscription to Redis wake-ups in its own thread; it reconnects automatically. `on_wake_up` gets each message
+    there.
+    """
 
     def __init__(self, on_wake_up: Callable[[dict[str, Any]], None]) -> None:
         self.on_wake_up = on_wake_up
@@ -223,7 +227,7 @@ class WakeUps:
         self.loop = Loop("wake-ups", self.listen, pause=0.0)
 
     def listen(self) -> None:
-        """Subscribe and listen until stopped. Raises redis-py's errors; the loop subscribes again."""
+        """Subscribe and listen until stopped. Raises redis-py's errors, after which the loop subscribes again."""
         client = redis.Redis.from_url(
             settings.REDIS_URL,
             protocol=2,
@@ -249,7 +253,7 @@ class WakeUps:
 
     @staticmethod
     def _check(subscription: redis.client.PubSub) -> None:
-        """A network that drops packets in silence shows by pings without an answer."""
+        """Send pings, and raise an error if they stay unanswered: this detects a network that silently drops packets."""
         subscription.check_health()
         if subscription.health_check_response_counter > PINGS:
             raise redis.ConnectionError("Redis no longer answers pings.")

@@ -1,6 +1,6 @@
-"""Queue of reports until they are written: order, limits and cost.
+"""Queue of reports until they are written: their order, limits and cost.
 
-It is counted, not timed: a machine is not judged by how busy the database was.
+Cost is counted in units, not measured in seconds, so that a slow database does not make a machine look costly.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EVENT = '"EventId"'
 
 
 def cost_of(report: ParsedReport) -> int:
-    """The units of one report; none for a document that lists nothing, as nearly all do."""
+    """Return the cost of one report in units; 0 for a document without events, which is the usual case."""
     match report.data:
         case wire.DocumentData(body=body, encoding=encoding):
             # Base64 is a body that was no text: it is read anyway, and its events are not known yet.
@@ -51,7 +51,7 @@ def cost_of(report: ParsedReport) -> int:
 
 
 def parts_of(delivery: Delivery) -> Iterator[Delivery]:
-    """The delivery in parts that cost about as much as one may, in the order of their numbers."""
+    """Yield the delivery in parts of limited cost, in the order of the report numbers."""
     refused = dict(delivery.refused)
     numbered: list[tuple[int, ParsedReport | None]] = [(report.seq, report) for report in delivery.reports]
     numbered += [(seq, None) for seq in refused]
@@ -72,13 +72,13 @@ def _part(delivery: Delivery, numbered: Sequence[tuple[int, ParsedReport | None]
 
 
 class Spending:
-    """The recent cost of each machine (row id); a bucket of units each."""
+    """Recent cost of each machine (by row id), counted with a token bucket for each."""
 
     def __init__(self) -> None:
         self._spent: dict[int, tuple[float, float]] = {}
 
     def is_costly(self, delivery: Delivery) -> bool:
-        """Whether it is to be written separately; adds its cost."""
+        """Add the delivery's cost to that of its machine, and return whether the delivery must be written separately."""
         # A reminder of one body is read once.
         reminders = {report.data.hash for report in delivery.reports if isinstance(report.data, wire.ReminderData)}
         known = [report for report in delivery.reports if not isinstance(report.data, wire.ReminderData)]
@@ -105,7 +105,7 @@ class Spending:
 
 
 class Lane(StrEnum):
-    """The order in which deliveries are written; under pressure the last ones are refused first."""
+    """Priority of a delivery, highest first. Under load the lowest priorities are refused first."""
 
     RECEIPTS = "receipts"
     STARTED = "started"
@@ -140,7 +140,7 @@ LOOKED_AT = 65_536
 
 
 def lane_of(delivery: Delivery, now: datetime) -> Lane:
-    """Return the lane of a delivery, by its most urgent report."""
+    """Return the priority of a delivery, from its most urgent report."""
     data = [report.data for report in delivery.reports]
     if any(isinstance(one, wire.ReceiptData) for one in data):
         return Lane.RECEIPTS
@@ -152,7 +152,9 @@ def lane_of(delivery: Delivery, now: datetime) -> Lane:
 
 
 def events_in(delivery: Delivery) -> list[str]:
-    """The first EventIds in the documents of a delivery, found without reading these."""
+    """Return the first EventIds in the documents of a delivery. They are found by text search, without parsing the
+    documents.
+    """
     bodies = [report.data.body for report in delivery.reports if isinstance(report.data, wire.DocumentData)]
     found = chain.from_iterable(EVENT_ID.finditer(body, 0, LOOKED_AT) for body in bodies)
     return [one[1] for one in islice(found, MOST_NAMED)]
@@ -160,8 +162,8 @@ def events_in(delivery: Delivery) -> list[str]:
 
 @dataclass(slots=True)
 class Written:
-    """The result of one delivery: acknowledged position, now and before; reports that the writer refused; orders
-    waiting for the machine; requested documents.
+    """Result of one delivery: the acknowledged position after and `before` it, reports that the writer refused, orders
+    that wait for the machine, and hashes of documents to send (`wanted`).
     """
 
     acknowledged: int
@@ -172,7 +174,7 @@ class Written:
 
     @classmethod
     def of(cls, taken: Taken, earlier: Written | None) -> Written:
-        """Return the result of a commit, after an earlier part of the same delivery."""
+        """Return the result of a commit, combined with that of an earlier part of the same delivery."""
         acknowledged = wire.RENUMBER_SPOOL if taken.renumber_spool else taken.acknowledged
         if earlier is None or earlier.before is None:
             return cls(acknowledged, before=taken.before, wanted=taken.wanted)
@@ -182,8 +184,8 @@ class Written:
 
 @dataclass(slots=True)
 class Pending:
-    """A delivery, and the call that waits for it. `set_id` is the set of its machine (row id) as its process knows it;
-    None where it does not.
+    """A queued delivery and the future of the call that waits for it. `size` is in bytes, `weight` in reports. `set_id`
+    is the row id of the machine's set; None if this process does not know it.
     """
 
     delivery: Delivery
@@ -195,7 +197,7 @@ class Pending:
 
 
 class LaneQueue:
-    """One lane: what the machines of a set brought stands together."""
+    """Queue of one priority, with the deliveries of each set together."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -208,8 +210,8 @@ class LaneQueue:
         self.count += 1
 
     def turns(self, *, until: Callable[[], bool]) -> Iterator[deque[Pending]]:
-        """Yield each set's part once; the caller takes from its left until that is enough. A set with a rest moves
-        behind the others: a large set does not delay small ones.
+        """Yield the deliveries of each set once, until `until()` is true; the caller takes deliveries from the left. A
+        set with remaining deliveries moves to the end, so that a large set does not delay small ones.
         """
         for key, part in list(self._sets.items()):
             if until():
@@ -227,7 +229,7 @@ class LaneQueue:
 
 
 class Lanes:
-    """The queue. May be used from any thread."""
+    """Queue of deliveries by priority. May be used from any thread."""
 
     def __init__(self, limits: GatewayLimits) -> None:
         self.limits = limits
@@ -243,7 +245,7 @@ class Lanes:
         self._bytes = 0
 
     def put(self, pending: Pending, now: datetime) -> bool:
-        """Queue a delivery; False where its lane is full."""
+        """Queue a delivery. Return False if there is no space for its priority."""
         lane, named = lane_of(pending.delivery, now), events_in(pending.delivery)
         with self._lock:
             if self._spending.is_costly(pending.delivery):
@@ -262,16 +264,16 @@ class Lanes:
         return True
 
     def waiting(self) -> int:
-        """The number of waiting deliveries, without those that are written separately."""
+        """Return the number of waiting deliveries, except those that are written separately."""
         return sum(queue.count for lane, queue in self._lanes.items() if lane not in APART)
 
     def waits_apart(self, lane: Lane) -> bool:
-        """Whether anything waits in this lane."""
+        """Return whether any delivery waits in this lane."""
         return self._lanes[lane].count > 0
 
     def take(self, most: int) -> list[Pending]:
-        """Take the oldest deliveries, up to this many reports and a commit's bytes, one of each machine; those without
-        an open call are dropped.
+        """Take the oldest deliveries for one commit: up to `most` reports and the size limit of a commit, one delivery
+        of each machine. Deliveries whose call was already answered are dropped.
         """
         batch: list[Pending] = []
         machines: set[int] = set()
@@ -303,7 +305,7 @@ class Lanes:
         return batch
 
     def take_one(self, lane: Lane) -> list[Pending]:
-        """The oldest delivery of a lane that is written separately."""
+        """Take the oldest delivery of a lane that is written separately; empty if there is none."""
         found: list[Pending] = []
         with self._lock:
             for part in self._lanes[lane].turns(until=lambda: bool(found)):
@@ -317,17 +319,21 @@ class Lanes:
         return found
 
     def trouble(self, machine_id: int) -> None:
-        """Make this machine's (row id) further deliveries wait after all others."""
+        """Write further deliveries of this machine (row id) after all others, because one of its reports failed."""
         with self._lock:
             self._troubled.add(machine_id)
 
     def trust(self, machine_ids: list[int]) -> None:
-        """These machines (row ids) have brought something good."""
+        """Give deliveries of these machines (row ids) their normal priority again, because a report of each was
+        written.
+        """
         with self._lock:
             self._troubled.difference_update(machine_ids)
 
     def done(self, batch: list[Pending], *, behind: set[int]) -> list[Pending]:
-        """This batch is through, save what these machines (row ids) brought, which goes behind the others; the rest."""
+        """Finish a batch: deliveries of the machines in `behind` (row ids) are queued again after all others. Return
+        the rest.
+        """
         with self._lock:
             self._running = []
             for one in batch:
@@ -339,8 +345,9 @@ class Lanes:
         return through
 
     def since(self, earliest: float) -> list[Pending]:
-        """Return the deliveries that have waited since before this moment of the steady clock, including those being
-        written."""
+        """Return the deliveries, including those being written, that have waited since before this time of the
+        monotonic clock.
+        """
         with self._lock:
             every = (*self._running, *chain(*self._lanes.values()))
             return [pending for pending in every if pending.since < earliest]
