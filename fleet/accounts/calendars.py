@@ -48,8 +48,8 @@ class CalendarForm(AuditedForm):
 
 @transaction.atomic
 def make(sent: CalendarForm, *, actor: Actor, now: datetime) -> tuple[CalendarFeed, str]:
-    """Create a calendar for the actor. Return it with the secret of its address, which is not stored; the database
-    keeps a hash.
+    """Create a calendar feed for the actor. Return the feed and the secret part of its address. The secret is shown
+    once; the database stores only a hash of it.
 
     Raises Refused as `save_audited` does.
     """
@@ -64,8 +64,8 @@ def make(sent: CalendarForm, *, actor: Actor, now: datetime) -> tuple[CalendarFe
 
 @transaction.atomic
 def end(*, actor: Actor, prefix: str, now: datetime) -> CalendarFeed:
-    """End a calendar, as its owner or an administrator. Raises Refused `not-permitted`, or `validation` for one that
-    is unknown or has ended.
+    """Revoke the calendar feed with this address prefix. The owner and administrators may do this. Raises Refused:
+    `not-permitted`; `validation` if the feed is unknown or already revoked.
     """
     row = locked(CalendarFeed.objects.filter(prefix=prefix)).first()
     if row is None or actor.person != row.user:
@@ -76,8 +76,8 @@ def end(*, actor: Actor, prefix: str, now: datetime) -> CalendarFeed:
 
 
 def asked_for(*, token: str, now: datetime) -> CalendarFeed | None:
-    """Return the calendar with this secret in its address; None if it is unknown or has ended, or its user is
-    disabled.
+    """Return the calendar feed whose address contains this secret. Return None if the feed is unknown or revoked, or if
+    the account of its user is disabled.
     """
     feed = CalendarFeed.objects.select_related("user").filter(prefix=prefix_of(token), ended_at=None).first()
     if feed is None or not constant_time_compare(feed.secret_hash, hash_of(token)) or not feed.user.is_active:
@@ -103,12 +103,14 @@ EDGES = 400
 
 
 def feeds(*, user_id: int) -> list[CalendarFeed]:
-    """Return the calendars of a user that have not ended, newest first. One query."""
+    """Return the calendar feeds of a user that are not revoked, newest first. One query."""
     return list(visible(CalendarFeed).filter(user=user_id, ended_at=None).order_by("-id"))
 
 
 def dates(*, set_pattern: str = "", service: str = "", now: datetime) -> tuple[Event, ...]:
-    """Return the dates of these sets and services; empty ones are all. Five queries, and bounded."""
+    """Return the calendar entries (events, no-approval windows, cache maintenance) of the matching sets and services.
+    An empty filter matches all. Five queries; at most 200 entries of each kind.
+    """
     return (
         *_events(set_pattern, service, now),
         *_windows(set_pattern, service, now),
@@ -157,7 +159,9 @@ def _event(row: ScheduledEvent) -> Event:
 
 
 def _windows(set_pattern: str, service: str, now: datetime) -> Iterator[Event]:
-    """Return the windows of matching sets or of this service; deleted ones stay as cancelled for a while."""
+    """Yield the no-approval windows of the matching sets or of this service. A deleted window appears as cancelled for
+    two days.
+    """
     still = Q(deleted_at=None) | Q(deleted_at__gte=now - KEPT)
     lasting = Q(ends_at=None) | Q(ends_at__gte=now - KEPT)
     rows = visible(NoApprovalWindow).filter(still & lasting).order_by("id")
@@ -248,7 +252,7 @@ LONGEST_LINE = 12_000
 
 
 def ics(name: str, dates: Iterable[Event]) -> bytes:
-    """Return the whole calendar; the same for the same dates."""
+    """Return the calendar as an iCalendar file. The same entries always give the same bytes."""
     calendar = Calendar()
     calendar.add("prodid", "-//Drydock//Drydock//EN")
     calendar.add("version", "2.0")
@@ -263,7 +267,9 @@ def ics(name: str, dates: Iterable[Event]) -> bytes:
 
 
 def _date(*, uid: str, is_over: bool, lines: Iterable[str], path: str, summary: str, **properties: Any) -> Event:
-    """Return one date with these properties of iCalendar. `uid` stays the same; `sequence` grows with each change."""
+    """Return one calendar entry. `properties` are further iCalendar properties. `uid` identifies the entry permanently;
+    the property `sequence` increases with each change.
+    """
     date = Event()
     date.add("uid", f"{uid}@{urlsplit(settings.BASE_URL).hostname or 'drydock'}")
     for name, value in properties.items():
@@ -286,7 +292,9 @@ def _state(is_over: bool, *, has_started: bool) -> str:
 
 @read_only
 def feed(request: HttpRequest, token: str) -> HttpResponseBase:
-    """Return the current calendar; 304 if it is unchanged, 404 for an unknown or ended address."""
+    """Return the current iCalendar file for the secret in the address. The answer is 304 if the file is unchanged, and
+    404 if the address is unknown or revoked.
+    """
     now = clock.now()
     calendar = asked_for(token=token, now=now)
     if calendar is None or not rights(calendar.user).may(Right.READ):

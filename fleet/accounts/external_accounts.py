@@ -1,6 +1,6 @@
-"""Accounts of users in Slack and PagerDuty. A claim by such an account is a claim by its linked user.
+"""Accounts of users in Slack and PagerDuty. If such an account claims an event, the linked user claims it.
 
-Administrators link accounts. Users link their own with an invitation that only the external account receives.
+Administrators link accounts. Users link their own accounts with an invitation that only the external account receives.
 """
 
 from datetime import datetime, timedelta
@@ -27,14 +27,16 @@ SALT = "drydock.outside-account"
 
 
 def person_of(*, kind: str, team: str, account: str) -> User | None:
-    """Return the user of an external account, or None. Each operation of theirs checks their rights."""
+    """Return the user who is linked to an external account, or None. The caller must still check the rights of this
+    user.
+    """
     row = OutsideAccount.objects.filter(kind=kind, team=team, account=account).select_related("user").first()
     return row.user if row is not None else None
 
 
 def note_stranger(*, kind: str, team: str, account: str, name: str, now: datetime) -> None:
-    """Record an unlinked account that tried to claim, so that administrators find it in a list. The oldest ones are
-    deleted.
+    """Record that an unlinked external account tried to claim an event, so that administrators can find and link it. If
+    the list is full, the oldest records are deleted.
     """
     if not _sane(team, account):
         return
@@ -58,14 +60,16 @@ def link(
 
 
 def invitation(*, kind: str, team: str, account: str, name: str) -> str:
-    """Return a signed token, valid for 10 minutes, which proves that it was shown in that account. Send it to this
-    account only.
+    """Return a signed token that proves control of this external account, valid for 10 minutes. Send it to this account
+    only.
     """
     return signing.dumps([kind, team, account, tidy(name)[:MAX_NAME]], salt=SALT)
 
 
 def invited(token: str) -> tuple[str, str, str, str]:
-    """Return kind, team, account and account name of an invitation. Raises Refused `validation`."""
+    """Return the kind, team, account and account name from an invitation token. Raises Refused `validation` if the
+    token is invalid or expired.
+    """
     try:
         kind, team, account, name = signing.loads(token, salt=SALT, max_age=INVITATION)
     except (signing.BadSignature, ValueError) as error:
@@ -75,7 +79,7 @@ def invited(token: str) -> tuple[str, str, str, str]:
 
 @transaction.atomic
 def link_own(*, actor: Actor, token: str, now: datetime) -> OutsideAccount:
-    """Link the account of an invitation to the actor. Raises Refused: `not-permitted`, `validation`."""
+    """Link the external account of an invitation token to the actor. Raises Refused: `not-permitted`, `validation`."""
     require(actor, Right.READ)
     require_person(actor)
     kind, team, account, name = invited(token)
@@ -84,8 +88,8 @@ def link_own(*, actor: Actor, token: str, now: datetime) -> OutsideAccount:
 
 @transaction.atomic
 def unlink(*, actor: Actor, account_id: int, now: datetime) -> None:
-    """Unlink an account (row id) of the actor, or as an administrator of any user. Raises Refused: `not-permitted`,
-    `validation`.
+    """Unlink the external account with this row id. Users may unlink their own accounts, administrators all. Raises
+    Refused: `not-permitted`, `validation`.
     """
     rows = OutsideAccount.objects.select_for_update(of=("self",)).select_related("user")
     linked = rows.filter(pk=account_id, user__isnull=False).first()

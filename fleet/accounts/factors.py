@@ -1,4 +1,4 @@
-"""Second factors of users: an authenticator app, passkeys and recovery codes. Each change writes an entry.
+"""Second factors of users: an authenticator app, passkeys and recovery codes. Each change writes a timeline entry.
 
 The rows are django-allauth's; their secrets are encrypted with the installation's SECRET_KEY.
 """
@@ -45,12 +45,14 @@ _row: ContextVar[str] = ContextVar("row")
 
 
 class UnreadableFactorError(Exception):
-    """Secret encrypted with a SECRET_KEY that is no longer configured, or for another user or kind of factor."""
+    """The secret of a second factor cannot be decrypted: its SECRET_KEY is no longer configured, or the secret was
+    copied from the row of another user or kind of factor.
+    """
 
 
 @contextmanager
 def _of_row(user_id: int, kind: str) -> Iterator[None]:
-    """Set the row of this user and kind for `sealed` and `opened`."""
+    """Select the row of this user and kind of factor, for which `sealed` and `opened` then encrypt and decrypt."""
     token = _row.set(f"factor:{user_id}:{kind}")
     try:
         yield
@@ -59,12 +61,12 @@ def _of_row(user_id: int, kind: str) -> Iterator[None]:
 
 
 def sealed(secret: str) -> str:
-    """Return this secret encrypted for the current row; no other row can decrypt it."""
+    """Encrypt a secret for the row selected by `_of_row`. It cannot be decrypted for any other row."""
     return CIPHER.encrypt(secret.encode(), of=_row.get())
 
 
 def opened(text: str) -> str:
-    """Return the decrypted secret. Raises UnreadableFactorError."""
+    """Decrypt a secret of the row selected by `_of_row`. Raises UnreadableFactorError."""
     plain = CIPHER.decrypt(text, of=_row.get()) or CIPHER.decrypt(text, of=OF_ANY_ROW)
     if plain is None:
         advice = "Add the old SECRET_KEY to SECRET_KEY_FALLBACKS. If it is there, rows were moved in the database."
@@ -74,7 +76,7 @@ def opened(text: str) -> str:
 
 
 def _seal_again(row: Any) -> None:
-    """Encrypt a secret for its row if it was encrypted for none."""
+    """Encrypt a secret again for its own row, if it was encrypted without a row."""
     text = row.data[SECRETS[row.type]]
     if CIPHER.decrypt(text, of=_row.get()) is None:
         row.data[SECRETS[row.type]] = sealed(opened(text))
@@ -82,19 +84,21 @@ def _seal_again(row: Any) -> None:
 
 
 def new_secret() -> str:
-    """Return the secret of a new authenticator app, in base 32 as apps take it."""
+    """Return a new random secret for an authenticator app, in base 32."""
     return base64.b32encode(secrets.token_bytes(20)).decode()
 
 
 def code_at(secret: str, step: int) -> str:
-    """Return the six digits that an app with this secret shows in this step of 30 seconds (RFC 6238)."""
+    """Return the six digits that an app with this secret shows in the time step `step` (RFC 6238; a step is 30
+    seconds).
+    """
     # Every app uses SHA-1 here; its known weakness does not affect HMAC.
     return HOTP(base64.b32decode(secret), 6, SHA1()).generate(step).decode()  # noqa: S303
 
 
 def step_of(secret: str, code: str, *, now: datetime) -> int | None:
-    """Return the time step of a code: the current one, the one before or the one after; None if it is wrong or there
-    is no secret.
+    """Return the 30-second time step for which this code is right: the current, the previous or the next one. Return
+    None if the code is wrong or there is no secret.
     """
     if not secret:
         return None
@@ -105,8 +109,8 @@ def step_of(secret: str, code: str, *, now: datetime) -> int | None:
 
 @transaction.atomic
 def add_app(*, actor: Actor, secret: str, code: str, now: datetime) -> list[str]:
-    """Add an authenticator app with this secret; `code` is its first code. Return new recovery codes if the user had
-    none. Raises Refused `validation`.
+    """Add an authenticator app with this secret to the actor's account, if `code` is right. Return new recovery codes
+    if the actor had none. Raises Refused `validation` if the code is wrong or the actor already has an app.
     """
     _lock(actor.person)
     if _of(actor.person, APP).exists():
@@ -121,8 +125,8 @@ def add_app(*, actor: Actor, secret: str, code: str, now: datetime) -> list[str]
 
 @transaction.atomic
 def add_passkey(*, actor: Actor, name: str, credential: Mapping[str, Any], now: datetime) -> list[str]:
-    """Add a passkey. The caller has checked its answer to the challenge. Return new recovery codes if the user had
-    none. Raises Refused `validation`.
+    """Add a passkey to the actor's account. The caller must have verified `credential` against the challenge. Return
+    new recovery codes if the actor had none. Raises Refused `validation` if the actor has too many passkeys.
     """
     _lock(actor.person)
     if _of(actor.person, PASSKEY).count() >= MOST_PASSKEYS:
@@ -133,7 +137,9 @@ def add_passkey(*, actor: Actor, name: str, credential: Mapping[str, Any], now: 
 
 @transaction.atomic
 def remove(*, actor: Actor, factor_id: int, now: datetime) -> Any:
-    """Remove a second factor of the actor; the last one removes the recovery codes, too. Raises Refused."""
+    """Remove one second factor of the actor. If it was the last one, also remove the recovery codes. Raises Refused
+    `validation` if the factor is unknown.
+    """
     _lock(actor.person)
     factor = Authenticator.objects.filter(user=actor.person, pk=factor_id).exclude(type=CODES).first()
     row = require_found(factor, "validation", Reason("factor-unknown"))
@@ -149,7 +155,9 @@ def remove(*, actor: Actor, factor_id: int, now: datetime) -> Any:
 
 @transaction.atomic
 def remove_all(*, username: str, actor: Actor, now: datetime) -> int:
-    """Remove all second factors of a user who lost theirs, as an administrator. Return their number. Raises Refused."""
+    """Remove all second factors of a user who lost them. Only administrators may do this. Return the number of removed
+    factors. Raises Refused.
+    """
     require_administrator(actor)
     person = user_named(username, User.objects.select_for_update())
     require_reach(actor, person)
@@ -162,8 +170,8 @@ def remove_all(*, username: str, actor: Actor, now: datetime) -> int:
 
 @transaction.atomic
 def new_codes(*, actor: Actor, now: datetime) -> list[str]:
-    """Create new recovery codes, and return them. They replace the old ones and cannot be shown again. Raises Refused
-    `validation` without a factor.
+    """Create new recovery codes for the actor and return them; they cannot be shown again. The old codes become
+    invalid. Raises Refused `validation` if the actor has no second factor.
     """
     _lock(actor.person)
     if not Authenticator.objects.filter(user=actor.person).exclude(type=CODES).exists():
@@ -176,10 +184,11 @@ def new_codes(*, actor: Actor, now: datetime) -> list[str]:
 
 @transaction.atomic
 def check_code(*, actor: Actor, code: str, now: datetime) -> Any:
-    """Return the factor of this code, an app or recovery codes; None if it is wrong. Each code is valid once.
+    """Return the second factor (app or recovery codes) for which this code is right, or None. Each code is accepted
+    once.
 
-    A factor that cannot be decrypted accepts nothing and blocks no other. Raises UnreadableFactorError if there is
-    one and no other factor accepts the code.
+    A factor that cannot be decrypted accepts no code. Raises UnreadableFactorError if there is one and no other factor
+    accepts the code.
     """
     unreadable: UnreadableFactorError | None = None
     for row in Authenticator.objects.select_for_update().filter(user=actor.person).exclude(type=PASSKEY).order_by("pk"):
@@ -224,7 +233,7 @@ def _made_codes(person: User) -> list[str]:
 
 
 def _lock(person: User) -> None:
-    """Lock changes of this user's factors."""
+    """Lock the second factors of this user against concurrent changes."""
     User.objects.select_for_update().get(pk=person.pk)
 
 

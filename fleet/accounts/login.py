@@ -1,4 +1,4 @@
-"""Pages of signing in: the sign-in itself, the page on which a user proves again who they are, and second factors."""
+"""Sign-in pages: sign-in, second factors, and the page on which a signed-in user proves their identity again."""
 
 import base64
 from typing import Any
@@ -40,7 +40,7 @@ KEPT = "kept"
 
 
 def keep(request: HttpRequest, kept: SavedForm | None) -> None:
-    """Keep a form in the session until its user is back."""
+    """Store a submitted form in the session while the user proves their identity. None stores nothing."""
     if kept is not None:
         request.session[KEPT] = kept.sealed
 
@@ -49,7 +49,7 @@ def keep(request: HttpRequest, kept: SavedForm | None) -> None:
 @require_reader
 @asked_again
 def back(request: Asked) -> HttpResponse:
-    """Continue after a user proved their identity: show the kept form, which they check and send once more."""
+    """Show the stored form after a user proved their identity. The user checks it and submits it again."""
     if request.htmx:
         return box(request, status=200)
     kept = load_form(request.session.pop(KEPT, ""))
@@ -62,8 +62,8 @@ def back(request: Asked) -> HttpResponse:
 @sensitive_post_parameters()
 @require_reader
 def step_up_page(request: Asked) -> HttpResponse:
-    """Ask the user to prove their identity again: by a second factor, by password if they have no factor, or at the
-    provider.
+    """Ask a signed-in user to prove their identity again: by a second factor, by password if they have no factor, or at
+    the single sign-on provider.
     """
     if request.method != "POST":
         return ask(request, status=200)
@@ -86,16 +86,16 @@ def step_up_page(request: Asked) -> HttpResponse:
 
 
 def _way(request: Asked, known: Factors) -> str:
-    """Return how a user proves their identity again: `factor`, `password`, or `provider` for accounts at
-    the provider.
-    """
+    """Return how this user proves their identity again: `factor`, `password`, or `provider` (single sign-on)."""
     if known.usable:
         return "factor"
     return "password" if request.user.has_usable_password() else "provider"
 
 
 def ask(request: Asked, kept: SavedForm | None = None, form: Any = None, *, status: int = 401) -> HttpResponse:
-    """Return the request for proof as a box on the page (htmx) or as a page of its own, with the kept form."""
+    """Return the page that asks for a proof of identity: a box in the current page for htmx requests, else a full page.
+    `kept` is the form that the user submitted and that is restored afterwards; `form` is a rejected proof.
+    """
     known, there = factors_of(user_id=request.user.pk), get_next_redirect_url(request) or came_from(request)
     way = _way(request, known)
     if way == "provider" and kept is not None:
@@ -131,10 +131,10 @@ CHALLENGE_SECONDS = 300
 
 
 class Login(LoginView):  # type: ignore[misc]
-    """Sign-in by name and password: on the sign-in page, or after a session ended, in a box on the page (htmx) or on a
-    page with the kept form (`kept`). The stages of allauth request any second factor.
+    """Sign-in by name and password: on the sign-in page, or in a box or page with a stored form (`kept`) after a
+    session ended. The stages of allauth then ask for a second factor.
 
-    Only the same user continues a kept form: the password of another user is rejected and signs in no one.
+    A stored form is shown only to the user who filled it in. The password of another user is rejected.
     """
 
     def setup(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
@@ -200,7 +200,7 @@ class SecondFactor(AuthenticateView):  # type: ignore[misc]
 @never_cache
 @require_http_methods(["GET", "POST"])
 def passkey_login(request: HttpRequest) -> HttpResponse:
-    """Return a passkey challenge (GET), or sign in by its answer (POST), without a name or password."""
+    """Return a passkey challenge (GET), or sign in with the signed challenge (POST). No name or password is needed."""
     if request.method == "GET":
         if request.session.is_empty():
             # Anonymous clients may request many challenges: the session lasts only for the time to answer one.
@@ -217,7 +217,7 @@ def passkey_login(request: HttpRequest) -> HttpResponse:
 
 
 class Logout(LogoutView):
-    """Sign-out. It also removes the cookie of the recent user."""
+    """Sign-out. It also removes the cookie that identifies the user while the database is unavailable."""
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         by_provider = single_sign_on.by_sign_on(request)
@@ -246,7 +246,9 @@ signing_in = read_view(signing_in_answer)
 
 @asked_again
 def app_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """Show the secret of a new app as a QR code and as text. The app is added after its first right code."""
+    """Show the secret of a new authenticator app as a QR code and as text. The app is added after its first right
+    code.
+    """
     if request.method == "GET":
         request.session[SECRET] = factors.new_secret()
     secret = request.session.get(SECRET, "")

@@ -1,8 +1,8 @@
-"""Throttle of failed sign-ins: it slows guesses, and guesses of strangers do not delay the rightful user.
+"""Throttle of failed sign-ins. It slows down guessing, and guesses from elsewhere do not delay the rightful user.
 
-An attempt is counted before its password is checked, so that parallel guesses do not escape, and the count is reset
-on success. Names on a known device are counted per device. All others are counted by name and address, by address,
-and by name.
+An attempt is counted before its password is checked, so that parallel guesses are counted, too. Success resets the
+count. Attempts from a device on which the user signed in before are counted per device; all others by name and address,
+by address, and by name.
 """
 
 import hashlib
@@ -28,8 +28,8 @@ from fleet.operations.timeline.entries import tell
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Throttle rule: `free` attempts without a delay, then a delay of `first`, doubled with each attempt up to `most`.
-    After `forgotten` without an attempt the count restarts.
+    """Throttle rule. The first `free` attempts have no delay. The next has a delay of `first`, which doubles with each
+    attempt up to `most`. After the time `forgotten` without an attempt, counting starts again.
     """
 
     free: int
@@ -73,8 +73,8 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One counted sign-in attempt. `wait` is 0.0 if the password may be checked, else the delay in seconds; None if it
-    is accepted only on known devices.
+    """One sign-in attempt. `wait` is 0.0 if the password may be checked. Otherwise it is the delay in seconds, or None
+    if sign-in is currently possible only on known devices. `keys` are the counters that counted the attempt.
     """
 
     wait: float | None
@@ -84,7 +84,9 @@ class Attempt:
 
 @transaction.atomic
 def begin(*, username: str, address: str, device: str = "", now: datetime) -> Attempt:
-    """Count one attempt, unless it must wait. `device` is the secret in the browser's cookie."""
+    """Count a sign-in attempt before its password is checked, unless it must wait. `device` is the secret in the device
+    cookie of the browser. The caller checks the password only if `wait` of the result is 0.0.
+    """
     known = _known(username, device, now)
     limits = {known: DEVICE} if known else _limits(username, address)
     rows = _locked(limits, now)
@@ -113,7 +115,7 @@ def begin(*, username: str, address: str, device: str = "", now: datetime) -> At
 
 
 def forget_sessions(*, now: datetime) -> None:
-    """Remove some expired sessions: each anonymous request for a passkey challenge creates one."""
+    """Delete a limited number of expired sessions. Each anonymous request for a passkey challenge creates one."""
     over = Session.objects.filter(expire_date__lt=now)
     Session.objects.filter(pk__in=list(over.values_list("pk", flat=True)[:REMOVED])).delete()
     sessions.forget_over(now=now)
@@ -121,7 +123,9 @@ def forget_sessions(*, now: datetime) -> None:
 
 @transaction.atomic
 def succeeded(attempt: Attempt, *, user: User, address: str) -> None:
-    """Remove the counts of earlier failures of this name here, and subtract the attempt from shared counts."""
+    """Reset the failure counters after a successful sign-in. Counters that are shared with other names decrease by
+    one.
+    """
     own = [key for key, limit in _limits(user.get_username(), address).items() if limit in (NAME_AND_ADDRESS, IN_A_ROW)]
     if attempt.known_device:
         own = [*attempt.keys, *own]
@@ -134,10 +138,10 @@ def succeeded(attempt: Attempt, *, user: User, address: str) -> None:
 def know_device(
     *, user: User, device: str, now: datetime, actor: Actor | None = None, way: str = "", agent: str = ""
 ) -> str:
-    """Make a browser a known device of a user after a sign-in by the method `way`. `device` is the secret in its
-    cookie, if any. If `actor` is given, the user is notified of a new device.
+    """Record this browser as a known device of a user after a sign-in by the method `way`. `device` is the secret in
+    its cookie, if any. If `actor` is given, the user is notified of a new device.
 
-    Return the secret of a new device for its cookie; empty if the device is known.
+    Return the secret for the cookie of a new device, or an empty string if the device is already known.
     """
     if _known(user.get_username(), device, now):
         return ""
@@ -155,7 +159,9 @@ def know_device(
 
 @transaction.atomic
 def begin_factor(*, user: User, challenge: str, now: datetime) -> Attempt:
-    """Count one attempt at a second factor. `wait` is None if this `challenge` allows no more."""
+    """Count an attempt at a second factor. In the result, `wait` is None if this `challenge` accepts no more attempts;
+    the user must then enter the password again.
+    """
     person, one = _key("factor", f"{user.pk}"), _key("challenge", challenge)
     rows = {row.key: row for row in _locked((person, one), now)}
     if rows[one].count >= MOST_OF_A_CHALLENGE:
@@ -174,12 +180,12 @@ def begin_factor(*, user: User, challenge: str, now: datetime) -> Attempt:
 
 
 def factor_succeeded(attempt: Attempt) -> None:
-    """Remove the counts of an attempt whose factor was right."""
+    """Reset the counters of an attempt at a second factor that was right."""
     LoginAttempts.objects.filter(key__in=attempt.keys).delete()
 
 
 def release(*, username: str) -> None:
-    """Remove the failures of this name, after a new password or by an administrator."""
+    """Reset the failure counters of this user name, after a new password or on request of an administrator."""
     keys = [_key("name", username), _key("row", username)]
     keys += [_key("factor", f"{pk}") for pk in User.objects.filter(username=username).values_list("pk", flat=True)]
     LoginAttempts.objects.filter(key__in=keys).delete()
@@ -193,7 +199,7 @@ def _locked(keys: Collection[str], now: datetime) -> list[LoginAttempts]:
 
 
 def _known(username: str, device: str, now: datetime) -> str:
-    """Return the key of this name on this device; empty for an unknown device."""
+    """Return the counter key of this name on this device, or an empty string if the device is unknown."""
     if not device:
         return ""
     since = now - timedelta(days=DEVICE_DAYS)
@@ -212,7 +218,7 @@ def _limits(username: str, address: str) -> dict[str, Limit]:
 
 
 def _place(address: str) -> str:
-    """Return the address, for IPv6 its /64 network: one client usually has all of it."""
+    """Return the address to count by: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         parsed = ip_address(address)
     except ValueError:

@@ -1,5 +1,5 @@
-"""Browser sessions of users, in addition to Django's session row, which alone grants access; and accounts of single
-sign-on.
+"""Tables of accounts: browser sessions of users, and accounts at the single sign-on provider. Only Django's own session
+row grants access.
 """
 
 from collections.abc import Collection
@@ -28,15 +28,18 @@ class KeyHash(Func):
 
 
 def django_sessions(hashes: Collection[str]) -> QuerySet[Session]:
-    """Return Django's rows of the sessions whose keys have these hashes. This reads the whole table: call it rarely."""
+    """Return the rows of Django's session table whose keys have these SHA-256 hashes. This reads the whole table: call
+    it rarely.
+    """
     return Session.objects.annotate(hash=KeyHash(F("session_key"))).filter(hash__in=list(hashes))
 
 
 class PersonSession(models.Model):
-    """One browser session, by the SHA-256 of its key: reading this table gives access to no session.
+    """One browser session, identified by the SHA-256 of its session key. A person who can read this table cannot use
+    the sessions.
 
     `sign_in_method` is a code of `fleet.accounts.text.WAYS`; `browser` and `system` are names from
-    `fleet.accounts.sessions`. `address` and `signed_in_at` are those of the sign-in, empty for sessions from before
+    `fleet.accounts.sessions`. `address` and `signed_in_at` describe the sign-in and are empty for sessions from before
     0.2.0. `last_address` is the address of the latest request. `last_seen_at` is accurate to a few minutes.
     """
 
@@ -58,20 +61,24 @@ class PersonSession(models.Model):
 
 
 def open_sessions(rows: QuerySet[PersonSession], *, now: datetime) -> QuerySet[PersonSession]:
-    """Return those of these sessions that are open in Django. This reads all of Django's sessions once."""
+    """Filter these sessions to those that have not ended and not expired in Django. This reads all of Django's sessions
+    once.
+    """
     known = Session.objects.annotate(hash=KeyHash(F("session_key"))).filter(expire_date__gt=now)
     return rows.filter(Exists(known.filter(hash=OuterRef("key_hash"))))
 
 
 def contents_of(keys: Collection[str], *, now: datetime) -> dict[str, str]:
-    """Return a hash of the content of each of these sessions, by key, without expired ones. One query."""
+    """Return an MD5 hash of the content of each session by session key, without expired sessions. Callers compare the
+    hashes to detect changes. One query.
+    """
     rows = Session.objects.filter(session_key__in=list(keys), expire_date__gt=now)
     return dict(rows.values_list("session_key", MD5(F("session_data"))))
 
 
 def keys_by(*, people: Collection[int] = (), backend: str = "") -> list[str]:
-    """Return the keys of Django's sessions of these accounts, and of those that began at this backend. This reads and
-    decodes all sessions, because Django has no column for the user: call it rarely.
+    """Return the keys of all Django sessions of these accounts (user ids), and of all sessions that began with this
+    authentication backend. This decodes all sessions, because Django has no column for the user: call it rarely.
     """
     wanted = {str(pk) for pk in people}
     held = ((row.pk, row.get_decoded()) for row in Session.objects.iterator(chunk_size=500))
@@ -90,7 +97,9 @@ WHERE = "Sets in which they may act; none: everywhere."
 
 
 class SignOnGrant(models.Model):
-    """One line of the mapping: users whose claim contains `value` get `group` and `scopes` (`[kind, pattern]` each)."""
+    """One entry of the single sign-on mapping: users with the role or group `value` get `group` and `scopes`. Each
+    scope is `[kind, pattern]`.
+    """
 
     value = Line(
         "role or group",
@@ -118,11 +127,12 @@ class SignOnGrant(models.Model):
 
 
 class SignOn(models.Model):
-    """An account at the provider and its user here. `user` is None for an account that was refused or only announced.
+    """An account at the single sign-on provider, and the Drydock user linked to it. `user` is None if the account was
+    refused or was only linked in advance.
 
-    `subject` identifies it permanently; `name` is its latest name there; `values` are the roles or groups of its
-    last token. Its sessions end at `valid_until`. `next_check_at` is the time of the next query with the refresh
-    token, which is encrypted; None if there is none. `refused` is the stored reason of the last refusal.
+    `subject` identifies it permanently; `name` is its latest name there; `values` are the roles or groups of its last
+    token. The sessions end at `valid_until`. `next_check_at` is the time of the next check with the encrypted refresh
+    token, or None without one. `refused` is the reason of the last refusal.
     """
 
     issuer = models.TextField()
@@ -151,10 +161,12 @@ class SignOn(models.Model):
         return f"{self.name or self.subject} at {self.issuer}"
 
     def keep_refresh_token(self, token: str) -> None:
-        """Store a refresh token, encrypted for this row alone; an empty one deletes it."""
+        """Encrypt and store a refresh token for this row. An empty string deletes the stored token."""
         self.refresh_token = CIPHER.encrypt(token.encode(), of=self.subject) if token else ""
 
     def read_refresh_token(self) -> str:
-        """Return the refresh token; empty if there is none or no known key decrypts it."""
+        """Return the decrypted refresh token, or an empty string if none is stored or no configured SECRET_KEY decrypts
+        it.
+        """
         plain: Any = CIPHER.decrypt(self.refresh_token, of=self.subject) if self.refresh_token else None
         return plain.decode() if plain else ""

@@ -1,4 +1,4 @@
-"""Adapters of django-allauth, the steps after every sign-in, and sign-in by a reverse proxy."""
+"""Adapters that connect django-allauth to Drydock, the steps after each sign-in, and sign-in by a reverse proxy."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -36,21 +36,21 @@ A_DAY = 86400
 
 @receiver(user_logged_in)
 def refuse_service_accounts(sender: Any, request: HttpRequest, user: User, **more: Any) -> None:
-    """Raise PermissionDenied: a service account has no session, whatever the sign-in method."""
+    """Raise PermissionDenied if a service account signs in: service accounts have no browser sessions."""
     if is_service(user):
         request.session.flush()
         raise PermissionDenied("A service account authenticates by tokens only.")
 
 
 def session_key(request: HttpRequest) -> str:
-    """Return the key of this session, and create it if necessary."""
+    """Return the key of the session of this request. Create the session if there is none."""
     if request.session.session_key is None:
         request.session.save()
     return str(request.session.session_key)
 
 
 def record_session(request: HttpRequest, user: User, way: str) -> None:
-    """Record the session of a sign-in by this method, a code of `fleet.accounts.text.WAYS`."""
+    """Record the new browser session. `way` is the sign-in method, a code of `fleet.accounts.text.WAYS`."""
     sessions.begin(
         user=user,
         session_key=session_key(request),
@@ -62,7 +62,7 @@ def record_session(request: HttpRequest, user: User, way: str) -> None:
 
 
 def remember_device(request: HttpRequest, answer: HttpResponseBase, user: User, way: str) -> None:
-    """Make this browser a known device of the user, who is notified if it is new."""
+    """Record this browser as a known device of the user and set its cookie. The user is notified of a new device."""
     address, request_id = str(request.META.get("REMOTE_ADDR", "")), request.META.get(REQUEST_ID, "")
     new = logins.know_device(
         user=user,
@@ -84,7 +84,9 @@ def remember_device(request: HttpRequest, answer: HttpResponseBase, user: User, 
 
 
 def trouble(request: HttpRequest, code: str, *, said: str = "") -> HttpResponse:
-    """Return the page on why a sign-in failed and what to do: a code of `TROUBLES`, and a sentence on this failure."""
+    """Return the page for a failed sign-in. `code` is a key of `TROUBLES`, which explains the failure and its remedy;
+    `said` is a sentence about this failure, from the provider or the proxy.
+    """
     title, advice, status = TROUBLES[code]
     context = {"title": title, "advice": advice, "said": said, "code": code}
     answer = render(request, "people/sign_on_trouble.html", context, status=status)
@@ -94,7 +96,7 @@ def trouble(request: HttpRequest, code: str, *, said: str = "") -> HttpResponse:
 
 
 def local_sign_in_method(request: HttpRequest, user: User) -> str:
-    """Return the sign-in method of a local account."""
+    """Return the code of the method by which a local account signed in: password, second factor or passkey."""
     methods = {record["method"]: record for record in get_authentication_records(request, user)}
     factor = methods.get("mfa")
     if factor is None:
@@ -106,7 +108,7 @@ def local_sign_in_method(request: HttpRequest, user: User) -> str:
 
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
-    """Local accounts. Administrators create them; sign-up is disabled."""
+    """Adapter of django-allauth for local accounts. Only administrators create accounts; sign-up is disabled."""
 
     error_messages = DefaultAccountAdapter.error_messages | {
         "incorrect_password": account_text.PASSWORD_WRONG,
@@ -118,8 +120,8 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         return False
 
     def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
-        """Count the attempt. Raises ValidationError `throttled`, with `retry_after` in seconds, before the password is
-        checked.
+        """Count the sign-in attempt before the password is checked. Raises ValidationError `throttled` with
+        `retry_after` in seconds if the user must wait.
         """
         self.attempt = logins.begin(
             username=str(credentials.get("username") or ""),
@@ -140,8 +142,8 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         return user
 
     def pre_login(self, request: HttpRequest, user: Any, **hints: Any) -> HttpResponse | None:
-        """Refuse a local account if these are disabled, unless it is the emergency account. The password was right: a
-        wrong one does not reveal which account that is.
+        """Refuse a local account if local passwords are disabled, except for the emergency account. This runs after the
+        password check, so that a wrong password does not reveal the name of the emergency account.
         """
         if sign_on.password_counts(user.get_username()):
             answer: HttpResponse | None = super().pre_login(request, user, **hints)
@@ -152,7 +154,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         return redirect("account_login")
 
     def post_login(self, request: HttpRequest, user: Any, **hints: Any) -> HttpResponse:
-        """Record a completed sign-in, including the second factor."""
+        """Record a completed sign-in, after the second factor. Return the redirect."""
         # A session that began with a passkey challenge had an expiry of a few minutes.
         request.session.set_expiry(None)
         answer: HttpResponse = super().post_login(request, user, **hints)
@@ -164,14 +166,14 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         return answer
 
     def add_message(self, *args: Any, **more: Any) -> None:
-        """Show no messages of allauth: pages have their own."""
+        """Discard messages of allauth: the pages of Drydock show their own."""
 
     def send_mail(self, *args: Any, **more: Any) -> None:
-        """Send no mail: users are notified by their channels."""
+        """Send no mail: Drydock notifies users through their notification channels."""
 
 
 class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
-    """Second factors, whose secrets are encrypted at rest."""
+    """Adapter of django-allauth that encrypts the secrets of second factors in the database."""
 
     def encrypt(self, text: str) -> str:
         return factors.sealed(text)
@@ -184,18 +186,18 @@ class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
 
 
 class HeaderBackend(ModelBackend):
-    """Backend of sessions that a reverse proxy confirms with each request."""
+    """Authentication backend for sessions from a reverse proxy, whose headers must confirm the user in each request."""
 
     def authenticate(self, request: HttpRequest | None, **credentials: Any) -> None:  # type: ignore[override]
         """Reject every password."""
 
     def get_user(self, user_id: Any) -> User | None:
-        """Return None if no proxy is configured any more."""
+        """Return the user of a session, or None if no proxy is configured any more."""
         return super().get_user(user_id) if settings.PROXY_SIGN_IN.networks else None
 
 
 class LastSeenMiddleware:
-    """Middleware that notes in memory when each session was last seen."""
+    """Middleware that records in memory when each session was last seen."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -211,8 +213,8 @@ class LastSeenMiddleware:
 
 
 class ProxyMiddleware:
-    """Middleware that signs in the user named by the proxy, and ends their session when the proxy names none or
-    another.
+    """Middleware that signs in the user whom the reverse proxy names. It ends the session when the proxy names no user
+    or another user.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -245,8 +247,8 @@ class ProxyMiddleware:
         return answer
 
     def process_view(self, request: HttpRequest, *_: Any) -> None:
-        """End a session by proxy once no proxy is configured. This runs after the CSRF check: if the database is
-        unavailable, a form is kept only after that check.
+        """End a session that a proxy began if no proxy is configured any more. This runs after the CSRF check, because
+        a submitted form is stored during a database failure only after that check.
         """
         if not settings.PROXY_SIGN_IN.networks and _is_by_proxy(request):
             logout(request)

@@ -1,9 +1,8 @@
-"""Erasure of users: the columns that can name a user, and the action for each.
+"""Erasure of users: the columns that can contain the name of a user, and the action for each column.
 
-Each column that holds text, JSON or bytes, or refers to an account, is listed in `COLUMNS`. If it can name no user,
-it is in `tests/people/impersonal_columns.txt` instead. A row that is deleted with its account
-(`ErasureAction.GOES`) needs no entry for its other columns. A test compares both with the models.
-Columns are named `app.Model.column`.
+`COLUMNS` lists each column that can name a user, as `app.Model.column`. Columns that hold text, JSON, bytes or an
+account but can name no user are listed in `tests/people/impersonal_columns.txt`. If a row is deleted with its account
+(`ErasureAction.GOES`), its other columns need no entry. A test compares both lists with the models.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from fleet.operations.timeline.entries import tell
 
 
 class ErasureAction(StrEnum):
-    """Action on a column when a user is erased."""
+    """What happens to a column when a user is erased."""
 
     # The only place that links a name to its pseudonym: the pseudonym replaces the name.
     NAME = "name"
@@ -107,7 +106,7 @@ COLUMNS: Mapping[str, ErasureAction] = {
 
 
 def columns_with(action: ErasureAction) -> tuple[str, ...]:
-    """Return the columns with this action."""
+    """Return the names (`app.Model.column`) of the columns with this action."""
     return tuple(name for name, found in COLUMNS.items() if found is action)
 
 
@@ -122,7 +121,9 @@ UNCHANGEABLE: list[Callable[[], bool]] = []
 
 @dataclass(frozen=True, slots=True)
 class OfPerson:
-    """Number of rows of one kind that name a user. `what` is a code of `FORGOTTEN` in `fleet.accounts.text`."""
+    """Number of rows of one kind that name a user. `what` is the kind, a code of `FORGOTTEN` in
+    `fleet.accounts.text`.
+    """
 
     what: str
     count: int
@@ -131,8 +132,9 @@ class OfPerson:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """Personal data that an annex keeps for one user, by a code of `FORGOTTEN` in `fleet.accounts.text`. `empty`
-    erases it; rows of `models` may stay.
+    """Personal data of a user in an optional app, which the app registers in `OWN`. `what` is a code of `FORGOTTEN` in
+    `fleet.accounts.text`, `count` returns the number of rows, and `empty` erases the data. Rows of `models` may remain
+    without personal data.
     """
 
     what: str
@@ -147,8 +149,8 @@ OWN: list[Own] = []
 
 @dataclass(frozen=True, slots=True)
 class Forgetting:
-    """Plan of an erasure: rows that are deleted and rows that stay. `older` counts the user's actions in entries from
-    before 0.2.0, which contain the name itself.
+    """Plan of an erasure: which rows are deleted and which remain under a pseudonym. `older` counts the user's timeline
+    entries from before 0.2.0, which contain the name itself.
     """
 
     username: str
@@ -161,17 +163,17 @@ class Forgetting:
 
 @transaction.atomic
 def preview(*, username: str, actor: Actor = COMMAND_LINE) -> Forgetting:
-    """Return the plan of `forget` without a change. Raises Refused as `forget` does."""
+    """Return the plan of an erasure (`forget`) without any change. Raises Refused as `forget` does."""
     return _look(_checked(username, actor))
 
 
 @transaction.atomic
 def forget(*, username: str, now: datetime, actor: Actor = COMMAND_LINE, confirmed: str | None = None) -> Forgetting:
-    """Erase the name and all personal data of a user. This cannot be undone; their actions stay under a pseudonym.
+    """Erase the name and all personal data of a user. This cannot be undone; past actions remain under a pseudonym.
 
-    `confirmed` is the name typed again, None if no user was asked for it. Raises Refused `not-permitted`,
-    `unknown-person`, or `validation`: for the actor, for the last administrator, for an erased user, and without
-    the confirmation.
+    `confirmed` is the user name that the administrator typed to confirm; None skips this check. Raises Refused:
+    `not-permitted`, `unknown-person`; `validation` if the confirmation differs, or if the user is the actor, the last
+    administrator or already erased.
     """
     person = _checked(username, actor)
     if confirmed is not None and confirmed.strip() != username:
@@ -224,7 +226,7 @@ def _look(person: User) -> Forgetting:
 
 
 def _going(person: User) -> dict[str, QuerySet[Any]]:
-    """Return the rows to delete by kind, in an order that deletes references before their targets."""
+    """Return the rows to delete by kind. The order deletes each row before the rows that it references."""
     rows: dict[str, QuerySet[Any]] = {
         "devices": KnownDevice.objects.filter(user=person),
         "sessions": Session.objects.filter(pk__in=keys_by(people=[person.pk])),
@@ -260,13 +262,13 @@ def _column(name: str) -> tuple[type[Model], Any]:
 
 
 def _in_older_lines(name: str) -> bool:
-    """Return whether an entry from before 0.2.0 contains the name itself, as the actor or as the changed user."""
+    """Return whether a timeline entry from before 0.2.0 contains this name, as the actor or as the changed user."""
     about = Entry.objects.filter(kind__in=[kind.value for kind in kinds_with(Trait.NAMES_PERSON)])
     return bool(_acts(name).count) or about.filter(data__person=name).exists()
 
 
 def _end_claims(person: User, actor: Actor, now: datetime) -> None:
-    """End the open claims of a user, so that escalations continue."""
+    """End the open claims of a user, so that escalation of these events continues."""
     for claim in Claim.objects.filter(by=person, ended_at=None).select_related("event"):
         if Claim.objects.filter(pk=claim.pk, ended_at=None).update(ended_at=now):
             tell(
@@ -281,7 +283,7 @@ def _end_claims(person: User, actor: Actor, now: datetime) -> None:
 
 
 def _replace(person: User, name: str) -> None:
-    """Replace the name in unsealed texts that Drydock generated."""
+    """Replace the name of a user by `name` in texts that Drydock generated and that are not sealed."""
     called = erased_name(person.pk)
     Admission.objects.filter(admitted_by=name).update(admitted_by=called)
     Stop.objects.filter(stopped_by=name).update(stopped_by=called)

@@ -1,5 +1,5 @@
-"""Client of the single sign-on provider: its configuration, keys and answers. The provider may hang, so the time of an
-exchange, the size of an answer and the number of exchanges are bounded.
+"""Client of the single sign-on provider: configuration, keys and tokens. Duration, size and number of requests are
+limited, because the provider may hang.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ log = structlog.get_logger(__name__)
 
 
 class Why(StrEnum):
-    """Reason for a rejected token: the provider is unavailable (`AWAY`), all exchanges are in use (`BUSY`), the
-    provider refused (`NO`), or its answer is invalid (`WRONG`).
+    """Reason why an exchange with the provider failed: the provider is unavailable (`AWAY`), all slots for concurrent
+    exchanges are in use (`BUSY`), the provider refused (`NO`), or its response is invalid (`WRONG`).
     """
 
     AWAY = "away"
@@ -61,7 +61,9 @@ class Why(StrEnum):
 
 
 class ProviderError(Exception):
-    """Failure of an exchange with the provider. `what` names the failed check for the log, never a part of a token."""
+    """Failure of an exchange with the provider. `what` names the failed check for the log; it never contains a part of
+    a token.
+    """
 
     def __init__(self, why: Why, what: str) -> None:
         super().__init__(f"{why}: {what}")
@@ -71,7 +73,7 @@ class ProviderError(Exception):
 
 @dataclass(slots=True)
 class _Known:
-    """Cached configuration and keys of one issuer, and when they were fetched."""
+    """Cached configuration and signing keys of one issuer, and the times at which they were fetched."""
 
     issuer: str = ""
     configuration: dict[str, Any] | None = None
@@ -87,14 +89,16 @@ _held = threading.BoundedSemaphore(MOST_HELD)
 
 
 def forget() -> None:
-    """Clear the cache."""
+    """Clear the cached configuration and keys of the provider."""
     _known.issuer, _known.configuration, _known.keys = "", None, None
     _known.configured_at = _known.keys_at = 0.0
 
 
 @contextmanager
 def exchange() -> Iterator[None]:
-    """Limit the time of one sign-in or refresh. Raises ProviderError `BUSY`."""
+    """Limit the duration of one sign-in or token refresh, as a context manager. Raises ProviderError `BUSY` if too many
+    exchanges run.
+    """
     if not _exchanges.acquire(blocking=False):
         raise ProviderError(Why.BUSY, "exchanges")
     token = _deadline.set(time.monotonic() + EXCHANGE_SECONDS)
@@ -106,10 +110,10 @@ def exchange() -> Iterator[None]:
 
 
 class Session(requests.Session):
-    """HTTP session with the provider: no redirects, bounded answers, bounded time."""
+    """HTTP session for the provider that follows no redirects and limits the size and duration of each response."""
 
     def request(self, method: str | bytes, url: str | bytes, *args: Any, **more: Any) -> requests.Response:
-        """Raise ProviderError."""
+        """Send a request. Raises ProviderError for every failure."""
         left = min(STEP_SECONDS, (_deadline.get() or time.monotonic() + STEP_SECONDS) - time.monotonic())
         if left <= 0:
             raise ProviderError(Why.AWAY, "time is up")
@@ -131,8 +135,8 @@ class Session(requests.Session):
 
 
 def _within(seconds: float, do: Any) -> requests.Response:
-    """Run `do` in a thread, and abandon it after this time. A server that sends a byte a second stays below every
-    socket timeout.
+    """Run `do` in a thread and abandon it after this time. A socket timeout is not enough: a server that sends one byte
+    each second never exceeds it.
     """
     if not _held.acquire(blocking=False):
         raise ProviderError(Why.AWAY, "too many hang")
@@ -159,7 +163,9 @@ def _within(seconds: float, do: Any) -> requests.Response:
 
 
 def configuration() -> dict[str, Any]:
-    """Return the provider's configuration, at most an hour old if the provider is available. Raises ProviderError."""
+    """Return the OpenID Connect configuration of the provider. It is fetched again after an hour; an older copy is used
+    while the provider is unavailable. Raises ProviderError.
+    """
     if _known.issuer != settings.OIDC_ISSUER:
         forget()
         _known.issuer = settings.OIDC_ISSUER
@@ -186,7 +192,7 @@ def _checked(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _json(url: str, method: str = "GET", **more: Any) -> tuple[int, dict[str, Any]]:
-    """Return the status and the JSON object of an answer. Raises ProviderError."""
+    """Send a request and return the status and JSON object of the response. Raises ProviderError."""
     with Session() as session:
         answer = session.request(method, url, **more)
     try:
@@ -206,7 +212,9 @@ def _fetched(url: str) -> dict[str, Any]:
 
 
 def _key(header: Mapping[str, Any]) -> Any:
-    """Return the key that signed the token. An unknown key reloads the keys, at most once a minute."""
+    """Return the key that signed a token, by the token's header. If the key is unknown, fetch the keys again, at most
+    once a minute.
+    """
     kid, algorithm = header.get("kid"), header.get("alg")
     if algorithm not in ALGORITHMS:
         raise ProviderError(Why.WRONG, "algorithm")
@@ -229,8 +237,8 @@ def _strong(key: jwt.PyJWK) -> jwt.PyJWK:
 
 
 def verified(id_token: str, *, now: datetime, nonce: str | None) -> dict[str, Any]:
-    """Return the claims of an ID token after checks of signature, issuer, audience, times and nonce. `nonce` is None
-    if none was sent, as in a refresh. Raises ProviderError.
+    """Verify an ID token (signature, issuer, audience, times and nonce) and return its claims. `nonce` is None if none
+    was sent, as in a refresh. Raises ProviderError.
     """
     try:
         header = jwt.get_unverified_header(id_token)
@@ -263,14 +271,16 @@ def verified(id_token: str, *, now: datetime, nonce: str | None) -> dict[str, An
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """Answer of the provider about an account that it confirms. `claims` is None without an ID token."""
+    """Response of the provider that confirms an account. `claims` is None if it contains no ID token."""
 
     claims: dict[str, Any] | None
     refresh_token: str
 
 
 def renew(refresh_token: str, *, now: datetime) -> Renewed:
-    """Query the provider whether an account is still valid. Raises ProviderError; `NO` if the provider refuses it."""
+    """Check with the provider that an account is still valid, by its refresh token. Raises ProviderError; the reason is
+    `NO` if the provider refuses the account.
+    """
     url, auth = configuration()["token_endpoint"], None
     sent = {"grant_type": "refresh_token", "refresh_token": refresh_token}
     if by_basic(configuration()):
@@ -288,13 +298,17 @@ def renew(refresh_token: str, *, now: datetime) -> Renewed:
 
 
 def by_basic(configured: Mapping[str, Any]) -> bool:
-    """Return whether the client secret goes into a header: only if the provider accepts nothing else."""
+    """Return whether the client secret is sent in the Authorization header: only if the provider accepts no other
+    method. `configured` is the provider's configuration.
+    """
     methods = configured.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
     return "client_secret_post" not in methods
 
 
 def end_address(back: str) -> str:
-    """Return the provider's sign-out address with the way back; empty if it has none or is unavailable."""
+    """Return the sign-out URL of the provider, which returns the browser to `back`. Return an empty string if the
+    provider has none or is unavailable.
+    """
     try:
         with exchange():
             endpoint = str(configuration().get("end_session_endpoint", ""))
@@ -318,10 +332,11 @@ log = structlog.get_logger(__name__)
 
 
 def refresh(*, now: datetime, late: timedelta = timedelta()) -> Counter[str]:
-    """Query the provider about every account that is due, a few at a time. Return how many were `confirmed`, `refused`
-    by provider or mapping, and `unavailable`, which ends the run.
+    """Check with the provider every account whose check is due, a few at a time. Return the number of accounts by
+    outcome: `confirmed`, `refused` (by provider or mapping), and `unavailable`, which ends the run.
 
-    With `late`, query only accounts that have been due this long: the web process replaces Celery then.
+    With `late`, check only accounts that are overdue by this time: the web process calls it while Celery is
+    unavailable.
     """
     outcomes: Counter[str] = Counter()
     ends = time.monotonic() + RUN_SECONDS
@@ -347,7 +362,7 @@ def _asked(refresh_token: str, now: datetime) -> Renewed | ProviderError:
 
 
 def _settle(row: SignOn, answer: Renewed | ProviderError, *, now: datetime) -> str:
-    """Record what the provider answered about an account. Return the outcome, as `refresh` names it."""
+    """Record the result of checking one account. Return the outcome, a key of the result of `refresh`."""
     if isinstance(answer, ProviderError) and answer.why is not Why.NO:
         log.warning("sign_on.provider_away", what=answer.what)
         SignOn.objects.filter(pk=row.pk, next_check_at__isnull=False).update(next_check_at=now + AGAIN)
@@ -364,7 +379,9 @@ def _settle(row: SignOn, answer: Renewed | ProviderError, *, now: datetime) -> s
 
 
 def _identity(answer: Renewed, row: SignOn) -> Identity | None:
-    """Return the identity in the answer. Raises ClaimFault, also for the token of another account."""
+    """Return the identity in the provider's response; None without an ID token. Raises ClaimFault if the claims are
+    invalid or belong to another account.
+    """
     if answer.claims is None:
         return None
     identity = identity_of(answer.claims, issuer=row.issuer, claim=settings.OIDC_CLAIM)

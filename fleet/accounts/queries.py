@@ -1,4 +1,4 @@
-"""Queries on users, for administrators and for users about themselves."""
+"""Queries on users, service accounts, tokens and sessions: for administrators, and for users about themselves."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -27,7 +27,9 @@ from fleet.projections.visibility import visible
 
 @dataclass(frozen=True, slots=True)
 class ScopeRow:
-    """Sets in which a user may act: `kind` is `name`, `service` or `resource_group`."""
+    """One scope of a user: a pattern for the sets in which they may act. `kind` is `name`, `service` or
+    `resource_group`.
+    """
 
     kind: str
     pattern: str
@@ -39,7 +41,7 @@ class ScopeRow:
 
 @dataclass(frozen=True, slots=True)
 class PersonRow:
-    """A user or a service account."""
+    """A user or a service account, with group and scopes."""
 
     username: str
     pseudonym: Annotated[str, "How logs and the sealed entries of the timeline name them, permanently."]
@@ -62,7 +64,7 @@ class PersonRow:
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """A token without its secret."""
+    """An API token without the secret."""
 
     prefix: Annotated[str, "Its public beginning, by which it is named."]
     name: str
@@ -74,7 +76,7 @@ class TokenRow:
     allowed_from: Annotated[tuple[str, ...], ALLOWED_FROM] = ()
 
     def soon_over(self, now: datetime) -> bool:
-        """Return whether it is valid now and expires within a week."""
+        """Return whether the token is valid now and expires within a week."""
         return self.usable(now) and self.expires_at is not None and self.expires_at <= now + timedelta(days=7)
 
     def usable(self, now: datetime) -> bool:
@@ -83,7 +85,7 @@ class TokenRow:
 
 @dataclass(frozen=True, slots=True)
 class CarriedToken:
-    """The token of a call."""
+    """The API token with which the current call was made."""
 
     name: str
     scopes: Annotated[tuple[str, ...], "What it permits: `read`, `approve`, `admin`."]
@@ -100,7 +102,9 @@ class Me:
 
 
 def listing(*, q: str = "", services: bool = False, **at: Unpack[OrderedAt]) -> Page[PersonRow]:
-    """Return service accounts (`services`) or all accounts by name, without erased users. Three queries."""
+    """Return a page of accounts by name, without erased users: service accounts only if `services`, else all. `q`
+    filters by name. Three queries.
+    """
     users = _people().exclude(username__startswith=FORMER)
     users = users.filter(service_account__isnull=False) if services else users
     users = users.filter(username__icontains=q) if q else users
@@ -108,13 +112,13 @@ def listing(*, q: str = "", services: bool = False, **at: Unpack[OrderedAt]) -> 
 
 
 def detail(*, username: str) -> PersonRow | None:
-    """Return one account by its exact name. Up to three queries."""
+    """Return the account with exactly this name, or None. Up to three queries."""
     user = _people().filter(username=username).first()
     return _row(user) if user else None
 
 
 def me(*, user_id: int, token: ApiToken | None = None) -> Me:
-    """Return the user with this row id, and the token of the call. Four queries."""
+    """Return the caller (row id of the user), with the API token of the call if there is one. Four queries."""
     carried = from_row(CarriedToken, token) if token else None
     return Me(person=_row(_people().get(pk=user_id)), settings=own_settings(user_id=user_id), token=carried)
 
@@ -122,7 +126,9 @@ def me(*, user_id: int, token: ApiToken | None = None) -> Me:
 def tokens(
     *, username: str, with_ended: bool = False, cursor: str | None = None, size: int | None = None
 ) -> Page[TokenRow]:
-    """Return the tokens of a user, newest first. One query."""
+    """Return a page of the API tokens of a user, newest first; with `with_ended`, also expired and revoked ones. One
+    query.
+    """
     rows = visible(ApiToken).filter(user__username=username)
     if not with_ended:
         rows = rows.filter(revoked_at__isnull=True)
@@ -130,8 +136,8 @@ def tokens(
 
 
 def token(*, prefix: str, username: str | None = None) -> TokenRow | None:
-    """Return a token of this user, or without a name one of any service account, by its prefix. It may have ended. One
-    query.
+    """Return the API token with this prefix, also if it is expired or revoked. With `username` it must belong to this
+    user, without to a service account. One query.
     """
     whose = Q(user__service_account__isnull=False) if username is None else Q(user__username=username)
     rows = _tokens(visible(ApiToken).filter(whose, prefix=prefix.strip()))
@@ -143,7 +149,7 @@ def _tokens(rows: Iterable[ApiToken]) -> list[TokenRow]:
 
 
 def _people() -> QuerySet[User]:
-    """Return all accounts with what `_row` reads. Three queries for those that are read."""
+    """Return all accounts with the related rows that `_row` needs. Three queries."""
     tokens = visible(ApiToken).filter(user=OuterRef("pk"), revoked_at__isnull=True).order_by()
     live = Subquery(tokens.values("user").annotate(count=Count("pk")).values("count"))
     scopes = Prefetch("scopes", visible(Scope).order_by("kind", "pattern"))
@@ -171,7 +177,7 @@ def _row(user: Any) -> PersonRow:
 
 
 def outside_accounts(*, username: str) -> list[OutsideAccount]:
-    """Return the accounts in Slack and PagerDuty of a user, at most 500. One query."""
+    """Return the Slack and PagerDuty accounts of a user, at most 500. One query."""
     return list(visible(OutsideAccount).filter(user__username=username).order_by("-seen_at", "pk")[:500])
 
 
@@ -184,8 +190,9 @@ OF_USE = ("last_used_at", "notified_days")
 def access_states(
     *, accounts: Collection[int], sessions: Collection[str], tokens: Collection[str], now: datetime
 ) -> AccessStates:
-    """Return the state of these accounts, sessions and tokens. Up to four queries for any number, and one for each
-    level of tokens that tokens created.
+    """Return the current access state of these accounts (user ids), sessions (keys) and tokens (prefixes). The caller
+    compares states to end streams whose access changed. Up to four queries in total, and one for each level of tokens
+    that were created with other tokens.
     """
     people = list(
         visible(User).filter(pk__in=list(accounts), is_active=True).select_related("sign_on", "service_account__owner")
@@ -208,7 +215,9 @@ def _account_state(person: User, now: datetime) -> AccountState:
 
 
 def _token_states(prefixes: Collection[str], now: datetime) -> dict[str, Any]:
-    """Return the valid tokens, without those created by an ended token."""
+    """Return the valid tokens by prefix. A token that was created with another token is valid only while that one
+    is.
+    """
     counts = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now))
     names = [field.attname for field in ApiToken._meta.concrete_fields if field.attname not in OF_USE]
     rows = {row["prefix"]: row for row in visible(ApiToken).filter(counts, prefix__in=list(prefixes)).values(*names)}
@@ -239,7 +248,7 @@ class Factors:
 
 
 def factors_of(*, user_id: int) -> Factors:
-    """Return the second factors of a user. One query."""
+    """Return the second factors of a user (row id). One query."""
     rows = list(visible(Authenticator).filter(user=user_id).order_by("pk"))
     single = {row.type: row for row in rows if row.type != PASSKEY}
     used = single[CODES].data.get("used_mask", 0) if CODES in single else None
@@ -255,7 +264,7 @@ def factors_of(*, user_id: int) -> Factors:
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """An open session. Sessions from before 0.2.0 have no `sign_in_method`, `signed_in_at` and `address`."""
+    """An open browser session. Sessions from before 0.2.0 have no `sign_in_method`, `signed_in_at` and `address`."""
 
     id: int
     browser: Annotated[str, "Such as `Firefox`; empty if the browser does not state it."]
@@ -273,14 +282,16 @@ class SessionRow:
 
     @property
     def elsewhere(self) -> bool:
-        """Return whether its last address differs from that of its sign-in."""
+        """Return whether the latest request came from another address than the sign-in."""
         return bool(self.address) and self.address != self.last_address
 
 
 def session_rows(
     *, username: str, session_key: str, now: datetime, cursor: str | None = None, size: int | None = None
 ) -> Page[SessionRow]:
-    """Return the open sessions of a user, last seen first. One query."""
+    """Return a page of the open sessions of a user, last seen first. `session_key` is that of the caller and marks the
+    current session. One query.
+    """
     own = hash_of(session_key) if session_key else ""
     rows = open_sessions(visible(PersonSession).filter(user__username=username), now=now)
     page = read_page([Segment(rows, "last_seen_at", descending=True)], cursor=cursor, size=size)

@@ -1,4 +1,4 @@
-"""Connections between accounts and the core, registered when the app is loaded."""
+"""Registers the functions of this app that the core calls. It is imported when the app is loaded."""
 
 from fleet.accounts import models, queries, text, tokens
 from fleet.operations.access import CREDENTIALS

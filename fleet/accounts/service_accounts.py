@@ -1,5 +1,5 @@
-"""Service accounts, and periodic work on credentials: expiry notifications, revocation after ended tokens, removal of
-expired sessions.
+"""Service accounts, and periodic maintenance of credentials: expiry notifications, revocation of credentials that an
+expired token created, and removal of expired sessions.
 """
 
 from datetime import datetime, timedelta
@@ -32,7 +32,7 @@ MOST = 500
 
 
 def tidy_up(*, now: datetime) -> None:
-    """Run all of it once."""
+    """Run all periodic maintenance of credentials once."""
     tell_expiring(now=now)
     end_what_ended_tokens_made(now=now)
     logins.forget_sessions(now=now)
@@ -40,8 +40,8 @@ def tidy_up(*, now: datetime) -> None:
 
 @transaction.atomic
 def tell_expiring(*, now: datetime) -> int:
-    """Report tokens that expire within a week, and again within a day. Return their number. The row lock ensures that
-    concurrent runs report each token once.
+    """Write a timeline entry for each token that expires within a week, and another one within a day. Return the number
+    of entries. Row locks ensure that concurrent runs write each entry once.
     """
     day, week = now + timedelta(days=DAY), now + timedelta(days=WEEK)
     in_a_week = Q(notified_days=None, expires_at__gt=day, expires_at__lte=week) & _lives(2 * WEEK)
@@ -64,9 +64,10 @@ def tell_expiring(*, now: datetime) -> int:
 
 @transaction.atomic
 def end_what_ended_tokens_made(*, now: datetime) -> int:
-    """End everything created by tokens that have expired or were revoked otherwise. Return the number of these tokens.
+    """Revoke everything that was created with an API token which has since expired or been revoked. Return the number
+    of these API tokens.
 
-    Tokens and join tokens stop working earlier, because each use checks the token that created them.
+    Created tokens stop working even before this runs, because each use also checks the token that created them.
     """
     over = Q(revoked_at__isnull=False) | Q(expires_at__lte=now)
     left = (
@@ -112,7 +113,7 @@ class ServiceForm(AuditedForm):
 
 
 class NewServiceForm(PersonForm):
-    """Form of a new account with its owner and purpose, which are attributes of the user until they are stored."""
+    """Form for a new service account. Owner and purpose are attributes of the user object until they are stored."""
 
     owner, purpose = ServiceForm.base_fields["owner"], ServiceForm.base_fields["purpose"]
     clean_owner, clean_purpose = ServiceForm.clean_owner, ServiceForm.clean_purpose
@@ -133,7 +134,7 @@ class ChangeServiceSerializer(AuditedSerializer):
 
 
 class MakeServiceSerializer(MakePersonSerializer):
-    """Serializer of a new account with its owner and purpose, as the form."""
+    """Serializer for a new service account in an API call; it has the fields of `NewServiceForm`."""
 
     validate_owner, validate_purpose = ChangeServiceSerializer.validate_owner, ChangeServiceSerializer.validate_purpose
 
@@ -145,7 +146,7 @@ class MakeServiceSerializer(MakePersonSerializer):
 
 
 class ServiceAudit(PersonAudit):
-    """Entries about service accounts: the owner and purpose of the record, and of a new account its rights."""
+    """Timeline entries about service accounts: owner and purpose, and for a new account its rights."""
 
     def values(self, row: Any) -> Values:
         rights = super().values(row) if isinstance(row, User) else {}

@@ -1,4 +1,4 @@
-"""Accounts of users: their group, scopes, access and password."""
+"""Changes of users: creation, group, scopes, access and password."""
 
 import secrets
 from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ class ScopeSerializer(AuditedSerializer):
 
 
 class ScopedSerializer(AuditedSerializer):
-    """A serializer with scopes."""
+    """Serializer with a field for scopes."""
 
     scopes = ScopeSerializer(many=True, required=False, help_text=WHERE)
 
@@ -54,7 +54,7 @@ class ScopedSerializer(AuditedSerializer):
 
 
 class ChangePersonForm(AuditedForm):
-    """Form of a user's rights; labels are those of the mapping of single sign-on."""
+    """Form for the rights of a user. It uses the labels of the single sign-on mapping."""
 
     group = forms.ChoiceField(choices=[(group, group) for group in GROUPS])
     scopes = SCOPES.formfield()
@@ -98,9 +98,9 @@ class MakePersonSerializer(ChangePersonSerializer):
 
 
 class PersonAudit(Audit):
-    """Entries about users, with the group and scopes that they are about to get. Two queries.
+    """Timeline entries about users, with the new group and scopes. Two queries.
 
-    They name the change by a code of `accounts.text.PERSON_CHANGES`.
+    The entries name the change by a code of `accounts.text.PERSON_CHANGES`.
     """
 
     def __init__(self, did: str, of: str = "username") -> None:
@@ -127,8 +127,8 @@ shown = CHANGED.values
 
 @transaction.atomic
 def make_person(sent: Sent, *, now: datetime, actor: Actor = COMMAND_LINE, password: str = "") -> tuple[User, str]:
-    """Create a user. Return them with the password, which is generated if none is given and shown only once. Raises
-    Refused as `save_audited` does.
+    """Create a user. Return the user and the password. An empty `password` means that one is generated, which is shown
+    only once. Raises Refused as `save_audited` does.
     """
     require_administrator(actor)
     password = password or new_password()
@@ -138,8 +138,8 @@ def make_person(sent: Sent, *, now: datetime, actor: Actor = COMMAND_LINE, passw
 
 
 def make_account(sent: Sent, audit: Audit, *, password: str | None, actor: Actor, now: datetime) -> User:
-    """Create an account with its group and scopes, inside the transaction of an operation that checked the right.
-    Without a password it never has one. Raises Refused as `save_audited` does.
+    """Create an account with its group and scopes. The caller has checked the right and opened the transaction. With
+    the `password` None the account can never have one. Raises Refused as `save_audited` does.
     """
     lock()
     person = User()
@@ -165,8 +165,8 @@ def make_account(sent: Sent, audit: Audit, *, password: str | None, actor: Actor
 def change_person(sent: Sent, *, username: str, now: datetime, actor: Actor = COMMAND_LINE) -> User:
     """Change the group, scopes or access of a user.
 
-    Disabling ends every session, token and calendar permanently. The last active administrator stays one. Raises
-    Refused: `unknown-person`, and as `save_audited` does.
+    Disabling a user permanently ends their sessions, tokens and calendar feeds. Raises Refused: `unknown-person`;
+    `validation` for the last active administrator; and as `save_audited` does.
     """
     person = changeable(username, actor)
     had_admins, was_active = any_admin(), person.is_active
@@ -187,8 +187,8 @@ def _store_rights(person: Any) -> None:
 
 
 def apply_rights(person: User, rights: Rights, *, now: datetime, actor: Actor) -> None:
-    """Give a user these rights, inside a transaction with the lock of users. The caller checks that an administrator
-    is left.
+    """Give a user exactly these rights. The caller holds the lock of users (`lock`) in a transaction and checks that an
+    administrator remains.
     """
     before = shown(person)
     _set_rights(person, rights)
@@ -197,8 +197,8 @@ def apply_rights(person: User, rights: Rights, *, now: datetime, actor: Actor) -
 
 
 def make_for_sign_on(wanted: str, rights: Rights, *, now: datetime, actor: Actor) -> User:
-    """Create a user who signs in by single sign-on only, inside a transaction with the lock of users. If the name
-    `wanted` is taken, the new user gets a number after it.
+    """Create a user who can sign in only by single sign-on. The caller holds the lock of users in a transaction. If the
+    name `wanted` is taken, a number is appended.
     """
     name, number = wanted or "person", 1
     while is_taken(name):
@@ -214,9 +214,10 @@ def make_for_sign_on(wanted: str, rights: Rights, *, now: datetime, actor: Actor
 
 @transaction.atomic
 def reset_password(*, username: str, now: datetime, actor: Actor = COMMAND_LINE) -> str:
-    """Set a generated password for a user who lost theirs, end all their sessions, and return it. It is not stored.
+    """Set a generated password for a user, end all their sessions, and return the password, which is not stored in
+    plain text.
 
-    Raises Refused `not-permitted` or `unknown-person`.
+    Raises Refused: `not-permitted`, `unknown-person`.
     """
     person = changeable(username, actor)
     if service_of(person) is not None:
@@ -229,8 +230,8 @@ def reset_password(*, username: str, now: datetime, actor: Actor = COMMAND_LINE)
 
 
 def record_password_change(person: User, *, now: datetime, actor: Actor, but: str = "") -> None:
-    """Record a password change without the password, inside the transaction that made it. Reset the count of failed
-    sign-ins, and end all sessions except the one with the key `but`.
+    """Record a password change, inside the same transaction. Reset the count of failed sign-ins and end all sessions of
+    the user except the session with the key `but`.
     """
     control.note_password(person, actor, now=now)
     sessions.drop(person, but=but)
@@ -240,7 +241,7 @@ def record_password_change(person: User, *, now: datetime, actor: Actor, but: st
 
 @transaction.atomic
 def ensure_person(*, username: str, group: str, password: str, now: datetime) -> User:
-    """Create or update a user with exactly this group and password. The demo calls it at each start."""
+    """Create or update a user with exactly this group and password. The demo calls this at each start."""
     person = User.objects.filter(username=username).first()
     if person is None:
         sent = MakePersonSerializer(data={"username": username, "group": group})
@@ -258,8 +259,8 @@ def new_password() -> str:
 
 
 def note_change(person: User, *, before: dict[str, Any] | None, actor: Actor, now: datetime) -> None:
-    """Record a change of a user by Django's admin, inside its transaction. If it disabled the user, end their sessions
-    and tokens.
+    """Record a change of a user in Django's admin, inside the same transaction. If the change disabled the user, end
+    their sessions and tokens. `before` has the old values, None for a new user.
     """
     if before is not None and before["active"] and not person.is_active:
         sessions.end_access(person, now=now, actor=actor)
@@ -271,21 +272,23 @@ def note_change(person: User, *, before: dict[str, Any] | None, actor: Actor, no
 
 
 def lock() -> None:
-    """Lock all changes of users: two concurrent changes could otherwise remove the last administrator together."""
+    """Lock all changes of users until the transaction ends. Without this lock, two concurrent changes could together
+    remove the last administrator.
+    """
     take(Lock.PEOPLE)
 
 
 def any_admin() -> bool:
-    """Return whether any active user is an administrator. Service accounts do not count: they cannot grant access to
-    users.
+    """Return whether at least one active user is an administrator. Service accounts do not count, because they cannot
+    give users access.
     """
     active = User.objects.filter(is_active=True, service_account=None)
     return active.filter(is_superuser=True).exists() or active.filter(groups__name=ADMIN).exists()
 
 
 def changeable(username: str, actor: Actor) -> User:
-    """Return a user whom this actor may change, and lock all changes of users. Raises Refused `not-permitted`,
-    `unknown-person`, or `validation` for an erased user.
+    """Return a user whom the actor may change, after locking all changes of users. Raises Refused: `not-permitted`,
+    `unknown-person`; `validation` for an erased user.
     """
     require_administrator(actor)
     lock()
@@ -310,7 +313,7 @@ def _set_rights(person: User, rights: Rights) -> None:
 
 
 def _set_group(person: User, group: str) -> None:
-    """Replace the role of a user, if one is named; groups that are no roles stay."""
+    """Replace the role of a user by `group`, unless this is empty. Groups that are not roles remain."""
     others = person.groups.exclude(name__in=GROUPS)
     person.groups.set([*others, *([Group.objects.get_or_create(name=group)[0]] if group else [])])
 
@@ -330,8 +333,8 @@ def _write(did: str, person: User, *, before: dict[str, Any] | None, now: dateti
 
 @transaction.atomic
 def set_own_password(*, actor: Actor, password: str, now: datetime, session_key: str = "") -> None:
-    """Set the actor's own password. The caller's form has checked the old and the new one. The session with this key
-    stays open.
+    """Set the actor's own password, after the caller's form has checked both passwords. The session with the key
+    `session_key` stays open; all others end.
     """
     actor.person.set_password(password)
     actor.person.save(update_fields=["password"])

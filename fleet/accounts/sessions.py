@@ -1,4 +1,4 @@
-"""Browser sessions of users, and the browser and system of each.
+"""Browser sessions of users: the record of each session, with browser and operating system, and the end of sessions.
 
 A User-Agent header can contain any text, so only names from the tables below are stored.
 """
@@ -32,7 +32,9 @@ M = TypeVar("M", bound=Model)
 
 
 def record_change(did: str, person: User, actor: Actor, now: datetime, *, before: Any, after: Any, **data: Any) -> None:
-    """Record a change of an account, inside its transaction. `did` is a code of `accounts.text.PERSON_CHANGES`."""
+    """Write a timeline entry about a change of an account, inside the transaction of the change. `did` is a code of
+    `accounts.text.PERSON_CHANGES`.
+    """
     name = person.get_username()
     tell(EntryKind.PERSON_CHANGED, actor, at=now, before=before, after=after, person=name, did=did, **data)
 
@@ -70,7 +72,9 @@ SYSTEMS = (
 
 
 def browser_of(user_agent: str) -> dict[str, str]:
-    """Return the names of the browser and its system that this header states; empty if none is known."""
+    """Return the browser and operating system that a User-Agent header names, or an empty dictionary if none is
+    known.
+    """
     read = user_agent[:MOST_READ]
     return {"browser": _first(BROWSERS, read), "system": _first(SYSTEMS, read)}
 
@@ -94,7 +98,7 @@ log = structlog.get_logger(__name__)
 
 
 class LastSeen:
-    """Times at which sessions were last seen, between two writes of this process."""
+    """Times at which this process last saw each session, collected in memory until they are written to the database."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -103,7 +107,7 @@ class LastSeen:
         self._written = time.monotonic()
 
     def note(self, session_key: str, *, user_id: int, agent: str, address: str, now: datetime) -> None:
-        """Note a request of a session in memory, unless one was noted within the last 5 minutes."""
+        """Record a request of a session in memory, at most once every 5 minutes for each session."""
         key = hash_of(session_key)
         with self._lock:
             before = self._noted.get(key)
@@ -119,7 +123,9 @@ class LastSeen:
                 self._waiting[key] = row
 
     def write(self) -> int:
-        """Write the noted sessions in one statement. Return how many. If the database is unavailable, they are kept."""
+        """Write the collected times to the database with one statement. Return how many were written. If the database
+        is unavailable, they stay in memory for the next call.
+        """
         with self._lock:
             waiting, self._waiting = self._waiting, {}
         try:
@@ -142,7 +148,7 @@ class LastSeen:
         return len(waiting)
 
     def write_if_due(self) -> None:
-        """Call `write` at most every 30 seconds."""
+        """Call `write` if the last call was at least 30 seconds ago."""
         if time.monotonic() - self._written >= WRITTEN_EVERY:
             self._written = time.monotonic()
             self.write()
@@ -152,7 +158,7 @@ last_seen = LastSeen()
 
 
 def begin(*, user: User, session_key: str, way: str, agent: str, address: str, now: datetime) -> None:
-    """Record a session that has just begun by this sign-in method."""
+    """Record a new browser session. `way` is the sign-in method, `agent` the User-Agent header."""
     place = address[:LONGEST_ADDRESS]
     known = {"sign_in_method": way, "address": place, "last_address": place, "signed_in_at": now, "last_seen_at": now}
     known |= {"user": user, **browser_of(agent)}
@@ -160,19 +166,19 @@ def begin(*, user: User, session_key: str, way: str, agent: str, address: str, n
 
 
 def moved(*, old_key: str, new_key: str) -> None:
-    """Record the new key of a session."""
+    """Record that the key of a session has changed. Django does this for example after a password change."""
     PersonSession.objects.filter(key_hash=hash_of(old_key)).update(key_hash=hash_of(new_key))
 
 
 def left(*, session_key: str) -> None:
-    """Delete the record of a session from which the user signed out."""
+    """Delete the record of a session after its user signed out."""
     PersonSession.objects.filter(key_hash=hash_of(session_key)).delete()
 
 
 @transaction.atomic
 def end(*, actor: Actor, session_id: int, now: datetime) -> PersonSession:
-    """End one session (row id) of the actor, or as an administrator of anyone. Its next request is anonymous, and its
-    streams end. Raises Refused: `not-permitted`, `not-found`.
+    """End the session with this row id. Users may end their own sessions, administrators all. The next request of the
+    session is anonymous, and its streams end. Raises Refused: `not-permitted`, `not-found`.
     """
     session = PersonSession.objects.select_for_update(of=("self",)).select_related("user").filter(pk=session_id).first()
     if session is None:
@@ -187,8 +193,8 @@ def end(*, actor: Actor, session_id: int, now: datetime) -> PersonSession:
 
 @transaction.atomic
 def end_all(*, actor: Actor, now: datetime, username: str | None = None, but: str = "") -> int:
-    """End all sessions of the actor, or as an administrator of `username`, except the one with the key `but`. Return
-    how many ended. Raises Refused: `not-permitted`, `unknown-person`.
+    """End all sessions of the actor, or of the user `username` if the actor is an administrator. The session with the
+    key `but` stays open. Return the number of ended sessions. Raises Refused: `not-permitted`, `unknown-person`.
     """
     if username is not None:
         require(actor, Right.ADMINISTER)
@@ -202,15 +208,15 @@ def end_all(*, actor: Actor, now: datetime, username: str | None = None, but: st
 
 
 def drop(person: User, *, but: str = "") -> None:
-    """End all sessions of a user, except the one with the key `but`. Call it inside the transaction that records the
-    cause.
+    """End all sessions of a user, except the session with the key `but`. Call this inside the transaction that records
+    the reason.
     """
     _end(list(_but(PersonSession.objects.filter(user=person), but)))
 
 
 def end_for_good(*, people: Collection[User] = (), backend: str = "") -> None:
-    """End every session of these accounts, and every session that began at this backend, including unrecorded ones.
-    Call it inside the transaction that records the cause.
+    """End every session of these accounts, and every session that began with this authentication backend, also those
+    without a record. Call this inside the transaction that records the reason.
     """
     ids = [person.pk for person in people]
     if not ids and not backend:
@@ -221,7 +227,7 @@ def end_for_good(*, people: Collection[User] = (), backend: str = "") -> None:
 
 
 def forget_over(*, now: datetime) -> None:
-    """Remove up to 500 records of expired sessions."""
+    """Delete up to 500 records of expired sessions."""
     old = now - timedelta(seconds=settings.SESSION_COOKIE_AGE)
     over = PersonSession.objects.filter(last_seen_at__lt=old).order_by("last_seen_at")
     PersonSession.objects.filter(pk__in=list(over.values_list("pk", flat=True)[:REMOVED])).delete()
@@ -252,7 +258,9 @@ END_MADE_WITH: list[Callable[..., None]] = []
 
 
 def end_access(person: User, *, now: datetime, actor: Actor) -> None:
-    """End every session, token and calendar of this account, inside the transaction that disables it."""
+    """End every session, token and calendar feed of an account. Call this inside the transaction that disables the
+    account.
+    """
     end_for_good(people=[person])
     lasts = Q(expires_at=None) | Q(expires_at__gt=now)
     for token in locked(ApiToken.objects.filter(lasts, user=person, revoked_at=None)):
@@ -283,19 +291,19 @@ CALENDARS = Audit(
 
 
 def revoke_token(token: ApiToken, *, actor: Actor, now: datetime) -> None:
-    """Revoke a locked token and what it created."""
+    """Revoke a token and everything that was created with it. The caller has locked the row."""
     delete_audited(token, actor, TOKENS, now=now, revoked_at=now)
     end_made_with(token, actor=actor, now=now)
 
 
 def locked(rows: QuerySet[M]) -> QuerySet[M]:
-    """Return these rows of users' tokens or calendars, locked, with their users."""
+    """Lock these rows (tokens or calendar feeds) for update, and load their users with them."""
     return rows.select_for_update(of=("self",)).select_related("user").order_by("pk")
 
 
 def end_made_with(token: ApiToken, *, actor: Actor, now: datetime) -> None:
-    """End everything that an ended token created: tokens, join tokens, and objects of annexes. Call it inside the
-    caller's transaction.
+    """Revoke everything that was created with a token: API tokens, join tokens, and objects of optional apps. Call this
+    inside the transaction that ends the token.
     """
     for made in locked(ApiToken.objects.filter(made_with=token, revoked_at=None)):
         revoke_token(made, actor=actor, now=now)

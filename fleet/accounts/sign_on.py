@@ -1,5 +1,5 @@
-"""Single sign-on: the mapping from the provider's roles and groups to groups and scopes, which administrators
-maintain, and the accounts at the provider.
+"""Single sign-on: accounts at the provider, and the mapping from the provider's roles and groups to Drydock's groups
+and scopes. Administrators maintain the mapping.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ NOT_MAPPED = Reason("sign-on-not-mapped")
 
 
 def grants() -> list[Grant]:
-    """Return the current mapping. One query."""
+    """Return all entries of the mapping. One query."""
     return [row.grant for row in SignOnGrant.objects.order_by("value")]
 
 
@@ -65,7 +65,7 @@ class GrantRequestSerializer(ScopedSerializer):
 
 
 class GrantAudit(Audit):
-    """Entries about the mapping, with scopes as texts."""
+    """Timeline entries about the mapping; scopes are written as text."""
 
     def values(self, row: Any) -> Values:
         return {"group": row.group, "scopes": [f"{kind}: {pattern}" for kind, pattern in row.scopes]}
@@ -81,7 +81,9 @@ MADE, CHANGED, DELETED = map(_grants, ("made", "changed", "deleted"))
 
 @transaction.atomic
 def create(sent: Sent, *, actor: Actor, now: datetime) -> SignOnGrant:
-    """Create a line of the mapping. It applies at once to all known accounts. Raises Refused as `save_audited` does."""
+    """Create an entry of the mapping. It applies immediately to all known accounts. Raises Refused as `save_audited`
+    does.
+    """
     require_administrator(actor)
     account_services.lock()
 
@@ -99,7 +101,9 @@ def create(sent: Sent, *, actor: Actor, now: datetime) -> SignOnGrant:
 
 @transaction.atomic
 def change(sent: Sent, *, actor: Actor, grant_id: int, now: datetime) -> SignOnGrant:
-    """Change the group or scopes of a line. Raises Refused: `not-found`, and as `save_audited` does."""
+    """Change the group or scopes of an entry of the mapping. Raises Refused: `not-found`, and as `save_audited`
+    does.
+    """
     row = save_audited(sent, actor, CHANGED, row=_changeable(grant_id, actor), now=now)
     _apply_mapping(now)
     return row
@@ -107,8 +111,8 @@ def change(sent: Sent, *, actor: Actor, grant_id: int, now: datetime) -> SignOnG
 
 @transaction.atomic
 def delete(*, actor: Actor, grant_id: int, now: datetime) -> SignOnGrant:
-    """Delete a line: users without another mapping lose access. Raises Refused: `not-permitted`, `not-found`,
-    `validation`.
+    """Delete an entry of the mapping. Users to whom no other entry applies lose access. Raises Refused:
+    `not-permitted`, `not-found`, `validation`.
     """
     row = _changeable(grant_id, actor)
     delete_audited(row, actor, DELETED, now=now)
@@ -117,8 +121,8 @@ def delete(*, actor: Actor, grant_id: int, now: datetime) -> SignOnGrant:
 
 
 def tried(sent: Sent, *, grant_id: int | None = None) -> Grant:
-    """Return the line that was sent, or a saved one as it would be changed. Nothing is saved. Raises Refused:
-    `not-found`, `validation`.
+    """Validate an entry of the mapping for a dry run and return it; nothing is saved. With `grant_id`, it is the saved
+    entry with the submitted changes. Raises Refused: `not-found`, `validation`.
     """
     row = SignOnGrant()
     if grant_id is not None:
@@ -136,8 +140,8 @@ def _changeable(grant_id: int, actor: Actor) -> SignOnGrant:
 
 
 def _apply_mapping(now: datetime) -> None:
-    """Apply the mapping to all known accounts. Users who keep a right stay signed in. Raises Refused `validation` if no
-    administrator would be left.
+    """Apply the mapping to all known accounts. Users who still have rights stay signed in. Raises Refused `validation`
+    if no administrator would remain.
     """
     had_admins, lines = account_services.any_admin(), grants()
     known = list(SignOn.objects.filter(user__isnull=False, seen_at__isnull=False).select_related("user").order_by("pk"))
@@ -150,8 +154,8 @@ def _apply_mapping(now: datetime) -> None:
 
 
 def settle(row: SignOn, granted: Rights | None, *, now: datetime) -> bool:
-    """Give the user of this account the rights of the mapping. Return whether they lost all rights, so that their
-    sessions must end.
+    """Give the user of a provider account the rights `granted` by the mapping. Return whether the user lost all rights;
+    the caller must then end their sessions.
     """
     if row.user is None:
         return False
@@ -185,10 +189,11 @@ BLOCKED = Reason("sign-on-blocked")
 
 
 def arrive(identity: Identity, *, now: datetime, refresh_token: str = "") -> User:
-    """Return the user of an identity that the provider confirmed, with their current rights; create them if necessary.
+    """Return the user for an identity that the provider confirmed, with the rights of the current mapping. Create the
+    user if necessary.
 
-    Raises Refused `not-permitted` if the mapping gives no rights or the user is disabled. The account is then
-    recorded for administrators.
+    Raises Refused `not-permitted` if the mapping grants no rights or the user is disabled. The account is recorded all
+    the same, so that administrators see it.
     """
     person, reason = _arrived(identity, refresh_token, now)
     if person is None:
@@ -218,8 +223,8 @@ def _arrived(identity: Identity, refresh_token: str, now: datetime) -> tuple[Use
 
 
 def arrive_by_proxy(told: ToldByProxy, *, now: datetime) -> User:
-    """Return the user whom a reverse proxy signed in, by their exact name. If the proxy states groups, the mapping
-    decides their rights. Raises Refused `not-permitted`.
+    """Return the user whom the reverse proxy names; the name must match exactly. If the proxy also sends groups, the
+    mapping determines the rights. Raises Refused `not-permitted`.
     """
     person, reason = _arrived_by_proxy(told, now)
     if person is None:
@@ -246,27 +251,29 @@ def _arrived_by_proxy(told: ToldByProxy, now: datetime) -> tuple[User | None, Re
 
 
 def good(person: User, *, now: datetime) -> bool:
-    """Return whether the user's sessions from the provider are still valid. No query if `sign_on` was selected."""
+    """Return whether single sign-on sessions of this user are still valid. Needs no query if `sign_on` was loaded with
+    `select_related`.
+    """
     row: SignOn | None = getattr(person, "sign_on", None)
     until = row.valid_until if row is not None and row.issuer == settings.OIDC_ISSUER else None
     return until is not None and until > now
 
 
 def proxy_statement(statement: ToldByProxy) -> list[Any]:
-    """Return the statement of a proxy in the form that a session stores."""
+    """Convert the user and groups that a proxy sent to the form in which a session stores them."""
     return [statement.name, None if statement.groups is None else list(statement.groups)]
 
 
 def is_confirmed_by_proxy(said: Any, told: ToldByProxy | None) -> bool:
-    """Return whether a session from the proxy is valid in a call with this statement. `said` is the statement stored
-    in the session.
+    """Return whether the proxy confirms its session in this request. `said` is what the proxy sent when the session
+    began, `told` what it sent now (None: nothing).
     """
     return bool(settings.PROXY_SIGN_IN.networks) and told is not None and said == proxy_statement(told)
 
 
 def grace_ends_at(person: Any, *, now: datetime) -> datetime | None:
-    """Return when the user's sessions expire if the provider could not be queried recently; else None. No query:
-    `sign_on` is cached for users of single sign-on.
+    """Return when the user's sessions expire because the provider could not be reached for the last checks; None if the
+    checks are up to date. No query: it uses the loaded `sign_on` of the user.
     """
     row: SignOn | None = person._state.fields_cache.get("sign_on") if isinstance(person, User) else None
     if row is None or row.next_check_at is None or row.checked_at is None:
@@ -275,20 +282,24 @@ def grace_ends_at(person: Any, *, now: datetime) -> datetime | None:
 
 
 def password_counts(username: str) -> bool:
-    """Return whether the password of this name is accepted."""
+    """Return whether this user name may sign in with a password: if local passwords are enabled, or for the emergency
+    account.
+    """
     return bool(settings.LOCAL_PASSWORDS or (settings.EMERGENCY_ACCOUNT and username == settings.EMERGENCY_ACCOUNT))
 
 
 @transaction.atomic
 def record_emergency_sign_in(person: User, *, address: str, now: datetime) -> None:
-    """Record a sign-in by the emergency account, which pages and notifications report."""
+    """Write a timeline entry if `person` is the emergency account. Pages and notifications then report the sign-in."""
     if settings.EMERGENCY_ACCOUNT and person.get_username() == settings.EMERGENCY_ACCOUNT:
         tell(EntryKind.EMERGENCY_SIGN_IN, DRYDOCK, at=now, person=person.get_username(), from_address=address)
 
 
 @transaction.atomic
 def confirm(sign_on_id: int, identity: Identity | None, *, refresh_token: str, now: datetime) -> None:
-    """Record that the provider still knows an account; `identity` is None if it stated nothing new about it."""
+    """Record that the provider confirmed an account. `identity` has the new claims, or is None if the provider sent
+    none.
+    """
     account_services.lock()
     row = _locked(Q(pk=sign_on_id))
     if row is None or row.user is None or not row.refresh_token:
@@ -305,8 +316,8 @@ def confirm(sign_on_id: int, identity: Identity | None, *, refresh_token: str, n
 
 @transaction.atomic
 def refuse(account: Q, *, now: datetime, reason: Reason = REFUSED_BY_PROVIDER, signs_in: bool = False) -> None:
-    """End the sessions of an account that the provider or its token refuses, and grant nothing until it is confirmed.
-    Tokens and calendars of its user end too if it was just signing in (`signs_in`).
+    """End the sessions of an account that the provider or its token refused. The account gets no rights until it is
+    confirmed again. With `signs_in`, the refusal happened at sign-in, and tokens and calendar feeds end, too.
     """
     account_services.lock()
     row = _locked(account)
@@ -317,11 +328,11 @@ def refuse(account: Q, *, now: datetime, reason: Reason = REFUSED_BY_PROVIDER, s
 
 @transaction.atomic
 def link(*, actor: Actor, username: str, subject: str, now: datetime) -> SignOn:
-    """Link an account at the provider to a user, as an administrator, also before its first sign-in. For Entra ID,
-    `subject` is its object id.
+    """Link an account at the provider to a user, as an administrator; the account need not have signed in before.
+    `subject` identifies the account: for Entra ID, its object id.
 
-    From the next sign-in, the mapping decides the user's rights. Raises Refused: `not-permitted`, `unknown-person`,
-    `validation`.
+    From the next sign-in on, the mapping determines the user's rights. Raises Refused: `not-permitted`,
+    `unknown-person`, `validation`.
     """
     require_administrator(actor)
     account_services.lock()
@@ -352,7 +363,9 @@ def link(*, actor: Actor, username: str, subject: str, now: datetime) -> SignOn:
 
 @transaction.atomic
 def unlink(*, actor: Actor, sign_on_id: int, now: datetime) -> None:
-    """Unlink an account at the provider, and end its sessions. Raises Refused: `not-permitted`, `not-found`."""
+    """Unlink an account at the provider (row id) from its user, and end its sessions. Raises Refused: `not-permitted`,
+    `not-found`.
+    """
     require_administrator(actor)
     account_services.lock()
     account = _locked(Q(pk=sign_on_id, user__isnull=False))
@@ -388,8 +401,8 @@ def _in(row: SignOn, refresh_token: str, *, now: datetime) -> None:
 
 
 def _out(row: SignOn, reason: Reason, *, now: datetime, signs_in: bool = False) -> None:
-    """Remove the rights and sessions of the user of this account. Their tokens end only if the user was refused at
-    sign-in: an error at the provider during a background check must end no scripts permanently.
+    """Remove the rights and end the sessions of an account's user. API tokens end only with `signs_in` (refused at
+    sign-in): an error of the provider during a background check must not stop scripts permanently.
     """
     row.refused, row.valid_until, row.next_check_at = reason.stored, now, None
     row.keep_refresh_token("")

@@ -30,7 +30,7 @@ MOST_PASTED = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class GrantRow:
-    """One line of the mapping: the group and scopes of users with this role or group at the provider."""
+    """One entry of the mapping: the group and scopes for users with this role or group at the provider."""
 
     id: int
     value: Annotated[str, ROLE]
@@ -40,7 +40,7 @@ class GrantRow:
 
 @dataclass(frozen=True, slots=True)
 class SignOnRow:
-    """An account at the provider."""
+    """An account at the single sign-on provider and the user linked to it."""
 
     id: int
     subject: Annotated[str, "Its permanent id: Entra's object id, elsewhere `sub`."]
@@ -55,7 +55,7 @@ class SignOnRow:
 
 @dataclass(frozen=True, slots=True)
 class WouldBe:
-    """The rights of an account now and by a mapping."""
+    """The rights of an account now, and the rights that a mapping would give it."""
 
     name: Annotated[str, "The name of the account."]
     person: Annotated[str, "The user here."]
@@ -72,7 +72,7 @@ class WouldBe:
 
 @dataclass(frozen=True, slots=True)
 class MappingTrial:
-    """Changes that a mapping would make."""
+    """Result of a dry run: the changes that a mapping would make."""
 
     rows: Annotated[tuple[WouldBe, ...], "Known accounts, those first that would change; at most 500."]
     changed: Annotated[int, "How many of them would change."]
@@ -82,39 +82,40 @@ class MappingTrial:
 
 
 def mapping(*, cursor: str | None = None, size: int | None = None) -> Page[GrantRow]:
-    """Return the lines by their values. One query."""
+    """Return a page of the mapping, ordered by the role or group. One query."""
     page = read_page([Segment(visible(SignOnGrant), "value")], cursor=cursor, size=size)
     return page.map(lambda rows: [_line(row) for row in rows])
 
 
 def grant(grant_id: int) -> GrantRow | None:
-    """Return one line by its id. One query."""
+    """Return the entry of the mapping with this id, or None. One query."""
     row = visible(SignOnGrant).filter(pk=grant_id).first()
     return None if row is None else _line(row)
 
 
 def accounts() -> tuple[SignOnRow, ...]:
-    """Return the accounts at the provider, those first that are linked to no user, at most 500. One query."""
+    """Return at most 500 accounts at the provider, accounts without a linked user first. One query."""
     rows = visible(SignOn).select_related("user")
     ordered = rows.order_by(F("user__username").asc(nulls_first=True), F("seen_at").desc(nulls_last=True), "pk")
     return tuple(_account(row) for row in ordered[:MOST])
 
 
 def page_of_accounts(*, cursor: str | None = None, size: int | None = None) -> Page[SignOnRow]:
-    """Return the accounts at the provider, newest first. One query."""
+    """Return a page of the accounts at the provider, newest first. One query."""
     segment = Segment(visible(SignOn).select_related("user"), "pk", descending=True)
     return read_page([segment], cursor=cursor, size=size).map(lambda rows: [_account(row) for row in rows])
 
 
 def account(sign_on_id: int) -> SignOnRow | None:
-    """Return one account by its id. One query."""
+    """Return the account at the provider with this row id, or None. One query."""
     row = visible(SignOn).select_related("user").filter(pk=sign_on_id).first()
     return None if row is None else _account(row)
 
 
 def dry_run(grants: Iterable[Grant] | None = None, *, pasted: str = "") -> MappingTrial:
-    """Return the rights of known accounts by these lines instead of the current ones, and those of pasted claims.
-    Nothing is changed or kept. Up to six queries.
+    """Return the rights that known accounts would have if `grants` replaced the current mapping (None: the current
+    mapping). `pasted` is JSON with the claims of one token, whose rights are returned, too. Nothing is changed or
+    stored. Up to six queries.
     """
     lines = [row.grant for row in visible(SignOnGrant)] if grants is None else list(grants)
     known = list(visible(SignOn).select_related("user").filter(seen_at__isnull=False).order_by("name", "pk")[:MOST])
@@ -139,7 +140,7 @@ def dry_run(grants: Iterable[Grant] | None = None, *, pasted: str = "") -> Mappi
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Latest use of the emergency account; false and empty without one."""
+    """Latest use of the emergency account: user name and time. It is false and empty if there was none."""
 
     person: str = ""
     at: datetime | None = None
@@ -149,7 +150,7 @@ class Broken:
 
 
 def emergency_account_used(*, since: datetime) -> Broken:
-    """Return the latest use of the emergency account since then. One query by index, and one for the name."""
+    """Return the latest use of the emergency account since this time. Two queries."""
     entry = visible(Entry).filter(kind=EntryKind.EMERGENCY_SIGN_IN.value, at__gte=since).order_by("-pk").first()
     if entry is None:
         return Broken()
@@ -186,8 +187,8 @@ def _would(row: SignOn, granted: Rights | None) -> WouldBe:
 
 
 def _pasted(text: str, lines: list[Grant]) -> tuple[WouldBe | None, Reason | None]:
-    """Return the rights by claims in JSON, or the fault in them. Tokens are not accepted, because they may still be
-    valid.
+    """Return the rights for claims in JSON, or the reason why they are invalid. Encoded tokens are rejected, because
+    they may still be valid.
     """
     try:
         claims: Any = json.loads(text[:MOST_PASTED])

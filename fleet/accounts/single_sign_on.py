@@ -1,4 +1,4 @@
-"""Single sign-on: pages for its mapping and accounts, for administrators, and the OpenID Connect sign-in."""
+"""Single sign-on: the administrators' pages for mapping and accounts, and sign-in by OpenID Connect."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ from fleet.wording.times import page_reader
 
 
 def notices(request: HttpRequest) -> dict[str, Any]:
-    """Return the enabled sign-in methods and the notices about them in the status bar, as a context processor."""
+    """Return the enabled sign-in methods and sign-in notices for the status bar. A context processor of the
+    templates.
+    """
     ways = {
         "sign_on_name": settings.OIDC_DISPLAY_NAME if settings.OIDC_ISSUER else "",
         "passwords": settings.LOCAL_PASSWORDS,
@@ -104,7 +106,7 @@ mapping_page = read_view(mapping_answer)
 @action_view(mapping_answer)
 @for_admins
 def try_mapping(request: Asked) -> HttpResponse:
-    """Show the rights that each account would have by the current mapping, and those of the pasted claims. Change
+    """Show the rights that each known account has by the current mapping, and those of pasted claims. Changes
     nothing.
     """
     return mapping_answer(request, tried=known.dry_run(pasted=request.POST.get("claims", "")), sent=request.POST)
@@ -112,7 +114,7 @@ def try_mapping(request: Asked) -> HttpResponse:
 
 @for_admins
 def _tried(request: Asked, /, instead: Grant, **context: Any) -> HttpResponse:
-    """Show the same dry run with one line of the mapping replaced."""
+    """Show a dry run in which `instead` replaces one entry of the mapping."""
     lines = [one for one in sign_on.grants() if one.value != instead.value]
     tried = known.dry_run([*lines, instead])
     return mapping_answer(request, tried=tried, trying=instead.value, **context)
@@ -166,10 +168,12 @@ log = structlog.get_logger(__name__)
 
 
 class SignOnBackend(ModelBackend):
-    """Backend of sessions that began at the provider. Each request checks that they are still valid, with one query."""
+    """Authentication backend of sessions that began at the provider. Each request checks with one query that the
+    session is still valid.
+    """
 
     def authenticate(self, request: HttpRequest | None, **credentials: Any) -> None:  # type: ignore[override]
-        """Reject every password: only the callback signs in."""
+        """Reject every password: these sessions begin only in the provider's callback."""
 
     def get_user(self, user_id: Any) -> User | None:
         user = User.objects.select_related("sign_on").filter(pk=user_id, is_active=True).first()
@@ -177,13 +181,15 @@ class SignOnBackend(ModelBackend):
 
 
 class SignOnAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
-    """The one provider, from the settings. Accounts at other providers create or link nothing."""
+    """Adapter of django-allauth for the one configured provider. Accounts of other providers cannot sign in or be
+    linked.
+    """
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: Any) -> bool:
         return False
 
     def list_apps(self, request: HttpRequest, provider: Any = None, client_id: Any = None) -> list[SocialApp]:
-        """Return the provider of the settings, never one from the database."""
+        """Return the provider from the settings, and never one from the database."""
         if not settings.OIDC_ISSUER:
             return []
         own = {
@@ -203,13 +209,13 @@ class SignOnAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         return provider.Session()
 
     def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
-        """Reject every flow of allauth, whatever its `process`: `complete_login` signs in."""
+        """Reject allauth's own sign-in flows: only `ProviderAdapter.complete_login` signs in."""
         raise ImmediateHttpResponse(trouble(request, "refused"))
 
     def on_authentication_error(
         self, request: HttpRequest, provider: Any, error: Any = None, exception: Any = None, extra_context: Any = None
     ) -> None:
-        """Answer a callback without a code, or with a rejected one."""
+        """Respond to a callback without a code, or with a code that the provider rejected."""
         log.warning("sign_on.refused", error=str(error), cause=type(exception).__name__)
         away = isinstance(exception, requests.RequestException)
         code = "cancelled" if error == AuthError.CANCELLED else "away" if away else "refused"
@@ -217,8 +223,8 @@ class SignOnAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
 
 
 class ProviderAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
-    """Redirect to the provider and its callback. The provider's configuration is bounded and cached; its token is
-    verified here.
+    """Redirect to the provider, and handling of the callback. The provider's configuration is cached, and its token is
+    verified by `fleet.accounts.provider`.
     """
 
     state: dict[str, Any]
@@ -232,11 +238,13 @@ class ProviderAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         return provider.by_basic(self.openid_config)
 
     def get_callback_url(self, request: HttpRequest, app: Any) -> str:
-        """Return the callback address built from the settings, not from the host of the request."""
+        """Return the callback URL, built from the setting BASE_URL and not from the host of the request."""
         return f"{settings.BASE_URL}{reverse('sign-on-back')}"
 
     def complete_login(self, request: HttpRequest, app: Any, token: Any, **kwargs: Any) -> None:
-        """Raise ImmediateHttpResponse with the answer: nothing else of allauth's flow runs."""
+        """Sign the user in and raise ImmediateHttpResponse with the response, so that the rest of allauth's flow does
+        not run.
+        """
         answer, data = kwargs["response"], self.state.get("data") or {}
         id_token = answer.get("id_token")
         if not isinstance(id_token, str):
@@ -253,7 +261,7 @@ class CallbackView(OAuth2CallbackView):  # type: ignore[misc]
 
 
 def _in(request: HttpRequest, claims: dict[str, Any], refresh_token: str, state: dict[str, Any]) -> HttpResponse:
-    """Sign in the user of a verified token."""
+    """Sign in the user for these verified claims, and return the redirect."""
     now, data = clock.now(), state.get("data") or {}
     try:
         identity = identity_of(claims, issuer=settings.OIDC_ISSUER, claim=settings.OIDC_CLAIM)
@@ -284,7 +292,9 @@ def _in(request: HttpRequest, claims: dict[str, Any], refresh_token: str, state:
 
 
 def _fresh(claims: dict[str, Any], *, asked_at: float, at: float) -> bool:
-    """Return whether the provider authenticated the user again, since the redirect and within the last two minutes."""
+    """Return whether the provider authenticated the user again: after the redirect at `asked_at` and within the last
+    two minutes (seconds since 1970).
+    """
     proved_at = claims.get("auth_time")
     if isinstance(proved_at, bool) or not isinstance(proved_at, int | float):
         return False
@@ -292,7 +302,7 @@ def _fresh(claims: dict[str, Any], *, asked_at: float, at: float) -> bool:
 
 
 def _answer(request: HttpRequest, view: Any) -> HttpResponse:
-    """Return the answer of the view, within the time limit of one exchange."""
+    """Return the response of `view`, within the time limit for one exchange with the provider."""
     if not settings.OIDC_ISSUER:
         raise Http404("Single sign-on is not configured.")
     try:
@@ -310,8 +320,8 @@ def _answer(request: HttpRequest, view: Any) -> HttpResponse:
 @never_cache
 @require_safe
 def begin(request: HttpRequest) -> HttpResponse:
-    """Redirect to the provider. Pages link here, because forms may not submit to other sites. Only `next` of the query
-    is kept, if it is a local page. With `again` the provider authenticates the user again.
+    """Redirect to the provider. Pages link to this address, because forms may not submit to other sites. The query
+    parameter `next` is a local page to return to; with `again`, the provider must authenticate the user again.
     """
     wanted = request.GET.get("next", "")
     inside = url_has_allowed_host_and_scheme(wanted, allowed_hosts=None) and wanted.startswith("/")
@@ -335,14 +345,14 @@ def begin(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_safe
 def back(request: HttpRequest) -> HttpResponse:
-    """Handle the callback of the provider."""
+    """Handle the callback from the provider."""
     return _answer(request, lambda: CallbackView.adapter_view(ProviderAdapter(request, PROVIDER_ID))(request))
 
 
 @never_cache
 @require_safe
 def end(request: HttpRequest) -> HttpResponse:
-    """Redirect to the sign-out page of the provider. The page after signing out here links to it."""
+    """Redirect to the sign-out page of the provider. Drydock's page after sign-out links to this address."""
     if not settings.OIDC_ISSUER:
         raise Http404("Single sign-on is not configured.")
     there = provider.end_address(f"{settings.BASE_URL}{reverse('account_login')}")
@@ -350,12 +360,12 @@ def end(request: HttpRequest) -> HttpResponse:
 
 
 def by_sign_on(request: HttpRequest) -> bool:
-    """Return whether this session began at the provider."""
+    """Return whether the session of this request began at the single sign-on provider."""
     return bool(request.session.get(BACKEND_SESSION_KEY) == sign_on.BACKEND)
 
 
 def step_up_address(request: HttpRequest, there: str) -> str:
-    """Return the address at which the provider authenticates again and then returns to `there`; empty for other
-    sign-in methods.
+    """Return the URL at which the provider authenticates the user again and then returns to the page `there`. Empty for
+    other sign-in methods.
     """
     return f"{reverse('sign-on')}?{urlencode({'again': '1', 'next': there})}" if by_sign_on(request) else ""

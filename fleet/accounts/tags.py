@@ -1,4 +1,4 @@
-"""Template filters for accounts: `{% load accounts %}`."""
+"""Template filters for accounts, loaded with `{% load accounts %}`."""
 
 from django.template import Library
 
@@ -10,17 +10,17 @@ register = Library()
 
 @register.filter
 def browser(session: SessionRow) -> str:
-    """Return the browser and system of a session."""
+    """Return the browser and operating system of a session as text."""
     return text.browser(session.browser, session.system)
 
 
 @register.filter
 def way_in(code: str) -> str:
-    """Return the name of a sign-in method."""
+    """Return the label of a sign-in method code."""
     return text.way(code)
 
 
 @register.filter
 def outside(kind: str) -> str:
-    """Return the name of the service that holds an external account."""
+    """Return the name of the service (Slack, PagerDuty) of an external account."""
     return text.OUTSIDE.get(kind, kind)

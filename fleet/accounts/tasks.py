@@ -1,4 +1,4 @@
-"""Celery tasks of accounts. The names under which they are sent are older than this module."""
+"""Celery tasks of accounts. Each is sent under an older name than the path of this module."""
 
 from datetime import timedelta
 
@@ -13,17 +13,17 @@ REFRESH_LATE = timedelta(minutes=2)
 
 @shared_task(name="fleet.relay.tasks.refresh", ignore_result=True)
 def refresh() -> None:
-    """Check with the single sign-on provider that users still have access. Celery beat sends this task."""
+    """Check with the single sign-on provider that its users still have access. Scheduled by Celery beat."""
     provider.refresh(now=clock.now())
 
 
 @shared_task(name="fleet.relay.tasks.tidy_up", ignore_result=True)
 def tidy_up() -> None:
-    """Notify about tokens that expire soon, and remove expired sessions. Celery beat sends this task."""
+    """Notify users of tokens that expire soon, and delete expired sessions. Scheduled by Celery beat."""
     if clock.may_clock_decide():
         service_accounts.tidy_up(now=clock.now())
 
 
 def refresh_if_late() -> None:
-    """Run overdue checks with the provider while Celery is unavailable. The web process calls this."""
+    """Run overdue checks with the provider. The web process calls this while Celery is unavailable."""
     provider.refresh(now=clock.now(), late=REFRESH_LATE)

@@ -1,4 +1,4 @@
-"""Texts of accounts: roles, refusals, entries of the timeline."""
+"""Texts about accounts: roles, refusals and timeline entries."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -44,17 +44,17 @@ MAY = {
 
 
 def named(group: str) -> str:
-    """Return a group with its article, as `an operator`."""
+    """Return the name of a group with an article, for example `an operator`."""
     return f"{'an' if group[0] in 'aeiou' else 'a'} {group}"
 
 
 def role(right: Right) -> str:
-    """Return the lowest role with this right, as `an operator`."""
+    """Return the lowest role that has this right, with an article, for example `an operator`."""
     return named(next(group for group, last in ROLES.items() if last is right))
 
 
 def all_roles() -> str:
-    """Return a sentence for each role, on what it may do."""
+    """Return one sentence for each role, which states what the role may do."""
     return " ".join(f"{named(group).capitalize()} {MAY[group]}." for group in ROLES)
 
 
@@ -192,7 +192,7 @@ def person_changed(row: TimelineRow, reader: Reader) -> str:
 
 
 def told(changed: Mapping[str, Any]) -> str:
-    """Return the new rights of a user, as far as they have changed."""
+    """Return the changed rights of a user as text."""
     parts = []
     if "groups" in changed:
         parts.append(", ".join(changed["groups"]) or "no group")
@@ -206,7 +206,7 @@ def told(changed: Mapping[str, Any]) -> str:
 
 
 def token_created(row: TimelineRow, reader: Reader) -> str:
-    """Return the text about a new API token or join token."""
+    """Return the text of a timeline entry about a new API token or join token."""
     made = row.after or {}
     # Entries from before 0.2.0 state `join_token`.
     if {"join_token", "set_name"} & made.keys():
@@ -242,7 +242,9 @@ FORGOTTEN = {
 
 
 def counted_part(what: str, count: int, *, more: bool = False) -> str:
-    """Return `3 API tokens` for what is erased with a user or names them (`app.Model` or `app.Model.column`)."""
+    """Return a count with a noun, for example `3 API tokens`. `what` is `app.Model` for rows that are erased with a
+    user, or `app.Model.column` for rows that name the user.
+    """
     if what in FORGOTTEN:
         one, many = FORGOTTEN[what]
     else:
@@ -296,12 +298,12 @@ def new_device(row: TimelineRow, reader: Reader) -> str:
 
 
 def way(code: str) -> str:
-    """Return the name of a sign-in method; a code of a later release as it is."""
+    """Return the label of a sign-in method. An unknown code of a later release is returned unchanged."""
     return WAYS.get(code, code)
 
 
 def browser(name: str, system: str) -> str:
-    """Return a browser with its system, as `Firefox on Linux`."""
+    """Return a browser and operating system as text, for example `Firefox on Linux`."""
     return f"{name or 'A browser'} on {system}" if system else name or "An unknown browser"
 
 

@@ -1,4 +1,4 @@
-"""API tokens of users, and the user of a token or session."""
+"""API tokens of users, and lookup of the user for a token or session."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -79,10 +79,11 @@ def issue_token(
     actor: Actor = COMMAND_LINE,
     check: Callable[[ApiToken], None] = lambda row: None,
 ) -> tuple[ApiToken, str]:
-    """Create a token for this user. Return it with its plain text, which is not stored; the database keeps a hash.
+    """Create an API token for this user. Return it with the token text, which is shown once; the database stores only a
+    hash.
 
-    Rights are checked at each call with the token. `check` may refuse it, or limit it further. Raises Refused as
-    `save_audited` does.
+    Each call with the token checks the current rights of the user. `check` may refuse or limit the new token. Raises
+    Refused as `save_audited` does.
     """
     plain = new_secret("dd")
     row = ApiToken(prefix=prefix_of(plain), secret_hash=hash_of(plain), user=user, created_at=now)
@@ -101,11 +102,12 @@ def issue_token(
 
 @transaction.atomic
 def create_token(sent: Sent, *, actor: Actor, now: datetime, username: str | None = None) -> tuple[ApiToken, str]:
-    """Create a token for the actor, or as an administrator for the service account `username`. Return it with its
-    plain text, which is not stored.
+    """Create an API token for the actor, or as an administrator for the service account `username`. Return it with the
+    token text, which is shown once.
 
-    The token has at most the rights of its account. If the call came with a token, the new one has at most its
-    scopes and addresses, and ends with it. Raises Refused: `not-permitted`, `unknown-person`, `validation`.
+    The token never has more rights than its account. If this call is made with a token, the new token has at most the
+    scopes and source addresses of that token and ends with it. Raises Refused: `not-permitted`, `unknown-person`,
+    `validation`.
     """
     if username is None:
         require(actor, Right.READ, doing="make-token")
@@ -132,10 +134,11 @@ def create_token(sent: Sent, *, actor: Actor, now: datetime, username: str | Non
 
 
 def person_of_token(*, token: str, now: datetime, address: str | None = None) -> tuple[User, ApiToken] | None:
-    """Return the user and the token; None if the token is unknown, expired or revoked, or its user disabled.
+    """Return the user and the database row of an API token, or None if the token is unknown, expired or revoked or its
+    user is disabled.
 
-    `address` is the source of the call; None: this server itself. Raises Refused `not-permitted` if the token does
-    not accept calls from there; this does not count as a use.
+    `address` is the source address of the call; None means this server itself. Raises Refused `not-permitted` if the
+    token does not accept calls from this address. A refused call does not count as a use of the token.
     """
     prefix = prefix_of(token)
     row = (
@@ -157,11 +160,11 @@ def person_of_token(*, token: str, now: datetime, address: str | None = None) ->
 
 @transaction.atomic
 def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE) -> ApiToken:
-    """End a token and everything that it created. `prefix` is its public prefix or the token itself.
+    """Revoke an API token and everything that was created with it. `prefix` is the public prefix or the whole token.
 
-    Its owner and administrators may end it. A token may end itself with any scope, other tokens of its user unless
-    it only reads, and tokens of others with the scope `admin`. Raises Refused: `validation` for a token that is
-    unknown or has ended; `not-permitted`, also for an unknown one if the actor may end only their own.
+    The owner and administrators may do this. A call with a token may revoke that token, with a scope other than `read`
+    also the user's other tokens, and with the scope `admin` also tokens of other users. Raises Refused: `validation` if
+    the token is unknown or already ended; `not-permitted`.
     """
     row = sessions.locked(ApiToken.objects.filter(prefix=prefix_of(prefix.strip()))).first()
     if row is not None and actor.token is not None and actor.token.pk == row.pk:
@@ -176,14 +179,14 @@ def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE) -> Api
 
 
 def _answers(actor: Actor, token: ApiToken) -> bool:
-    """Return whether the token belongs to a service account that the actor owns."""
+    """Return whether the token belongs to a service account whose owner is the actor."""
     service = service_of(token.user)
     return service is not None and actor.person is not None and service.owner_id == actor.person.pk
 
 
 def person_of_session(*, session_key: str, now: datetime, told: ToldByProxy | None = None) -> User | None:
-    """Return the user of this session key by the same checks as Django's; None if there is none. `told` is the proxy's
-    statement in this call: a session that began at a proxy is valid only with the same statement.
+    """Return the user of the session with this key, or None, by the same checks as Django's own. `told` is what the
+    proxy sent with this call: a session that began at a proxy is valid only while the proxy sends the same.
     """
     session = SessionStore(session_key=session_key)
     user_id, backend = session.get(SESSION_KEY), session.get(BACKEND_SESSION_KEY)

@@ -1,4 +1,4 @@
-"""URL routes of accounts: API calls, pages, and the page on which a user confirms their identity before a decision."""
+"""URL patterns of accounts: API calls, pages, and the page on which users prove their identity before a decision."""
 
 from django.urls import path
 

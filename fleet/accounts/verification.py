@@ -1,6 +1,4 @@
-"""Proofs of identity as forms of django-allauth: a code or a passkey, at sign-in and when a user confirms their
-identity.
-"""
+"""Forms that prove a user's identity by a code or a passkey, at sign-in and again within a session."""
 
 import json
 import math
@@ -44,7 +42,7 @@ WRONG = (ValidationError, ValueError, TypeError, KeyError, AttributeError, Recur
 
 
 class Purpose(StrEnum):
-    """Purpose of a passkey challenge: an answer is valid for the same purpose only."""
+    """Purpose of a passkey challenge. A signed challenge is accepted only for the same purpose."""
 
     SIGN_IN = "sign-in"
     FACTOR = "factor"
@@ -58,7 +56,7 @@ CHALLENGE_SECONDS = 600.0
 
 
 def own_origin() -> str:
-    """Return the origin of BASE_URL in the form that browsers send."""
+    """Return the origin of BASE_URL as browsers send it, for example `https://drydock.example.com`."""
     parts = urlsplit(settings.BASE_URL)
     default = {"https": 443, "http": 80}.get(parts.scheme)
     port = "" if parts.port in (None, default) else f":{parts.port}"
@@ -66,20 +64,20 @@ def own_origin() -> str:
 
 
 def _server() -> Fido2Server:
-    """Return the WebAuthn server, which accepts only the origin of this installation."""
+    """Return the WebAuthn server of this installation, which accepts only its own origin."""
     here = PublicKeyCredentialRpEntity(**get_adapter().get_public_key_credential_rp_entity())
     return Fido2Server(here, verify_origin=lambda origin: origin == own_origin())
 
 
 def _passkeys(user_id: int) -> tuple[list[Any], list[AttestedCredentialData]]:
-    """Return the passkeys of a user and their credentials."""
+    """Return the passkeys of a user (row id), and the WebAuthn credential of each in the same order."""
     rows = list(Authenticator.objects.select_related("user").filter(user=user_id, type=factors.PASSKEY))
     return rows, [row.wrap().authenticator_data.credential_data for row in rows]
 
 
 def passkey_options(request: HttpRequest, purpose: Purpose, user: User | None = None) -> str:
-    """Return the options of a new challenge, as JSON. Without a user, any passkey of this installation may answer, and
-    must verify its holder.
+    """Start a new passkey challenge and return its WebAuthn options as JSON. With `user` None, any passkey of this
+    installation may sign it, but the passkey must verify its user, for example by PIN.
     """
     credentials = _passkeys(user.pk)[1] if user else []
     options: Any
@@ -100,8 +98,8 @@ def passkey_options(request: HttpRequest, purpose: Purpose, user: User | None = 
 
 
 def _used_up(request: HttpRequest, purpose: Purpose, user: User | None) -> Any:
-    """Remove the challenge of this purpose and user, and return its state: each is valid for one answer. Raises
-    ValueError if there is none or it has expired.
+    """Return and delete the state of the challenge for this purpose and user, so that it can be signed only once.
+    Raises ValueError if there is none or it has expired.
     """
     waiting = dict(request.session.get(CHALLENGES, {}))
     challenge = waiting.pop(purpose.value, None)
@@ -114,8 +112,8 @@ def _used_up(request: HttpRequest, purpose: Purpose, user: User | None) -> Any:
 
 
 def passkey(request: HttpRequest, text: str, purpose: Purpose, user: User | None = None) -> Any:
-    """Return the passkey that signed the challenge; None if the answer is invalid. Without a user, this is a sign-in
-    without a password. The answer is untrusted.
+    """Return the passkey that signed the current challenge, or None if `text` is invalid. `text` is the untrusted JSON
+    from the browser. With `user` None this is a sign-in without a password.
     """
     try:
         state = _used_up(request, purpose, user)
@@ -132,8 +130,8 @@ def passkey(request: HttpRequest, text: str, purpose: Purpose, user: User | None
 
 
 def new_passkey(request: HttpRequest, text: str, user: User) -> Mapping[str, Any] | None:
-    """Return the registration data of a new passkey; None if it answers no challenge of this user or did not verify
-    its holder.
+    """Return the registration data of a new passkey, or None if `text` (JSON from the browser) does not fit the
+    challenge of this user or the passkey did not verify its user.
     """
     try:
         state = _used_up(request, Purpose.ADD, user)
@@ -147,13 +145,13 @@ def new_passkey(request: HttpRequest, text: str, user: User) -> Mapping[str, Any
 
 
 def _not_framed(answer: AuthenticationResponse | RegistrationResponse) -> None:
-    """Raise ValueError if the answer comes from a page embedded in another site."""
+    """Raise ValueError if the browser made the signature on a page that is embedded in another site."""
     if answer.response.client_data.cross_origin is not False:
         raise ValueError("cross origin")
 
 
 class CodeForm(AuthenticateForm):  # type: ignore[misc]
-    """Form for a code of an app or a recovery code. Attempts are counted per user and per session."""
+    """Form for a code from an authenticator app, or a recovery code. Attempts are limited per user and per session."""
 
     def clean_code(self) -> str:
         request, now, code = context.request, clock.now(), str(self.cleaned_data["code"])
@@ -178,7 +176,7 @@ class CodeForm(AuthenticateForm):  # type: ignore[misc]
 
 
 class PasskeyForm(AuthenticateWebAuthnForm):  # type: ignore[misc]
-    """Form for a passkey as the second factor. Passkeys cannot be guessed, so attempts are not counted."""
+    """Form for a passkey as second factor. Attempts are not limited, because a passkey cannot be guessed."""
 
     purpose = Purpose.FACTOR
     credential = forms.CharField(
@@ -193,26 +191,28 @@ class PasskeyForm(AuthenticateWebAuthnForm):  # type: ignore[misc]
 
 
 class SignInForm(PasskeyForm, LoginWebAuthnForm):  # type: ignore[misc]
-    """Form for a passkey in place of name and password."""
+    """Form for sign-in with a passkey instead of name and password."""
 
     purpose = Purpose.SIGN_IN
 
 
 class AgainForm(PasskeyForm):
-    """Form for a passkey that proves the identity again within a session."""
+    """Form for a passkey with which a signed-in user proves their identity again."""
 
     purpose, reauthenticated = Purpose.AGAIN, True
 
 
 def waits(seconds: float) -> ValidationError:
-    """Return the error for an attempt that must wait this many seconds."""
+    """Return the form error that asks the user to wait this many seconds before the next attempt."""
     whole = math.ceil(seconds)
     text = account_text.LOGIN_WAITS.format(wait=times.duration(whole))
     return ValidationError(text, code="throttled", params={"retry_after": whole})
 
 
 def refused(answer: HttpResponse, form: Any, *, status: int = 401) -> HttpResponse:
-    """Return the answer to a wrong proof: with `status`, or with 429 and `Retry-After` if the user must wait."""
+    """Set the status of the response to a wrong proof of identity: `status`, or 429 with `Retry-After` if the user must
+    wait. Return the response.
+    """
     answer.status_code = status
     for error in (one for errors in form.errors.as_data().values() for one in errors):
         if error.code == "throttled":

@@ -1,4 +1,6 @@
-"""Pages on accounts: the user's own page, and for administrators users, external accounts and sessions."""
+"""Pages for accounts: the user's own account page, and administrators' pages for users, external accounts and
+sessions.
+"""
 
 from collections.abc import Callable
 from functools import cache, partial, wraps
@@ -57,7 +59,7 @@ from fleet.projections.pages import MAX_PAGE_SIZE
 
 
 class PasswordForm(PasswordChangeForm):
-    """Django's form for a new password. The sign-in adapter checks the old one and counts failures."""
+    """Form with which users change their password. The sign-in adapter checks the old password and counts failures."""
 
     def __init__(self, request: Asked) -> None:
         super().__init__(request.user, request.POST or None)
@@ -85,7 +87,7 @@ PANELS: list[Panel] = []
 
 
 def you_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """Return the user's own page, also after a rejected form or with a new token."""
+    """Return the account page of the signed-in user. `context` adds for example a rejected form or a new token."""
     own = tokens_of(request.user.get_username())
     form = context.setdefault("token_form", TokenForm())
     form.fields["scopes"].choices = [(one, one) for one, right in TOKEN_SCOPES.items() if request.rights.may(right)]
@@ -144,7 +146,7 @@ def end_calendar(request: Asked, prefix: str) -> HttpResponse:
 @sensitive_post_parameters()
 @require_reader
 def password(request: Asked) -> HttpResponse:
-    """Change the password: check the old one and validate the new one."""
+    """Change the password of the signed-in user, after checking the old password and validating the new one."""
     who, sent = request.user, request.method == "POST"
     form = PasswordForm(request)
     if sent and form.is_valid():
@@ -168,7 +170,7 @@ UNKNOWN_USER = "No user has this name."
 def for_admins(
     answer: Callable[Concatenate[Asked, P], HttpResponse],
 ) -> Callable[Concatenate[Asked, P], HttpResponse]:
-    """Answer 403 to everyone but administrators."""
+    """Decorate a view so that it answers 403 to all users except administrators."""
 
     @wraps(answer)
     def checked(request: Asked, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
@@ -307,7 +309,9 @@ def make_service_token(request: Asked, username: str) -> HttpResponse:
 
 
 def invitation_answer(request: Asked, /, invitation: str, **context: Any) -> HttpResponse:
-    """Ask the user to confirm that an external account is theirs. Opening the page changes nothing."""
+    """Return the page on which the user confirms that an external account is theirs. Opening the page changes
+    nothing.
+    """
     try:
         kind, team, account, name = external_accounts.invited(invitation)
         shown = {"kind": OUTSIDE.get(kind, kind), "team": team, "account": account, "name": name}
