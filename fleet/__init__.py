@@ -1,1 +1,1 @@
-"""Drydock's backend: the fleet's maintenance desk for Azure."""
+"""Backend of Drydock."""

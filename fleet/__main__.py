@@ -1,4 +1,4 @@
-"""The command line: `drydock-fleet COMMAND`, with Django's commands and ours; in the source tree `manage.py`, too."""
+"""Command line `drydock-fleet COMMAND` with Django's and Drydock's commands; also used by `manage.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.core.management import execute_from_command_line
 
 
 def main() -> None:
-    """Runs what `sys.argv` says; ends the process where that has failed."""
+    """Run the command in `sys.argv`, and exit with an error status if it fails."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleet.settings")
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"{version('drydock-fleet')}\n")

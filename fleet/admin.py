@@ -1,6 +1,6 @@
-"""Django's admin: it changes users, and shows the rest.
+"""Django's admin site. Only users can be changed there; everything else is read-only.
 
-Everything else is written by operations only, because a change and its timeline entry are one transaction.
+Other objects are changed only by operations, which write the change and its timeline entry in one transaction.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ else:
 
 
 class ReadOnlyAdmin(AnyModelAdmin):
-    """A read-only admin, without counts: the tables are large."""
+    """Read-only admin page. It shows no row counts, because counting large tables is slow."""
 
     show_full_result_count = False
 
@@ -47,7 +47,7 @@ class ReadOnlyAdmin(AnyModelAdmin):
         return False
 
     def get_exclude(self, request: HttpRequest, obj: Model | None = None) -> list[str]:
-        """Hashes of secrets are never shown; raw bodies have their own page."""
+        """Return the fields to hide: hashes of secrets, and raw bodies, which have their own page."""
         return [
             field.name
             for field in self.model._meta.get_fields()
@@ -56,11 +56,12 @@ class ReadOnlyAdmin(AnyModelAdmin):
 
 
 class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
-    """The admin of people, which changes them as their page does, with the same timeline entry. No account is deleted:
-    entries name it."""
+    """Admin page of users. A change writes the same timeline entry as the user's page in Drydock. Accounts cannot be
+    deleted, because timeline entries refer to them.
+    """
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
-        """Return people only: a service account cannot become a person here, or get a password."""
+        """Return users without service accounts, so that a service account cannot get a password here."""
         found: QuerySet[User] = super().get_queryset(request).filter(service_account=None)
         return found
 

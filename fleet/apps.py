@@ -1,5 +1,5 @@
-"""The one app. Loading it loads what every process needs: the Celery app, so that it knows the broker, the system
-checks, the limits of connections to the database, and what the annexes register with the core.
+"""The Django app. Loading it loads what every process needs: the Celery app with its broker, the system checks, the
+limits of database connections, and the registrations of the annexes.
 """
 
 from importlib import import_module

@@ -1,6 +1,6 @@
-"""The one ASGI application: `granian --interface asgi fleet.asgi:application`.
+"""ASGI application of the backend: `granian --interface asgi fleet.asgi:application`.
 
-Agents, streams and probes are answered right here; everything else is Django's, as WSGI in threads of this process.
+The gateway answers agents, streams and probes. Django answers all other requests, as WSGI in threads of this process.
 """
 
 import logging

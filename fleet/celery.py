@@ -1,4 +1,6 @@
-"""The Celery app. A task is only a hint: the row is the queue, and what a lost task would have done is found again."""
+"""The Celery app. A task only triggers work that database rows describe; work of a lost task is found again in the
+rows.
+"""
 
 import os
 import signal
@@ -22,7 +24,7 @@ STOP_SECONDS = 10
 
 
 class App(Celery):
-    """Celery without the banners that worker and beat print, where lines are for machines."""
+    """Celery app that prints no banners of worker and beat if logs are JSON lines."""
 
     @cached_property
     def Worker(self) -> Any:  # noqa: N802 - Celery's own name
@@ -52,8 +54,8 @@ app.autodiscover_tasks(["fleet.relay"], related_name="counts")
 
 @worker_init.connect(dispatch_uid="fleet.celery")
 def _act_as_relay(sender: Any = None, **_: Any) -> None:
-    """Set the timeouts and the number of connections before threads or processes start. All use the profile `relay`:
-    one connection for each task, one for the worker itself, and those of notifications.
+    """Set the timeouts and the maximum number of database connections before threads or processes start. All use the
+    profile `relay`: one connection for each task, one for the worker itself, and those of notifications.
     """
     db_timeouts.use_profile_everywhere("relay")
     database.opens_at_most(int(sender.concurrency) + 1 + TELLING, kind="worker")
@@ -61,16 +63,15 @@ def _act_as_relay(sender: Any = None, **_: Any) -> None:
 
 @beat_init.connect(dispatch_uid="fleet.celery")
 def _act_as_beat(**_: Any) -> None:
-    """It asks the database what time it is, on one connection, and must not wait long for that."""
+    """Set short timeouts for beat. It uses one connection to read the database's clock, and must not wait long for it."""
     db_timeouts.use_profile_everywhere("relay")
     database.opens_at_most(1, kind="beat")
 
 
 @worker_shutting_down.connect(dispatch_uid="fleet.celery")
 def _end_in_time(**_: Any) -> None:
-    """End a worker in time where Redis hangs. Celery would send it several commands, each several times, before it
-    processes its own stop: half a minute and more. No work is lost with a worker: the rows show what remains to be
-    done.
+    """Stop a worker in time even if Redis hangs. Otherwise Celery would send several commands, each several times,
+    which takes more than half a minute. No work is lost, because database rows show what remains to be done.
     """
     signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
     signal.alarm(STOP_SECONDS)
@@ -78,12 +79,14 @@ def _end_in_time(**_: Any) -> None:
 
 @setup_logging.connect(dispatch_uid="fleet.celery")
 def _log_as_set(**_: Any) -> None:
-    """Django has set up the logs; with a receiver of this signal Celery adds nothing of its own."""
+    """Do nothing. A receiver of this signal prevents Celery from setting up logging, which Django has done already."""
 
 
 @celeryd_init.connect(dispatch_uid="fleet.celery")
 def _say_the_end_as_a_line(**_: Any) -> None:
-    """Write the messages of a signal's handler as JSON lines; like the handler, this bypasses the logs."""
+    """Write the messages of Celery's signal handlers as JSON lines. They bypass `logging`, which a signal handler must
+    not use.
+    """
     if _lines_are_json():
         line = line_of("json")
         # Of workers only, and there by now.

@@ -1,4 +1,4 @@
-"""System checks: a faulty setting is reported in a plain sentence before the first request."""
+"""System checks: report faulty settings in plain sentences before the first request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SET_SERVERS = "Set it, or use `drydock-fleet with_servers -- ...`."
 
 @register()
 def settings_faults(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Return what is wrong with the settings of any installation."""
+    """Return the errors and warnings about settings that apply to any installation."""
     return [*_missing(), *_contradictory(), *_exposed()]
 
 
@@ -55,7 +55,9 @@ def _contradictory() -> Iterator[CheckMessage]:
 
 
 def _exposed() -> Iterator[CheckMessage]:
-    """Yield warnings about settings that let other people in, or notifications out."""
+    """Yield errors and warnings about unsafe settings: a wide EGRESS_ALLOWLIST, plain HTTP, DEBUG, or a short
+    SECRET_KEY.
+    """
     for network in (ip_network(network, strict=False) for network in settings.EGRESS_ALLOWLIST):
         if network.prefixlen < WIDEST[network.version]:
             hint = "Name the networks of your receivers: users who may write a channel's URL reach whatever is in them."
@@ -79,7 +81,7 @@ def _exposed() -> Iterator[CheckMessage]:
 
 @register(Tags.security, deploy=True)
 def proxy_is_trusted(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Check that a proxy terminates TLS, and that Drydock trusts its headers."""
+    """Return a warning if no proxy terminates TLS, or if Drydock does not trust the proxy's headers."""
     if not settings.BASE_URL.startswith("https://"):
         hint = "Put a proxy with TLS in front, as docs/admin/proxy.md says, and set BASE_URL to https://."
         return [checks.Warning("BASE_URL is plain HTTP.", hint=hint, id="fleet.W004")]

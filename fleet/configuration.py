@@ -1,8 +1,7 @@
-"""Table of all backend settings: `fleet.settings` reads them, and docs/admin/settings.md is printed from it.
+"""Table of all backend settings. `fleet.settings` reads it, and docs/admin/settings.md is generated from it.
 
-A setting is an environment variable. Each may also be given as `<NAME>_FILE`, the path of a file with the value, as
-container platforms pass secrets. The file takes precedence over the variable. A former name of a setting is read if its
-present name is not set.
+A setting is an environment variable. `<NAME>_FILE` may instead name a file with the value, as container platforms
+provide secrets; the file takes precedence. A former name of a setting is read if the current name is not set.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reader of the settings that `fleet.configuration` lists, with the check of each value's form."""
+"""Reader of the settings in `fleet.configuration` that checks the form of each value."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FALSE = ("0", "no", "false", "off")
 
 
 class Reader:
-    """Reader of settings from an environment. Its methods raise ImproperlyConfigured with one sentence that names the
+    """Reader of settings from environment variables. All methods raise ImproperlyConfigured, whose message names the
     setting.
     """
 
@@ -33,7 +33,7 @@ class Reader:
         self.environment = environment
 
     def text(self, name: str) -> str:
-        """Return the value without surrounding spaces; the default if it is not set."""
+        """Return the value without surrounding spaces, or the default if it is not set."""
         setting = BY_NAME[name]
         default = setting.default
         if setting in self.under_former_names:
@@ -48,21 +48,21 @@ class Reader:
 
     @property
     def under_former_names(self) -> list[Setting]:
-        """Settings that only their former name sets."""
+        """Return the settings that are set only by their former name."""
         return [each for each in SETTINGS if self._is_set(each.former) and not self._is_set(each.name)]
 
     def _is_set(self, name: str) -> bool:
         return bool(name and (self.environment.get(name) or self.environment.get(f"{name}_FILE")))
 
     def whole(self, name: str) -> int:
-        """Return a whole number above zero."""
+        """Return a whole number above 0."""
         value = self.text(name)
         if not _is_decimal(value) or int(value) == 0:
             raise _not_a("whole number above zero", name, value)
         return int(value)
 
     def seconds(self, name: str, *, up_to: float | None = None) -> float:
-        """Return a time in seconds, fractions allowed: above zero, or from zero up to `up_to`."""
+        """Return a time in seconds, which may have a fraction: above 0, or with `up_to` from 0 to that value."""
         value = self.text(name)
         try:
             number = float(value)
@@ -75,7 +75,7 @@ class Reader:
         return number
 
     def days(self, name: str) -> int | None:
-        """Return a whole number of days, or None for `for ever`."""
+        """Return a whole number of days; None for the value `for ever`."""
         value = self.text(name).lower()
         if value == FOR_EVER:
             return None
@@ -84,7 +84,9 @@ class Reader:
         return int(value)
 
     def archive(self, name: str) -> str:
-        """Return the address of a folder or of a container, or an empty text. It may hold a key: errors omit it."""
+        """Return the address of a folder or of a storage container; empty if not set. Errors omit the value, which may
+        contain a key.
+        """
         value = self.text(name)
         if not value:
             return value
@@ -104,7 +106,7 @@ class Reader:
         return value
 
     def date(self, name: str) -> datetime | None:
-        """Return the beginning of a day in UTC, or None."""
+        """Return the start of a day in UTC; None if not set."""
         value = self.text(name)
         try:
             return datetime.strptime(value, "%Y-%m-%d").replace(tzinfo=UTC) if value else None
@@ -112,7 +114,7 @@ class Reader:
             raise _not_a("day such as 2027-03-31", name, value) from None
 
     def ids(self, name: str) -> list[str]:
-        """Return UUIDs that are separated by commas, in lower case."""
+        """Return UUIDs in lower case from a list separated by commas."""
         words = self.words(name)
         try:
             return [str(UUID(word)) for word in words]
@@ -120,7 +122,7 @@ class Reader:
             raise ImproperlyConfigured(f"{name} has to hold ids as Azure writes them, not {words!r}.") from None
 
     def folder(self, name: str) -> str:
-        """Return the path of a folder that exists, or an empty text."""
+        """Return the path of an existing folder; empty if not set."""
         value = self.text(name)
         if value and not Path(value).is_dir():
             raise ImproperlyConfigured(f"{name} names {value}, which is no folder.")
@@ -133,11 +135,11 @@ class Reader:
         return value in TRUE
 
     def words(self, name: str) -> list[str]:
-        """Return the parts that are separated by commas, without empty ones."""
+        """Return the parts of a list separated by commas, without empty ones."""
         return [word.strip() for word in self.text(name).split(",") if word.strip()]
 
     def networks(self, name: str) -> list[str]:
-        """Return addresses or networks that are separated by commas, as they were written."""
+        """Return IP addresses or networks from a list separated by commas, in their original spelling."""
         networks = self.words(name)
         for network in networks:
             try:
@@ -149,7 +151,7 @@ class Reader:
         return networks
 
     def host_and_port(self, name: str) -> str:
-        """Return `host:port`, an IPv6 address in brackets; or an empty text."""
+        """Return `host:port`, with brackets around an IPv6 address; empty if not set."""
         value = self.text(name)
         host, _, port = value.rpartition(":")
         is_host = host.startswith("[") and host.endswith("]") if ":" in host else HOST.fullmatch(host)
@@ -159,7 +161,7 @@ class Reader:
         return value
 
     def issuer(self, name: str) -> str:
-        """Return the issuer URL of single sign-on, or an empty text."""
+        """Return the issuer URL of single sign-on; empty if not set."""
         value = self.text(name)
         if value and issuer_fault(value) is not None:
             raise ImproperlyConfigured(
@@ -168,14 +170,14 @@ class Reader:
         return value
 
     def header(self, name: str) -> str:
-        """Return the name of a header, without underscores, which proxies treat as dashes."""
+        """Return the name of an HTTP header. Underscores are not accepted, because proxies treat them as dashes."""
         value = self.text(name)
         if not HEADER.fullmatch(value):
             raise ImproperlyConfigured(f"{name} has to be the name of a header, of letters, digits and dashes.")
         return value
 
     def readable_file(self, name: str) -> str:
-        """Return the path of a readable file, or an empty text."""
+        """Return the path of a readable file; empty if not set."""
         value = self.text(name)
         if value and not os.access(value, os.R_OK):
             raise ImproperlyConfigured(f"{name} names {value}, which cannot be read.")
@@ -188,7 +190,7 @@ class Reader:
         return value
 
     def address(self, name: str, schemes: tuple[str, ...]) -> str:
-        """Return a URL with one of the schemes, without a slash at its end; or the default."""
+        """Return a URL with one of these schemes, without a trailing slash; the default if not set."""
         value = self.text(name)
         if value and urlsplit(value).scheme not in schemes:
             # The value may contain a password, so the error repeats only its beginning.

@@ -1,7 +1,7 @@
-"""The output of the backend's processes: one line per event, for people or as JSON, from structlog and stdlib alike.
+"""Log output of the backend's processes: one line for each event, as text or JSON, from structlog and `logging`.
 
-With JSON, every output has that form: Python's own (warnings, uncaught errors), that of the server's main process,
-which knows no Django, and Celery's.
+In JSON mode all output has this form: Python's warnings and uncaught errors, the server's main process (which does not
+load Django), and Celery's messages.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EXCEPTION = "exception"
 
 
 def bounded(_: Any, __: str, said: EventDict) -> EventDict:
-    """Return the line with each field cut to its limit, whatever its value."""
+    """Return the log line with each field cut to a maximum length."""
     for name, value in said.items():
         if name == EXCEPTION:
             said[name] = value if len(value) <= MOST_OF_AN_EXCEPTION else f"…{value[-MOST_OF_AN_EXCEPTION:]}"
@@ -51,14 +51,16 @@ def bounded(_: Any, __: str, said: EventDict) -> EventDict:
 
 
 def in_order(_: Any, __: str, said: EventDict) -> EventDict:
-    """Return the line with the common fields first."""
+    """Return the log line with the common fields first."""
     return {name: said[name] for name in HEAD if name in said} | {
         name: value for name, value in said.items() if name not in HEAD
     }
 
 
 def without_controls(_: Any, __: str, said: EventDict) -> EventDict:
-    """One line is one line on a terminal, too; JSON escapes by itself."""
+    """Return the line with control characters escaped, so that a text line stays one line on a terminal. JSON escapes
+    them itself.
+    """
     for name, value in said.items():
         if isinstance(value, str):
             said[name] = CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), value)
@@ -66,7 +68,7 @@ def without_controls(_: Any, __: str, said: EventDict) -> EventDict:
 
 
 def processors(style: str) -> list[Processor]:
-    """Return the processors of a line; `style` is "text" or "json"."""
+    """Return the structlog processors of a log line; `style` is "text" or "json"."""
     first: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if style == "json":
         return [
@@ -81,12 +83,14 @@ def processors(style: str) -> list[Processor]:
 
 
 def line(style: str) -> logging.Formatter:
-    """The formatter of all lines."""
+    """Return the formatter of all log lines; `style` is "text" or "json"."""
     return structlog.stdlib.ProcessorFormatter(foreign_pre_chain=COMMON, processors=processors(style))
 
 
 def line_as_set() -> logging.Formatter:
-    """Return the formatter for the server's main process, which knows no settings: `fleet/granian.json` names it."""
+    """Return the formatter for the server's main process, which does not load Django's settings; `fleet/granian.json`
+    names it.
+    """
     # The reader of the settings reports whether it can be used at all.
     style = "json" if Reader(os.environ).text("LOG_FORMAT") == "json" else "text"
     say_all_in(style)
@@ -94,8 +98,8 @@ def line_as_set() -> logging.Formatter:
 
 
 class WithoutPath(logging.Filter):
-    """A filter that removes a request's path from Django's messages: some paths contain secrets, and the line has the
-    request's id.
+    """Log filter that removes the path from Django's messages, because some paths contain secrets. The request id
+    remains.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -106,8 +110,9 @@ class WithoutPath(logging.Filter):
 
 
 class Lines(logging.StreamHandler[Any]):
-    """A handler for standard error. A record that cannot be formatted gives a line about that, and no traceback of
-    `logging`."""
+    """Log handler for standard error. For a record that cannot be formatted it writes a line about that, without a
+    traceback.
+    """
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
         error = sys.exc_info()[1]
@@ -119,7 +124,7 @@ class Lines(logging.StreamHandler[Any]):
 
 
 def logging_config(*, level: str, style: str) -> dict[str, Any]:
-    """The dictionary for Django's LOGGING. `style` is "text" or "json"."""
+    """Return the value of Django's LOGGING. `style` is "text" or "json"."""
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -144,7 +149,7 @@ def logging_config(*, level: str, style: str) -> dict[str, Any]:
 
 
 def configure_structlog() -> None:
-    """Sends structlog's own lines through the handlers of `logging_config`."""
+    """Send structlog's lines through the handlers of `logging_config`."""
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *COMMON, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
@@ -154,7 +159,7 @@ def configure_structlog() -> None:
 
 
 def say_all_in(style: str) -> None:
-    """Turn Python's own output into log lines, where lines are for machines."""
+    """Turn Python's warnings and uncaught errors into log lines if `style` is "json"."""
     if style != "json":
         return
     if not logging.getLogger().handlers:
@@ -183,6 +188,6 @@ def say_all_in(style: str) -> None:
 
 
 def line_of(style: str) -> Callable[[str], str]:
-    """Makes one line without a handler, for where none may be called: in a signal's."""
+    """Return a function that formats one log line without a handler, because a signal handler must not use `logging`."""
     form = line(style)
     return lambda words: form.format(logging.LogRecord("celery", logging.INFO, "", 0, words.strip(), (), None))

@@ -1,5 +1,5 @@
-"""Which request asked: its id and where it came from, for every entry and every log line that is written meanwhile;
-and whose eyes it reads with.
+"""Context of a request: its id and client address, for each entry and log line written during it, and the visibility of
+its user.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from fleet.projections.request_cache import request_cache
 
 
 class AskedMiddleware:
-    """Answers with `X-Request-ID`: the caller's own where it is sane, else a new one. Notes for the line in the log who
-    asked, and by which route.
+    """Middleware that adds `X-Request-ID` to the response: the caller's id if it is valid, else a new one. It also
+    records the user and route for the access log.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -55,8 +55,9 @@ class AskedMiddleware:
 
 
 class VisibilityMiddleware:
-    """A middleware that starts each request without the visibility of the thread's earlier one; pages and API set it
-    once they know the user."""
+    """Middleware that resets the thread's visibility before each request. Pages and API set it when they have
+    identified the user.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -74,7 +75,7 @@ class VisibilityMiddleware:
 
 
 def asker(request: HttpRequest) -> User | None:
-    """Return the user of the request, if already loaded: runs no query."""
+    """Return the user of the request; None if it has not been loaded. No query."""
     # Django loads the user of a session on first use, and caches it here; the API does so with those of tokens.
     known = (getattr(request, "_cached_user", None), request.__dict__.get("user"))
     # Not `isinstance`, which would have Django look.
@@ -82,7 +83,7 @@ def asker(request: HttpRequest) -> User | None:
 
 
 def access_of(request: HttpRequest) -> Access | None:
-    """Return the access with which an answer is sent; None where no user was loaded."""
+    """Return the access with which a response is sent; None if no user was loaded. May query the user's rights."""
     person, token = asker(request), getattr(request, "auth", None)
     if person is None:
         return None
@@ -91,7 +92,7 @@ def access_of(request: HttpRequest) -> Access | None:
 
 
 def note(call: Call, request: HttpRequest) -> None:
-    """Record the pattern of the address and the user, if already loaded: runs no query."""
+    """Record the URL pattern, and the user if already loaded, for the access log. No query."""
     found = request.resolver_match
     if found is not None:
         call.route = f"/{found.route}"

@@ -47,7 +47,7 @@ DATABASE_CONNECTION_SECONDS = read.whole("DATABASE_CONNECTION_SECONDS")
 
 
 def database(url: str) -> dict[str, Any]:
-    """Return Django's description of the database behind the URL; a dummy if it is empty, which a check reports."""
+    """Return Django's database configuration for the URL. For an empty URL it is a dummy, which a system check reports."""
     if not url:
         return {"ENGINE": "django.db.backends.dummy"}
     found: dict[str, Any] = dict(environ.Env.db_url_config(url))
@@ -346,7 +346,7 @@ SPECTACULAR_SETTINGS = {
 
 
 def broker(url: str) -> str:
-    """Celery's spelling of the Redis URL; only that of a socket differs."""
+    """Return the Redis URL in Celery's form, which differs only for a socket."""
     if not url.startswith("unix://"):
         return url
     parts = urlsplit(url)

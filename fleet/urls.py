@@ -1,4 +1,4 @@
-"""Addresses, and who answers where no view does."""
+"""URL configuration of the whole backend, and its error handlers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -41,7 +41,7 @@ Handler = Callable[..., HttpResponseBase]
 
 
 def by_edge(page: Handler, problem: Handler) -> Handler:
-    """Programs get a problem document, people a page."""
+    """Return an error handler that answers `problem` (a problem document) below `/api/`, and `page` for all other URLs."""
 
     def handler(request: HttpRequest, *exception: Any, **more: Any) -> HttpResponseBase:
         return (problem if request.path.startswith("/api/") else page)(request, *exception, **more)

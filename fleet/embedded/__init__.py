@@ -1,7 +1,7 @@
-"""The servers that come along: real Postgres and real Valkey from wheels, for the demo and the tests.
+"""Embedded servers: real Postgres and real Valkey from Python wheels, for the demo and the tests.
 
-They are children of the process that requests them and end with it, however it ends; `Urls.watch` restarts one that
-ends before. Where `DATABASE_URL` or `REDIS_URL` is set, the server behind it is used and nothing is started for it.
+They are child processes of the process that requests them, and always end with it; `Urls.watch` restarts one that ends
+earlier. If `DATABASE_URL` or `REDIS_URL` is set, that server is used, and no embedded one is started for it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Urls:
-    """The addresses of the servers, in the form of the settings of the same names; `own` are those that we have
-    started."""
+    """URLs of the servers, in the form of the settings of the same names; `own` are the embedded servers that were
+    started.
+    """
 
     database: str
     redis: str
@@ -44,7 +45,9 @@ class Urls:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Further environment of a child; `_FILE` variables are empty, so that these values apply."""
+        """Return environment variables for a child process. The `_FILE` variables are empty, so that these values
+        apply.
+        """
         return {
             "DATABASE_URL": self.database,
             "REDIS_URL": self.redis,
@@ -53,15 +56,15 @@ class Urls:
         }
 
     def watch(self) -> list[str]:
-        """Restart our own servers that have ended, and return a sentence about each. Raises ServerProblem."""
+        """Restart embedded servers that have ended, and return a message about each. Raises ServerProblem."""
         return [said for server in self.own if (said := server.watch())]
 
 
 @contextmanager
 def servers(folder: Path, environment: dict[str, str], *, durable: bool = True) -> Iterator[Urls]:
-    """Yields the servers to use: those named in the environment, else our own with their data in the folder.
+    """Yield the URLs of the servers that the environment names, or of embedded ones with their data in `folder`.
 
-    `durable`: see `postgres_server`. Raises ServerProblem. To be called from the main thread.
+    `durable` is explained at `postgres_server`. Call it in the main thread. Raises ServerProblem.
     """
     read = Reader(environment)
     database_url, redis_url = read.text("DATABASE_URL"), read.text("REDIS_URL")

@@ -1,4 +1,4 @@
-"""The folder that holds the data of embedded servers: one user at a time, short paths to sockets, leftovers found."""
+"""Data folder of embedded servers: lock for one user at a time, short socket paths, and removal of leftover servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 class ServerProblem(Exception):
-    """The reason why the servers are not available, as one sentence for the person who started them."""
+    """Raised if the servers are not available; the text is one sentence for the user who started them."""
 
 
 # A socket's whole path fits into 107 bytes on Linux and 103 elsewhere; this leaves room for the file's name.
@@ -28,7 +28,9 @@ PLAIN_PATH = re.compile(r"[A-Za-z0-9._/-]+")
 
 @contextmanager
 def held(folder: Path) -> Iterator[Path]:
-    """Makes the folder and keeps others out of it; yields its absolute path. Raises ServerProblem."""
+    """Create the folder and lock it against other processes inside the block. Yield its absolute path. Raises
+    ServerProblem.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder.resolve()
@@ -52,7 +54,7 @@ def held(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A folder for servers with temporary data; also removes the folders of owners that were killed."""
+    """Yield a folder for servers with temporary data. Also remove earlier such folders whose process was killed."""
     for left in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
         if is_abandoned(left):
             shutil.rmtree(left, ignore_errors=True)
@@ -64,7 +66,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def is_abandoned(folder: Path) -> bool:
-    """Whether the folder belongs to this user, is older than a minute, and has no process that locks it."""
+    """Return whether the folder belongs to this user, is older than a minute, and is locked by no process."""
     try:
         found = folder.stat()
         if found.st_uid != os.geteuid() or time.time() - found.st_mtime < 60:
@@ -78,7 +80,7 @@ def is_abandoned(folder: Path) -> bool:
 
 @contextmanager
 def short_path(folder: Path) -> Iterator[Path]:
-    """The folder itself, or a link to it where its path is too long or too odd for a socket or a URL."""
+    """Yield the folder, or a link to it if its path is too long or has characters that a socket or URL does not allow."""
     if len(os.fsencode(folder)) <= LONGEST_FOLDER and PLAIN_PATH.fullmatch(str(folder)):
         yield folder
         return
@@ -106,7 +108,9 @@ def is_running(pid: int) -> bool:
 
 
 def stop_leftover(pid_file: Path, program: str, *, first: signal.Signals) -> None:
-    """Ends the server that an earlier, killed owner of the folder left behind; only if it really is that program."""
+    """Stop the server that an earlier, killed process left running in this folder. Do nothing if the process in
+    `pid_file` is not `program`. `first` is the first signal to send.
+    """
     try:
         pid = int(pid_file.read_text().split("\n", 1)[0])
     except (OSError, ValueError):
@@ -131,7 +135,7 @@ def stop_leftover(pid_file: Path, program: str, *, first: signal.Signals) -> Non
 
 
 def works_elsewhere(pid: int, folder: Path) -> bool:
-    """Whether the process certainly works in another folder; ours are started in the folder of their data."""
+    """Return whether the process certainly works in another folder. Embedded servers start in their data folder."""
     try:
         return not Path(f"/proc/{pid}/cwd").samefile(folder)
     except OSError:
@@ -139,7 +143,9 @@ def works_elsewhere(pid: int, folder: Path) -> bool:
 
 
 def runs(pid: int, program: str) -> bool:
-    """Whether the process is that program. Its number may belong to another by now, so without proof: no."""
+    """Return whether the process is certainly this program. Its number may have been reused, so the answer in doubt is
+    False.
+    """
     try:
         return Path(f"/proc/{pid}/exe").readlink().name.startswith(program)
     except OSError:

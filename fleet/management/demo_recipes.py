@@ -1,4 +1,4 @@
-"""Which processes the demo consists of, and with which settings each is started."""
+"""The processes of the demo and the settings with which each is started."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SETS_WITH_CACHES = ("web", "legacy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """One machine of the fleet file; `stated_set` is empty where instance metadata names the set."""
+    """One machine of the demo's fleet file; `stated_set` is empty if instance metadata names the set."""
 
     id: str
     stated_set: str
@@ -36,7 +36,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """One cache of the fleet file; `socket` is the path of the server that simulates it."""
+    """One cache of the demo's fleet file; `socket` is the socket path of the server that simulates it."""
 
     host: str
     tier: str
@@ -44,7 +44,7 @@ class Cache:
 
 
 def machines(fleet_file: Path) -> list[Machine]:
-    """Every machine of the file, in its order."""
+    """Return all machines of the fleet file, in the order of the file."""
     found: list[Machine] = []
     for one_set in json.loads(fleet_file.read_text())["sets"]:
         # Instance metadata names scale sets only; for other sets the owner states the members.
@@ -55,7 +55,7 @@ def machines(fleet_file: Path) -> list[Machine]:
 
 
 def caches(fleet_file: Path, sockets: Mapping[str, Path]) -> list[Cache]:
-    """Every cache of the file; `sockets` by host name."""
+    """Return all caches of the fleet file; `sockets` maps host names to socket paths."""
     found = json.loads(fleet_file.read_text())["caches"]
     return [Cache(host=each["host"], tier=each["tier"], socket=sockets[each["host"]]) for each in found]
 
@@ -83,14 +83,14 @@ def simulator(*, port: int, fleet_file: Path, caches: Sequence[Cache]) -> Recipe
 
 
 def directory(*, port: int, back: str) -> Recipe:
-    """Return the recipe of a simulated Entra ID for sign-in."""
+    """Return the recipe of the simulated Entra ID for sign-in. `back` is the URL to which it redirects users."""
     command = [PYTHON, "-m", "azure_simulator.entra", "--listen", f"127.0.0.1:{port}", "--tenant", TENANT]
     command += ["--client-id", CLIENT_ID, "--client-secret", CLIENT_SECRET, "--redirect", back]
     return Recipe(name="directory", command=command)
 
 
 def sign_on_settings(port: int) -> dict[str, str]:
-    """Return the settings that enable single sign-on with it."""
+    """Return the settings that enable single sign-on with the simulated Entra ID on this port."""
     return {
         "OIDC_ISSUER": f"http://127.0.0.1:{port}/{TENANT}/v2.0",
         "OIDC_CLIENT_ID": CLIENT_ID,

@@ -1,6 +1,6 @@
-"""Generated parts of the documentation, each between two marks in its page.
+"""Generated parts of the documentation, each between two marks in a page.
 
-A part is printed from the tables that the code uses, so that the two cannot differ.
+The parts are generated from the tables that the code uses, so that documentation and code cannot differ.
 """
 
 import json
@@ -48,7 +48,7 @@ State = TypeVar("State", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One generated part: its name in the marks, and the name of its file below `docs/`."""
+    """One generated part: its name in the marks, and its page below `docs/`."""
 
     name: str
     page: str
@@ -56,7 +56,7 @@ class Part:
 
 
 class MarksMissingError(Exception):
-    """The page does not hold both marks of a part exactly once."""
+    """Raised if a page does not contain the begin and end marks of a part exactly once."""
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -67,7 +67,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def diagram(moves: Mapping[State, tuple[State, ...]], starts: Iterable[State]) -> str:
-    """A mermaid diagram of a table of moves."""
+    """Return a mermaid diagram of a table of state transitions; `starts` are the first states."""
     lines = ["```mermaid", "stateDiagram-v2"]
     lines += [f"    [*] --> {state.value}" for state in starts]
     lines += [f"    {state.value} --> {target.value}" for state, targets in moves.items() for target in targets]
@@ -101,7 +101,9 @@ def guard_table() -> str:
 
 
 def moments() -> str:
-    """Return the notification types with the entries that cause them; a type without any is due by the clock."""
+    """Return a table of notification types with the timeline entries that cause them. A type without entries is caused
+    by time.
+    """
     rows = [
         (f"`{each.value}`", each.declared.label, ", ".join(f"`{kind.value}`" for kind in each.declared.entries))
         for each in NotificationType
@@ -124,7 +126,7 @@ def problems() -> str:
 
 
 def metrics() -> str:
-    """Every metric of `/metrics` but those of Python's own process."""
+    """Return a table of all metrics of `/metrics` except those of the Python process."""
     rows = [(f"`{one.name}`", ", ".join(f"`{label}`" for label in one.labels), one.help) for one in GAUGES]
     own = [one for one in vars(gateway_metrics).values() if isinstance(one, MetricWrapperBase)]
     for one in own:
@@ -136,7 +138,7 @@ def metrics() -> str:
 
 
 def alerts() -> str:
-    """Return a table of every alert in the rules next to the documentation."""
+    """Return a table of the alerts in the documentation's alerting rules."""
     groups = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
     rows = [
         (f"`{rule['alert']}`", rule["labels"]["severity"], rule.get("for", "at once"), rule["annotations"]["summary"])
@@ -147,7 +149,9 @@ def alerts() -> str:
 
 
 def install() -> str:
-    """The unit that the lines of the pages write, and the line for Linux with a word for the token."""
+    """Return the install commands for Linux and Windows with a placeholder for the token, and the systemd unit that
+    they write.
+    """
     address, token = "https://drydock.example.org", "join_TOKEN"
     package = f"drydock-agent[signed] @ {address}/agent/drydock_agent-VERSION-py3-none-any.whl#sha256=HASH"
     lines = install_lines(fleet_url=address, join_token=token, package=package)
@@ -187,7 +191,7 @@ def marks(name: str) -> tuple[str, str]:
 
 
 def renewed(page: str, part: Part) -> str:
-    """The page's text with this part as the code has it now. Raises MarksMissingError."""
+    """Return the page's text with this part generated again. Raises MarksMissingError."""
     begin, end = marks(part.name)
     pattern = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
     if page.count(begin) != 1 or not pattern.search(page):
@@ -196,13 +200,13 @@ def renewed(page: str, part: Part) -> str:
 
 
 def contract() -> str:
-    """The OpenAPI document, sorted, so that a change of it is a change of these lines and of no others."""
+    """Return the OpenAPI document as JSON with sorted keys, so that a diff shows only real changes."""
     return json.dumps(schema(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def pages(docs: Path) -> dict[Path, str]:
-    """Every file that is generated, or a part of it, as it should be. Raises MarksMissingError, and OSError for a page
-    that is missing.
+    """Return the current text of every file that is generated or has a generated part. Raises MarksMissingError, and
+    OSError if a page is missing.
     """
     found = {docs / "openapi.json": contract()}
     for part in PARTS:
@@ -212,5 +216,5 @@ def pages(docs: Path) -> dict[Path, str]:
 
 
 def stale(docs: Path) -> list[Path]:
-    """Files whose generated parts differ from the code."""
+    """Return the files whose generated parts differ from the code."""
     return [path for path, text in pages(docs).items() if path.read_text(encoding="utf-8") != text]

@@ -21,7 +21,7 @@ UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"
 
 
 def duration(text: str) -> timedelta:
-    """`90s`, `30m`, `12h`, `7d` or `2w`. Raises ArgumentTypeError."""
+    """Parse a duration such as `90s`, `30m`, `12h`, `7d` or `2w`. Raises ArgumentTypeError."""
     found = re.fullmatch(r"([0-9]{1,6})([smhdw])", text.strip().lower())
     if not found or not int(found[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is no span of time: write 90s, 30m, 12h, 7d or 2w.")
@@ -29,8 +29,10 @@ def duration(text: str) -> timedelta:
 
 
 class OperationCommand(BaseCommand):
-    """Base of commands that call an operation: `arguments` are those of `add_argument` by name or flag, and `run` gets
-    their values and the time. A refusal by the operation ends the command with status 1.
+    """Base class of commands that call an operation.
+
+    `arguments` maps the name or flag of each argument to the options of `add_argument`. `run` gets the values and the
+    current time. If the operation refuses, the command ends with status 1.
     """
 
     arguments: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
@@ -57,7 +59,7 @@ WHY = {"--why": {"default": "", "help": "the reason, shown in the timeline"}}
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace the file in one step; only its owner can ever read it."""
+    """Replace the file atomically; only its owner can read it at any time."""
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

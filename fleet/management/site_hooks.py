@@ -1,4 +1,4 @@
-"""Hooks of mkdocs for the documentation that the product serves at `/docs/`."""
+"""mkdocs hooks for the documentation that the product serves at `/docs/`."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ OUTSIDE_LINK = re.compile(
 
 
 def on_config(config: Any) -> Any:
-    """Name the version that the pages document: the newest of the changelog."""
+    """Set the version that the pages show: the newest one in the changelog."""
     found = VERSION.search(CHANGELOG.read_text(encoding="utf-8"))
     config.site_name = f"Drydock {found[1]}" if found else "Drydock"
     return config
 
 
 def on_files(files: Any, *, config: Any) -> Any:
-    """Add the changelog, which is next to the documentation's folder."""
+    """Add the changelog, which lies outside the documentation's folder."""
     text = CHANGELOG.read_text(encoding="utf-8").replace("](docs/", "](")
     files.append(File.generated(config, "changelog.md", content=text))
     return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Lead to the changelog of the site, and keep of links to other files of the repository their text."""
+    """Link to the site's own changelog page, and replace links to other files of the repository by their text."""
     return OUTSIDE_LINK.sub(r"\1", CHANGELOG_LINK.sub(r"](\1changelog.md", markdown))
 
 
 def on_post_page(output: str, *, page: Any, config: Any) -> str:
-    """Move the theme's inline scripts into files: the content security policy allows scripts from files only."""
+    """Move the theme's inline scripts into files, because the content security policy allows only scripts from files."""
 
     def as_file(script: re.Match[str]) -> str:
         name = f"{sha256(script[1].encode()).hexdigest()[:16]}.js"
@@ -54,5 +54,5 @@ def on_post_page(output: str, *, page: Any, config: Any) -> str:
 
 
 def on_post_build(*, config: Any) -> None:
-    """Remove the theme's page for addresses that do not exist: the product has its own."""
+    """Remove the theme's 404 page, because the product has its own."""
     Path(config.site_dir, "404.html").unlink()

@@ -1,4 +1,4 @@
-"""Processes of Drydock as commands, and their supervision."""
+"""Commands of Drydock's processes, and a supervisor that restarts them."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ BEAT = ("--skip-checks", "beat")
 
 
 def web(*, host: str, port: int, stop_seconds: int = STOP_SECONDS, more: Sequence[str] = ()) -> list[str]:
-    """Return the command of Granian with our application. One process holds all agents, and has threads for everything
-    else.
+    """Return the command that runs our application in Granian. There is one process, because it holds all agents'
+    connections; other work runs in its threads.
 
-    A kept-alive connection would delay Granian's end, so it gets `stop_seconds` and no more.
+    Open keep-alive connections would delay Granian's stop, so it waits at most `stop_seconds`.
     """
     return [
         sys.executable, "-m", "granian", "--interface", "asgi", "--host", host, "--port", str(port),
@@ -62,7 +62,7 @@ STEADY_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """The start of one process: its name in sentences and for its log, its command, and further environment."""
+    """Definition of one process: its name for messages and its log, its command, and additional environment variables."""
 
     name: str
     command: Sequence[str]
@@ -72,7 +72,7 @@ class Recipe:
 
 
 class Worker:
-    """One process and its history; to be used from the main thread, to which the parent-death signal is bound."""
+    """One supervised process. Use it only in the main thread, because the parent-death signal depends on that thread."""
 
     def __init__(self, recipe: Recipe, *, folder: Path, logs: Path) -> None:
         self.recipe = recipe
@@ -101,7 +101,7 @@ class Worker:
         self.started_at = time.monotonic()
 
     def said(self) -> str:
-        """Return its output since it was last started."""
+        """Return the output of the process since its last start."""
         with self.log_path.open("rb") as log:
             log.seek(self.log_start)
             return log.read().decode(errors="replace")
@@ -110,7 +110,9 @@ class Worker:
         return self.child is not None and self.child.poll() is None
 
     def watch(self, say: Callable[[str], None]) -> None:
-        """Restart the process if it has ended: at once if it had run for long, else with growing pauses."""
+        """Restart the process if it has ended: at once after a long run, else with growing pauses. `say` gets the
+        messages.
+        """
         if self.child is None or not self.wanted or self.is_running():
             return
         now = time.monotonic()
@@ -128,7 +130,7 @@ class Worker:
             self.start()
 
     def signal(self, number: signal.Signals) -> None:
-        """To the process and to all that it started."""
+        """Send a signal to the process and its child processes."""
         if self.child is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.child.pid, number)
@@ -138,7 +140,7 @@ class Worker:
 
 
 def stop_all(workers: Iterable[Worker], seconds: float) -> None:
-    """SIGTERM to each process itself, then SIGKILL to its whole group after the time; returns when all are gone."""
+    """Send SIGTERM to each process, and after `seconds` SIGKILL to its process group. Return when all have ended."""
     running = [worker for worker in workers if worker.child is not None]
     for worker in running:
         worker.wanted = False

@@ -1,4 +1,4 @@
-"""`drydock-fleet archive`: archive all rows that are old enough now, or list them without archiving."""
+"""`drydock-fleet archive`: archive all rows that have reached the configured age, or list them without archiving."""
 
 from datetime import datetime
 

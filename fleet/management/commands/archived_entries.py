@@ -1,4 +1,4 @@
-"""`drydock-fleet archived_entries`: archived timeline entries, from the archive's files, one a line."""
+"""`drydock-fleet archived_entries`: print archived timeline entries from the archive's files, one on each line."""
 
 from argparse import ArgumentParser, ArgumentTypeError
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from fleet.wording.timeline import FAULTS
 
 
 def time_of(text: str) -> datetime:
-    """A time or a day, in UTC where it names no zone. Raises ArgumentTypeError."""
+    """Parse a time or a date; one without a zone is in UTC. Raises ArgumentTypeError."""
     try:
         day = parse_date(text)
         found = datetime(day.year, day.month, day.day, tzinfo=UTC) if day else parse_datetime(text)

@@ -1,4 +1,4 @@
-"""`drydock-fleet beat`: sends a task every few seconds to process due work."""
+"""`drydock-fleet beat`: run Celery's scheduler, which queues a task for due work every few seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`drydock-fleet begin_era`: begin an era of the timeline after the database was restored from a backup."""
+"""`drydock-fleet begin_era`: begin a new era of the timeline after the database was restored from a backup."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""`drydock-fleet create_join_token`: create a token with which new agents enrol."""
+"""`drydock-fleet create_join_token`: create a token with which agents enrol."""
 
 from datetime import datetime, timedelta
 from typing import Any

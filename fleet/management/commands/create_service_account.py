@@ -1,4 +1,6 @@
-"""`drydock-fleet create_service_account NAME --group GROUP --owner NAME --purpose TEXT`: an account for a program."""
+"""`drydock-fleet create_service_account NAME --group GROUP --owner NAME --purpose TEXT`: create an account for a
+program.
+"""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""`drydock-fleet create_token`: create a token of a user for the REST API."""
+"""`drydock-fleet create_token`: create a user's token for the REST API."""
 
 from datetime import datetime, timedelta
 

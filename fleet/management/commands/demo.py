@@ -1,4 +1,4 @@
-"""`manage.py demo`: the whole of Drydock on this machine, with a simulated Azure and a real agent for each machine."""
+"""`manage.py demo`: run all of Drydock on this machine, with a simulated Azure and one real agent for each machine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ QUIET_AFTER, QUIET_FOR, QUIET_EVERY = 240.0, 360.0, 1800.0
 
 
 class Ended(Exception):
-    """A request to end the demo."""
+    """Raised to end the demo."""
 
 
 class Command(BaseCommand):
@@ -93,7 +93,7 @@ class Command(BaseCommand):
             self.stdout.flush()
 
     def run(self, folder: Path, urls: Urls, of_caches: dict[str, Server], workers: list[Worker]) -> None:
-        """Start everything, print how to sign in, and supervise it until `Ended` is raised."""
+        """Start all processes, print how to sign in, and restart processes that end, until `Ended` is raised."""
         url, simulator_url = f"http://127.0.0.1:{settings.PORT}", f"http://127.0.0.1:{settings.SIMULATOR_PORT}"
         os.environ.update(urls.environment)
         os.environ.update(own_settings(folder, url))
@@ -150,7 +150,7 @@ class Command(BaseCommand):
         return self.workers[-1]
 
     def watch(self) -> None:
-        """Restart processes that have ended, servers first, and wait a moment."""
+        """Restart processes that have ended, servers first, then wait a moment."""
         for server in self.servers:
             if said := server.watch():
                 self.say(said)
@@ -159,7 +159,7 @@ class Command(BaseCommand):
         time.sleep(WATCH_SECONDS)
 
     def wait_until(self, question: Callable[[], bool], what: str) -> None:
-        """Raises CommandError, saying `what` is not so, when it takes too long."""
+        """Wait until `question()` is true. Raises CommandError that names `what` if it takes too long."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not question():
             if time.monotonic() > deadline:
@@ -169,7 +169,9 @@ class Command(BaseCommand):
 
 @contextmanager
 def cache_servers(folder: Path) -> Iterator[dict[str, Server]]:
-    """A server for each cache of the fleet: their channels have one name, and a failover cuts all clients of one."""
+    """Run a Redis server for each cache of the fleet, and yield them by host name. The caches cannot share a server:
+    their channels have the same name, and a simulated failover disconnects all clients of a server.
+    """
     try:
         binary()
     except ServerProblem:
@@ -202,7 +204,9 @@ def expect_free(name: str, port: int) -> None:
 
 
 def own_settings(folder: Path, url: str) -> dict[str, str]:
-    """Settings that the demo makes where they are not set: a key that stays, and its own address."""
+    """Return settings for the demo that the environment does not set: a permanent SECRET_KEY and the demo's own
+    address.
+    """
     path = folder / "secret-key"
     if not path.exists():
         write_private(path, secrets.token_urlsafe(48))
@@ -223,7 +227,9 @@ def own_settings(folder: Path, url: str) -> dict[str, str]:
 
 
 def trust_simulator(folder: Path, simulator_url: str) -> None:
-    """The authority that the simulated Azure has made at this start, in place of that of the last one."""
+    """Store the certificates of the simulated Azure as trusted roots. They change at each start, so the earlier ones
+    are replaced.
+    """
     shown = requests.get(f"{simulator_url}/control/authority", timeout=10)
     if shown.ok:
         for name, certificate in shown.json().items():
@@ -231,7 +237,9 @@ def trust_simulator(folder: Path, simulator_url: str) -> None:
 
 
 def prepare(people_file: Path, url: str, simulator_url: str) -> str:
-    """Tables, people, tokens; returns a join token. In a process of its own, because ours has no database."""
+    """Create the demo's tables, users and tokens, and return a join token. It runs `prepare_demo` as a process, because
+    this process has no database connection.
+    """
     command = [sys.executable, "-m", "fleet", "prepare_demo", str(people_file), "--url", url]
     ended = subprocess.run(
         bound([*command, "--simulator-url", simulator_url]), capture_output=True, text=True, check=False
@@ -249,7 +257,7 @@ def answers(url: str) -> bool:
 
 
 def live_machines(url: str, token: str) -> int:
-    """Return how many machines are live according to the API; 0 while it does not answer."""
+    """Return the number of live machines from the API; 0 if it does not answer."""
     try:
         headers = {"Authorization": f"Bearer {token}"}
         answer = requests.get(f"{url}/api/v1/machines/?page_size=500", headers=headers, timeout=5)
@@ -260,7 +268,9 @@ def live_machines(url: str, token: str) -> int:
 
 
 def story_of_silence(worker: Worker) -> Iterator[None]:
-    """At each step, falls silent or speaks again when its time has come: for a while, again and again."""
+    """Stop the process for a while, again and again, so that its machine appears silent. Each step of the iterator
+    stops or starts it if that is due.
+    """
     started = time.monotonic()
     while True:
         at = (time.monotonic() - started) % QUIET_EVERY
@@ -274,7 +284,7 @@ def story_of_silence(worker: Worker) -> Iterator[None]:
 
 
 def welcome(credentials: dict[str, Any], folder: Path) -> str:
-    """Return the facts that a visitor needs, and no more."""
+    """Return the text that a visitor needs to sign in and look around."""
     people = "\n".join(f"    {group:<9} {credentials[group]['password']}" for group in GROUPS if group in credentials)
     return f"""
 Drydock answers at {credentials["url"]}
@@ -291,7 +301,7 @@ Drydock answers at {credentials["url"]}
 
 
 def by_sign_on() -> str:
-    """Return the welcome's line about single sign-on; empty where it is off."""
+    """Return the line about single sign-on for the welcome text; empty if it is disabled."""
     if not settings.DEMO_SINGLE_SIGN_ON:
         return ""
     return f"  Or log in by its pretended Entra ID, at http://127.0.0.1:{settings.DEMO_SINGLE_SIGN_ON_PORT}\n"

@@ -1,4 +1,4 @@
-"""`drydock-fleet forget_person NAME [--yes]`: erase a user's name, after a preview."""
+"""`drydock-fleet forget_person NAME [--yes]`: preview the erasure of a user's name, or with `--yes` erase it."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""`drydock-fleet import_inventory FILE...`: what `az` printed about machines and their sets."""
+"""`drydock-fleet import_inventory FILE...`: import the output of `az` about machines and their sets."""
 
 import sys
 from argparse import ArgumentParser

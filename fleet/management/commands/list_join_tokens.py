@@ -1,4 +1,4 @@
-"""`drydock-fleet list_join_tokens`: list join tokens, and the machines that enrolled with them."""
+"""`drydock-fleet list_join_tokens`: list the join tokens, each with the machines that enrolled with it."""
 
 from datetime import datetime
 

@@ -1,4 +1,6 @@
-"""`drydock-fleet list_signing_keys`: list the keys that sign orders now, as `drydock-agent trust` takes them."""
+"""`drydock-fleet list_signing_keys`: list the current keys that sign orders, in the form that `drydock-agent trust`
+reads.
+"""
 
 from datetime import datetime
 

@@ -1,4 +1,6 @@
-"""`drydock-fleet make_partitions`: create partitions of large tables ahead of time, as Celery does each minute."""
+"""`drydock-fleet make_partitions`: create partitions of large tables ahead of time. Celery does this each minute as
+well.
+"""
 
 from datetime import datetime
 

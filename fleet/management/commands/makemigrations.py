@@ -1,4 +1,6 @@
-"""Write migrations for what the database stores; texts, choices and validators of fields need none."""
+"""Django's `makemigrations`, limited to what the database stores. Texts, choices and validators of fields cause no
+migration.
+"""
 
 from typing import Any
 
@@ -10,7 +12,7 @@ NOT_STORED = ("blank", "choices", "help_text", "validators", "verbose_name")
 
 
 class StoredChanges(MigrationAutodetector):
-    """The changes of models that the database has to know."""
+    """Detector of model changes that ignores changes which the database does not store."""
 
     def deep_deconstruct(self, obj: Any) -> Any:
         found = super().deep_deconstruct(obj)

@@ -1,5 +1,5 @@
-"""`drydock-fleet migrate`: Django's command, with two additions. It makes partitions in the large tables, which only
-their owner can, and begins a new era of the timeline after a restored dump.
+"""`drydock-fleet migrate`: Django's command, with two additions. It creates partitions of the large tables, which only
+their owner can do, and begins a new era of the timeline after a dump was restored.
 """
 
 from typing import Any

@@ -1,4 +1,6 @@
-"""`manage.py prepare_demo FILE`: tables, people and tokens for the demo, written into its credentials file."""
+"""`manage.py prepare_demo FILE`: create the demo's tables, users and tokens, and write them into the credentials file
+FILE.
+"""
 
 from __future__ import annotations
 
@@ -68,8 +70,8 @@ class Command(BaseCommand):
 
 
 def set_up_inbox(url: str, now: datetime) -> None:
-    """Create a channel, so that a visitor sees a message arrive without a real receiver. It is created once: a deleted
-    one stays deleted.
+    """Create a channel to the demo's inbox, where a visitor sees notifications without a real receiver. A channel that
+    a user has deleted is not created again.
     """
     with suppress(Refused):
         name = f"The demo's inbox ({urlsplit(url).port})"
@@ -78,8 +80,8 @@ def set_up_inbox(url: str, now: datetime) -> None:
 
 
 def map_roles(now: datetime) -> None:
-    """The app roles of the demo's directory. Each line is made once: who deletes it has deleted it, until the next
-    start.
+    """Map the app roles of the demo's directory to groups. Each mapping is created if it is missing, so one that a user
+    has deleted returns at the next start.
     """
     for group in GROUPS:
         with suppress(Refused):
@@ -88,7 +90,9 @@ def map_roles(now: datetime) -> None:
 
 
 def credentials(group: str, scopes: list[str], before: dict[str, str], now: datetime) -> dict[str, str]:
-    """The person's name, password and token: those of the last start where the database still knows them."""
+    """Return the name, password and token of a demo user in this group. Those of the last start (`before`) are reused
+    if the database still accepts them.
+    """
     password = before.get("password") or secrets.token_urlsafe(12)
     person = ensure_person(username=group, group=group, password=password, now=now)
     token = before.get("token", "")

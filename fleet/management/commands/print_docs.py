@@ -1,4 +1,4 @@
-"""`manage.py print_docs`: renews the generated parts of the documentation, or lists the stale ones."""
+"""`manage.py print_docs`: write the generated parts of the documentation again, or list those that are out of date."""
 
 from argparse import ArgumentParser
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`drydock-fleet reconcile --once`: one tick of reconciliation, with its result and its cost."""
+"""`drydock-fleet reconcile --once`: run one tick of reconciliation, and print its result and cost."""
 
 import resource
 import time

@@ -1,4 +1,4 @@
-"""`drydock-fleet release_login NAME`: delete the failed logins of a user name."""
+"""`drydock-fleet release_login NAME`: delete the failed sign-ins of a user name, so that the user can sign in again."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""`drydock-fleet revoke_machine`: revoke a machine."""
+"""`drydock-fleet revoke_machine`: revoke the credential of a machine."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""`drydock-fleet verify_audit`: whether the timeline is as it was sealed."""
+"""`drydock-fleet verify_audit`: check that the timeline has not changed since it was sealed."""
 
 import re
 from argparse import ArgumentTypeError
@@ -13,7 +13,7 @@ from fleet.wording.times import API
 
 
 def head(text: str) -> tuple[int, str]:
-    """`NUMBER:HASH`, as the log carries it. Raises ArgumentTypeError."""
+    """Parse the number and hash of a seal from `NUMBER:HASH`, as the log states it. Raises ArgumentTypeError."""
     found = re.fullmatch(r"([0-9]{1,18}):([0-9a-f]{64})", text.strip().lower())
     if not found:
         raise ArgumentTypeError(f"{text!r} is no head: copy NUMBER:HASH from a log line `audit.sealed`.")

@@ -1,4 +1,4 @@
-"""`drydock-fleet web`: pages, REST, streams, and the gateway that agents talk to."""
+"""`drydock-fleet web`: run the web process with pages, REST API, streams, and the gateway for agents."""
 
 from __future__ import annotations
 

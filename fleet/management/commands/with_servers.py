@@ -1,4 +1,4 @@
-"""`manage.py with_servers -- COMMAND...`: any command, with the servers that come along where none are set."""
+"""`manage.py with_servers -- COMMAND...`: run any command, with the embedded Postgres and Valkey if no URLs are set."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ class Command(BaseCommand):
 
 
 def wait(child: subprocess.Popen[bytes], urls: Urls) -> int:
-    """Return the child's exit status, as a shell gives it; a signal to end is passed to the child first. Restart
-    database servers that end."""
+    """Wait for the child process, and return its exit status as a shell would. Pass stop signals to the child, and
+    restart database servers that end in the meantime.
+    """
     try:
         while (status := ended_within(child, WATCH_SECONDS)) is None:
             for said in urls.watch():
@@ -65,7 +66,7 @@ def wait(child: subprocess.Popen[bytes], urls: Urls) -> int:
 
 
 def ended_within(child: subprocess.Popen[bytes], seconds: float) -> int | None:
-    """Return the exit status once the child has ended; None where it still runs."""
+    """Wait up to `seconds` for the child, and return its exit status; None if it is still running."""
     try:
         return child.wait(seconds)
     except subprocess.TimeoutExpired:

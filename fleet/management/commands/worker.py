@@ -1,4 +1,4 @@
-"""`drydock-fleet worker`: relays approvals, seals the timeline, and sends notifications."""
+"""`drydock-fleet worker`: run the worker that relays approvals, seals the timeline, and sends notifications."""
 
 from __future__ import annotations
 
