@@ -63,7 +63,9 @@ def _act_as_relay(sender: Any = None, **_: Any) -> None:
 
 @beat_init.connect(dispatch_uid="fleet.celery")
 def _act_as_beat(**_: Any) -> None:
-    """Set short timeouts for beat. It uses one connection to read the database's clock, and must not wait long for it."""
+    """Set short timeouts for beat. It uses one connection to read the database's clock, and must not wait long
+    for it.
+    """
     db_timeouts.use_profile_everywhere("relay")
     database.opens_at_most(1, kind="beat")
 

@@ -188,6 +188,8 @@ def say_all_in(style: str) -> None:
 
 
 def line_of(style: str) -> Callable[[str], str]:
-    """Return a function that formats one log line without a handler, because a signal handler must not use `logging`."""
+    """Return a function that formats one log line without a handler, because a signal handler must not use
+    `logging`.
+    """
     form = line(style)
     return lambda words: form.format(logging.LogRecord("celery", logging.INFO, "", 0, words.strip(), (), None))

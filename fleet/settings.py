@@ -47,7 +47,9 @@ DATABASE_CONNECTION_SECONDS = read.whole("DATABASE_CONNECTION_SECONDS")
 
 
 def database(url: str) -> dict[str, Any]:
-    """Return Django's database configuration for the URL. For an empty URL it is a dummy, which a system check reports."""
+    """Return Django's database configuration for the URL. For an empty URL it is a dummy, which a system check
+    reports.
+    """
     if not url:
         return {"ENGINE": "django.db.backends.dummy"}
     found: dict[str, Any] = dict(environ.Env.db_url_config(url))

@@ -41,7 +41,9 @@ Handler = Callable[..., HttpResponseBase]
 
 
 def by_edge(page: Handler, problem: Handler) -> Handler:
-    """Return an error handler that answers `problem` (a problem document) below `/api/`, and `page` for all other URLs."""
+    """Return an error handler that answers `problem` (a problem document) below `/api/`, and `page` for all other
+    URLs.
+    """
 
     def handler(request: HttpRequest, *exception: Any, **more: Any) -> HttpResponseBase:
         return (problem if request.path.startswith("/api/") else page)(request, *exception, **more)

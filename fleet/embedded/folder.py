@@ -80,7 +80,9 @@ def is_abandoned(folder: Path) -> bool:
 
 @contextmanager
 def short_path(folder: Path) -> Iterator[Path]:
-    """Yield the folder, or a link to it if its path is too long or has characters that a socket or URL does not allow."""
+    """Yield the folder, or a link to it if its path is too long or has characters that a socket or URL does not
+    allow.
+    """
     if len(os.fsencode(folder)) <= LONGEST_FOLDER and PLAIN_PATH.fullmatch(str(folder)):
         yield folder
         return

@@ -47,7 +47,9 @@ class Server:
         self._stop(self.child)
 
     def watch(self) -> str:
-        """Restart the server if it has ended, and return a message about it, else an empty text. Raises ServerProblem."""
+        """Restart the server if it has ended, and return a message about it, else an empty text. Raises
+        ServerProblem.
+        """
         if self.child.poll() is None:
             return ""
         how = described(self.child.returncode)

@@ -116,7 +116,9 @@ class CountingSend:
 
 
 def call_of(scope: Scope) -> Call:
-    """Return the call with the ids of its request (`X-Request-ID`, `traceparent`), and store it in the request's scope."""
+    """Return the call with the ids of its request (`X-Request-ID`, `traceparent`), and store it in the request's
+    scope.
+    """
     named: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in (b"x-request-id", b"traceparent"):

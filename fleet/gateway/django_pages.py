@@ -102,7 +102,9 @@ class Pages:
             self.large_ones -= most > BODY_BYTES
 
     def _most(self, request: Request) -> int:
-        """Return the maximum size of the request's body in bytes. A short body does not count as one of the large ones."""
+        """Return the maximum size of the request's body in bytes. A short body does not count as one of the large
+        ones.
+        """
         stated = request.header(b"content-length")
         short = stated.isdigit() and len(stated) < 20 and int(stated) <= BODY_BYTES
         return BODY_BYTES if short else self._large.get(request.scope["path"], BODY_BYTES)

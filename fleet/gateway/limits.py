@@ -1,4 +1,6 @@
-"""Limits of one process. Configurable limits come from the settings; the others are constants here, with their reasons."""
+"""Limits of one process. Configurable limits come from the settings; the others are constants here, with their
+reasons.
+"""
 
 from __future__ import annotations
 

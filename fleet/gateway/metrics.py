@@ -138,7 +138,9 @@ class Figures:
 
 
 class Collected(Collector):
-    """Collector that returns these samples to the Prometheus library, `drydock_up` first. It is 0 if `samples` is None."""
+    """Collector that returns these samples to the Prometheus library, `drydock_up` first. It is 0 if `samples` is
+    None.
+    """
 
     def __init__(self, samples: Sequence[Sample] | None) -> None:
         self._samples = samples

@@ -45,7 +45,9 @@ def utc(at: datetime) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Offset of a machine's clock in seconds, measured at one contact. It is positive if the machine's clock is ahead."""
+    """Offset of a machine's clock in seconds, measured at one contact. It is positive if the machine's clock is
+    ahead.
+    """
 
     offset: float
     tolerance: float

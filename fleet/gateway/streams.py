@@ -46,7 +46,9 @@ STREAM_BEGINS: Message = {
 
 @dataclass(frozen=True, slots=True)
 class StreamListener:
-    """The user who listens to a stream: account, token and access. `reader` limits the visible entries; None: no limit."""
+    """The user who listens to a stream: account, token and access. `reader` limits the visible entries; None: no
+    limit.
+    """
 
     reader: LimitedReader | None
     person: str

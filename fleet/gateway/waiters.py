@@ -141,7 +141,9 @@ class Waiters:
         self._close -= waiter.close
 
     def deliver(self, asked: Mapping[int, HeartbeatCheck | None], orders: Mapping[int, list[Order]]) -> None:
-        """Answer the calls of the queried machines that have orders or do not wait, and set the duration of the others."""
+        """Answer the calls of the queried machines that have orders or do not wait, and set the duration of the
+        others.
+        """
         for machine_id in asked.keys() | orders.keys():
             compared = asked.get(machine_id)
             for waiter in self._by_machine.get(machine_id, ()):
@@ -253,7 +255,9 @@ class WakeUps:
 
     @staticmethod
     def _check(subscription: redis.client.PubSub) -> None:
-        """Send pings, and raise an error if they stay unanswered: this detects a network that silently drops packets."""
+        """Send pings, and raise an error if they stay unanswered: this detects a network that silently drops
+        packets.
+        """
         subscription.check_health()
         if subscription.health_check_response_counter > PINGS:
             raise redis.ConnectionError("Redis no longer answers pings.")

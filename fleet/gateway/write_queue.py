@@ -78,7 +78,9 @@ class Spending:
         self._spent: dict[int, tuple[float, float]] = {}
 
     def is_costly(self, delivery: Delivery) -> bool:
-        """Add the delivery's cost to that of its machine, and return whether the delivery must be written separately."""
+        """Add the delivery's cost to that of its machine, and return whether the delivery must be written
+        separately.
+        """
         # A reminder of one body is read once.
         reminders = {report.data.hash for report in delivery.reports if isinstance(report.data, wire.ReminderData)}
         known = [report for report in delivery.reports if not isinstance(report.data, wire.ReminderData)]

@@ -41,7 +41,9 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_post_page(output: str, *, page: Any, config: Any) -> str:
-    """Move the theme's inline scripts into files, because the content security policy allows only scripts from files."""
+    """Move the theme's inline scripts into files, because the content security policy allows only scripts from
+    files.
+    """
 
     def as_file(script: re.Match[str]) -> str:
         name = f"{sha256(script[1].encode()).hexdigest()[:16]}.js"

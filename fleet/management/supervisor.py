@@ -62,7 +62,9 @@ STEADY_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """Definition of one process: its name for messages and its log, its command, and additional environment variables."""
+    """Definition of one process: its name for messages and its log, its command, and additional environment
+    variables.
+    """
 
     name: str
     command: Sequence[str]
@@ -72,7 +74,9 @@ class Recipe:
 
 
 class Worker:
-    """One supervised process. Use it only in the main thread, because the parent-death signal depends on that thread."""
+    """One supervised process. Use it only in the main thread, because the parent-death signal depends on that
+    thread.
+    """
 
     def __init__(self, recipe: Recipe, *, folder: Path, logs: Path) -> None:
         self.recipe = recipe
