@@ -1,1 +1,1 @@
-"""Read models: frozen dataclasses, each loaded with a fixed number of queries."""
+"""Read models for pages and API: frozen dataclasses, each loaded with a fixed number of database queries."""

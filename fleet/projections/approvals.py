@@ -1,4 +1,4 @@
-"""Approvals and their progress towards Azure, step by step."""
+"""Read models of approvals, with the steps of each on the way to Azure."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -37,7 +37,9 @@ CONDITIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of an approval's progress towards Azure. `now` means in progress; `at` is the time it was reached."""
+    """One step of an approval on the way to Azure. Progress `now` means that the step is in progress; `at` is when it
+    was reached.
+    """
 
     label: Reason | str
     state: Progress
@@ -46,14 +48,14 @@ class Step:
 
 
 def reason_of(order: Order) -> Reason | str:
-    """Return why an order ended."""
+    """Return the reason why an order ended."""
     # With an outcome, the reason is the agent's own text, unchanged.
     return order.reason if order.outcome else read_reason(order.reason)
 
 
 def steps_of(approval: Approval, event: ScheduledEvent, orders: list[Order], *, now: datetime) -> tuple[Step, ...]:
-    """Return the steps of an approval: decided, sent, answered, started, gone. Waiting for other tenants after Azure's
-    200 is not overdue.
+    """Return the steps of an approval: decided, sent, answered, started, gone. After Azure's answer 200, the event may
+    wait for approvals of other Azure customers; this wait is not overdue.
     """
     state = ApprovalState(approval.state)
     closed = state not in LIVE_APPROVALS
@@ -91,8 +93,8 @@ def steps_of(approval: Approval, event: ScheduledEvent, orders: list[Order], *, 
 
 
 def _decided(approval: Approval, *, state: ApprovalState, closed: bool) -> list[Step]:
-    """Return the steps of the decision: the approver, the second approver where one is required, and a pending
-    condition.
+    """Return the steps of the decision: the approver, the second approver if one is required, and the condition that
+    the approval waits for. `closed`: the approval has ended.
     """
     when = When(approval.when)
     never_went = closed and approval.granted_at is None
@@ -153,7 +155,7 @@ def _answer(order: Order) -> Reason:
 
 
 def rehearsed(said: Reason | str) -> Reason | str:
-    """Return a text about Azure in its wording for drills."""
+    """Return the wording for drills of a text about Azure."""
     return Reason("rehearsed", said=said) if said else ""
 
 
@@ -165,7 +167,7 @@ NOT_GONE = (ApprovalState.PROPOSED, ApprovalState.WAITING)
 
 @dataclass(frozen=True, slots=True)
 class OrderRow:
-    """One order; `delivered_by` names the path that brought it to its machine."""
+    """One order to an agent; `delivered_by` names the path by which it reached the machine."""
 
     id: UUID
     machine: MachineRef
@@ -184,7 +186,7 @@ class OrderRow:
 
     @property
     def said(self) -> Reason | str:
-        """Return how the order ended: the agent's result, or the reason why it was abandoned."""
+        """Return the result of the order: the agent's answer, or the reason why the order was abandoned."""
         if self.outcome in ("refused", "failed") and self.reason:
             return Reason(f"order-{self.outcome}", reason=self.reason)
         return self.reason
@@ -192,8 +194,8 @@ class OrderRow:
 
 @dataclass(frozen=True, slots=True)
 class NextAsked:
-    """The agent that is asked next, and when, unless something happens first. `silent` is the machine that is waited
-    for until then.
+    """The agent that gets the next order, and when, unless the state changes before. `silent` is the machine whose
+    answer is awaited until then.
     """
 
     machine: MachineRef
@@ -208,7 +210,7 @@ class NextAsked:
 
 @dataclass(frozen=True, slots=True)
 class Overridden:
-    """A guard that blocked the approval, its sentence, and the reason given for the override."""
+    """A guard that blocked the approval and was overridden: its sentence, and the reason that the user gave."""
 
     code: str
     sentence: Annotated[Reason | str, "What the guard said."]
@@ -315,7 +317,7 @@ def _overridden(stored: Mapping[str, Any]) -> Overridden:
 
 
 def told_by(row: ApprovalRow, facts: EventFacts, *, now: datetime) -> ApprovalRow:
-    """Return the row with the exact condition that it waits for, from the facts of its event."""
+    """Return the row with the condition that the approval waits for, computed from the facts of its event."""
     if row.state not in NOT_GONE or row.decision is None:
         return row
     step = next_wait(
@@ -331,7 +333,7 @@ def told_by(row: ApprovalRow, facts: EventFacts, *, now: datetime) -> ApprovalRo
 
 
 def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) -> ApprovalRow:
-    """Shape an approval loaded with its decider, machine and orders (`with_orders`). No query."""
+    """Build the row of an approval that was loaded by `with_orders`. No query."""
     orders = list(approval.orders.all())
     reason = read_reason(approval.reason)
     return from_row(
@@ -360,7 +362,7 @@ def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) ->
 
 
 def with_orders(approvals: QuerySet[Approval]) -> QuerySet[Approval]:
-    """Return approvals with everything that `approval_row` needs, except their events."""
+    """Add to the query all related rows that `approval_row` needs, except the events."""
     ordered_ones = visible(Order).select_related("machine").order_by("offered_at", "pk")
     with_related = approvals.select_related("decided_by", "consented_by", "accepted_by", "rule")
     return with_related.prefetch_related(Prefetch("orders", ordered_ones))
@@ -370,7 +372,7 @@ def listing(
     *, now: datetime, approvals: QuerySet[Approval] | None = None, **at: Unpack[OrderedAt]
 ) -> Page[ApprovalRow]:
     """Return a page of approvals, newest decision first. `approvals` is a filtered queryset (see
-    `filters.ApprovalFilter`). Two queries; eleven if one of them waits.
+    `filters.ApprovalFilter`). Two queries, or eleven if an approval of the page waits.
     """
     rows = with_orders(visible(Approval) if approvals is None else approvals).select_related("event__availability_set")
     page = read_list(Segment(rows, "decided_at", descending=True), **at)
@@ -389,7 +391,7 @@ def _told_with_events(approvals: Sequence[Approval], *, now: datetime) -> list[t
 
 
 def by_event(events: Iterable[ScheduledEvent], *, now: datetime) -> dict[int, tuple[ApprovalRow, ...]]:
-    """Return the approvals of each event, newest first, by the event's primary key. Two queries."""
+    """Return the approvals of each event, newest first, keyed by the event's row id. Two queries."""
     known = {event.pk: event for event in events}
     approvals = with_orders(visible(Approval).filter(event_id__in=list(known))).order_by("-pk")
     found: dict[int, list[ApprovalRow]] = defaultdict(list)
@@ -399,14 +401,14 @@ def by_event(events: Iterable[ScheduledEvent], *, now: datetime) -> dict[int, tu
 
 
 def event_of(approval_id: int) -> str | None:
-    """Return the EventId of an approval's event. One query."""
+    """Return the EventId of the event of an approval (row id). One query."""
     found: str | None = visible(Approval).filter(pk=approval_id).values_list("event__event_id", flat=True).first()
     return found
 
 
 def details(approval_ids: Collection[int], *, now: datetime) -> list[tuple[int, ApprovalRow]]:
-    """Return these approvals as pairs of the event's row id and the row. Two queries; eleven if one of them waits.
-    `orders.approvals` adds the agent that is asked next.
+    """Return pairs of an event's row id and the approval's row for these approvals (row ids). Two queries, or eleven if
+    one of them waits. `orders.approvals` also adds the agent that gets the next order.
     """
     found = with_orders(visible(Approval).filter(pk__in=approval_ids)).select_related("event__availability_set")
     return _told_with_events(list(found), now=now)

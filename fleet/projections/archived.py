@@ -1,6 +1,4 @@
-"""Hook for reading rows that were moved from the database to the archive. Without an annex that sets it, the archive is
-empty.
-"""
+"""Interface for reading archived rows. The archive is empty unless an annex registers functions that read it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,8 +9,8 @@ from fleet.models import DocumentBody, Entry, Observation, ScheduledEvent, Sight
 
 @dataclass(frozen=True, slots=True)
 class ArchivedEntries:
-    """Archived entries of an event, when their files were written, and a fault code if some are missing. Empty without
-    archived entries.
+    """Archived entries of an event, and when their files were written. `fault` is a code if some of them cannot be
+    read. Empty if none are archived.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -26,7 +24,7 @@ class ArchivedEntries:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedUntil:
-    """Time of the newest archived entry, and the name of its file."""
+    """Time of the newest archived entry, and the name of the file that contains it."""
 
     at: datetime
     file: str
@@ -34,7 +32,7 @@ class ArchivedUntil:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedDocuments:
-    """Archived reports of documents, with the bodies that they name; `fault` as in `ArchivedEntries`."""
+    """Archived reports of documents, and the bodies that they refer to; `fault` as in `ArchivedEntries`."""
 
     reports: tuple[Observation, ...] = ()
     bodies: tuple[DocumentBody, ...] = ()
@@ -46,9 +44,9 @@ class ArchivedDocuments:
 class Archive:
     """Functions that read the archive.
 
-    `entries_of` returns the archived entries of an event (EventId in any case), `archived_at` when entries of an event
-    (row id) were archived. `archived_until` returns the newest archived entry, `documents_of` the documents of these
-    sightings of an event.
+    `entries_of` returns the archived entries of an event by EventId in any case. `archived_at` returns when entries of
+    an event (row id) were archived. `archived_until` returns the newest archived entry. `documents_of` returns the
+    documents of these sightings of an event.
     """
 
     entries_of: Callable[[str], ArchivedEntries] = lambda event_id: ArchivedEntries()

@@ -1,4 +1,4 @@
-"""Blind spots of the fleet: stored for each set, and evaluated again for sets that have just changed."""
+"""Blind spots of the fleet. They are stored for each set, and evaluated again for sets that have just changed."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -52,8 +52,8 @@ CACHE_PLACE = (RANKS[UNHEARD], "", 0)
 
 @dataclass(frozen=True, slots=True)
 class BlindSpotRow:
-    """One blind spot. `names` are the machines concerned, at most `MOST_NAMED` of `count`; `machines` are those among
-    them with an agent.
+    """One blind spot. `names` are the affected machines, at most `MOST_NAMED` of `count`; `machines` are those of them
+    that have an agent.
     """
 
     code: str
@@ -73,7 +73,9 @@ class BlindSpotRow:
 
     @property
     def where(self) -> Reason | str:
-        """Return the set's name, or for an unnamed set the names of its machines: a vmId means nothing to users."""
+        """Return the set's name; for an unnamed set, the names of its machines, because a vmId means nothing to
+        users.
+        """
         if self.set is None or self.set.provisional:
             return Reason("some-machines", names=(*self.names, *("",) * (self.count - len(self.names))))
         return self.set.name
@@ -81,7 +83,7 @@ class BlindSpotRow:
 
 @dataclass(frozen=True, slots=True)
 class SpotGroup:
-    """All blind spots of one kind; `rows` holds the first of them."""
+    """All blind spots of one kind: their number (`count`) and the first `rows`."""
 
     code: str
     title: Reason
@@ -95,8 +97,8 @@ class SpotGroup:
 
 @dataclass(frozen=True, slots=True)
 class BlindSpots:
-    """Blind spots by kind, the most dangerous first. `watched`: there is at least one agent. `waiting`: how many
-    changed sets are shown in their earlier state.
+    """Blind spots by kind, the most dangerous first. `watched`: there is at least one agent. `waiting` counts changed
+    sets that are not evaluated yet, and shown in their earlier state.
     """
 
     groups: tuple[SpotGroup, ...]
@@ -106,7 +108,7 @@ class BlindSpots:
 
     @property
     def spots(self) -> tuple[BlindSpotRow, ...]:
-        """Return the blind spots that are shown."""
+        """Return all blind spots that are shown, in one list."""
         return tuple(row for group in self.groups for row in group.rows)
 
     @property
@@ -116,10 +118,10 @@ class BlindSpots:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Blind spots in memory and in the database.
+    """Current blind spots.
 
-    `rows` are in memory, `stored` are those stored for sets. `waiting` counts sets that are due for evaluation,
-    `more_caches` the caches without a listener that are not among the rows.
+    `rows` were computed in memory, `stored` are read from the database. `waiting` counts sets that are due for
+    evaluation, `more_caches` the caches without a listener that are not in `rows`.
     """
 
     rows: tuple[BlindSpotRow, ...]
@@ -129,7 +131,7 @@ class _Look:
 
 
 def overview(*, now: datetime) -> BlindSpots:
-    """Return every kind of blind spot of the fleet with its first rows. Nineteen queries."""
+    """Return the blind spots of the fleet by kind, with the first rows of each. Nineteen queries."""
     look = _look(now, caches=FIRST)
     counts = Counter(row.code for row in look.rows)
     counts.update({UNHEARD: look.more_caches} if look.more_caches else {})
@@ -167,8 +169,8 @@ def page(
     cursor: str | None = None,
     size: int | None = None,
 ) -> Page[BlindSpotRow]:
-    """Return a page of blind spots, the most dangerous first. Filters: the code, set ids, machine ids, and machine
-    names.
+    """Return a page of blind spots, the most dangerous first. Filters: `code`, sets and machines (row ids), and machine
+    `names`.
     """
     plain = {plain_name(name) for name in names} if names is not None else None
 
@@ -222,7 +224,9 @@ def _window(stored: QuerySet[SetBlindSpot], beyond: Key | None, onwards: bool, m
 
 
 def _cache_window(now: datetime, beyond: Key | None, onwards: bool, most: int) -> list[BlindSpotRow]:
-    """Return the caches without a listener after or up to a key, by host; they belong to no set. Two queries."""
+    """Return up to `most` caches without a listener after the key `beyond` (or before it, unless `onwards`), by host.
+    They belong to no set. Two queries.
+    """
     rows, (here, there) = _unheard(now), (CACHE_PLACE, tuple(beyond or ())[:3])
     if there == here:
         rows = rows.filter(**{f"by_host__{'gt' if onwards else 'lte'}": (beyond or ())[3]})
@@ -273,8 +277,8 @@ def _shortened(rows: Sequence[BlindSpotRow]) -> tuple[BlindSpotRow, ...]:
 
 
 def _homes(machines: Collection[int] | None, names: Collection[str] | None) -> list[int]:
-    """Return the row ids of the sets that hold these machines (row ids) or machines of these names, with or without an
-    agent.
+    """Return the row ids of the sets that contain these machines (row ids) or machines with these names, with or
+    without an agent.
     """
     found: set[int | None] = set()
     if machines is not None:
@@ -289,8 +293,8 @@ def _homes(machines: Collection[int] | None, names: Collection[str] | None) -> l
 
 
 def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | None = None) -> _Look:
-    """Return the current blind spots. `caches` bounds the caches without a listener that are read (the others are
-    counted); None reads all. `hosts` limits them to these hosts, in any case.
+    """Return the current blind spots. `caches` limits how many caches without a listener are read, and the others are
+    counted; None reads all. `hosts` limits them to these hosts in any case.
     """
     unheard = _unheard(now)
     if hosts is not None:
@@ -326,7 +330,7 @@ def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | 
 
 
 def _both_named(one: QuerySet[Any], other: QuerySet[Any]) -> tuple[Named, Named]:
-    """Return the values of `titled` in both querysets. One query, and one more for each that has many."""
+    """Return the values of `titled` in both querysets. One query, and another one for each with many values."""
     parts = [rows.annotate(of=Value(place)).values_list("of", "titled") for place, rows in enumerate((one, other))]
     found = sorted(parts[0][: MOST_NAMED + 1].union(parts[1][: MOST_NAMED + 1], all=True))
     both = []
@@ -337,19 +341,19 @@ def _both_named(one: QuerySet[Any], other: QuerySet[Any]) -> tuple[Named, Named]
 
 
 def _quarantined(now: datetime) -> QuerySet[Machine]:
-    """Return the machines of which rows were quarantined within the last hour."""
+    """Return the machines whose rows were quarantined within the last hour."""
     within = visible(Machine).filter(presence__bounded_since__gt=now - PERIOD, revoked_at=None)
     return within.filter(presence__quarantined__gt=0)
 
 
 def _named(rows: QuerySet[Any], column: str) -> Named:
-    """Return the values of a column. One query; two where there are many."""
+    """Return the values of a column. One query, or two if there are many values."""
     names = tuple(rows.values_list(column, flat=True)[: MOST_NAMED + 1])
     return Named(names[:MOST_NAMED], len(names) if len(names) <= MOST_NAMED else rows.count())
 
 
 def _unheard(now: datetime) -> QuerySet[Cache]:
-    """Return the caches to which no live machine listens, ordered by the code points of their hosts."""
+    """Return the caches to which no live machine listens, by host in code point order."""
     heard = visible(Coverage).filter(cache=OuterRef("pk"), until=None, state="subscribed")
     heard = heard.alias(polled=last_poll("machine__")).filter(is_live(now=now, machine="machine__"))
     return visible(Cache).filter(~Exists(heard)).alias(by_host=Collate("host", "C")).order_by("by_host")

@@ -1,4 +1,4 @@
-"""The decision card: everything that a decision about an event needs, as one value for every place that shows it."""
+"""The decision card: all facts needed for a decision about an event, the same in every view."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,9 +21,9 @@ from fleet.projections.events.rows import BlastRadius, EventRow
 class DecisionCard:
     """One decision card.
 
-    `decide_by`: after this time Azure may receive the approval too late. `took_seconds` is how long recent approvals
-    took to reach Azure; None without any. `as_rule`: the fields of a rule that would make this decision automatically;
-    empty if none could.
+    `decide_by` is the latest time at which a decision still reaches Azure in time. `took_seconds` is how long recent
+    approvals took to reach Azure; None if there were none. `as_rule` are the fields of a rule that would make this
+    decision automatically; empty if no rule could.
     """
 
     event: EventRow
@@ -59,7 +59,9 @@ def decision_card(
 
 
 def deadline(facts: EventFacts, experience: Experience, *, now: datetime) -> datetime | None:
-    """Return the latest time for a decision so that Azure receives the approval before NotBefore. No query."""
+    """Return the latest time for a decision so that the approval reaches Azure before NotBefore. None without a
+    deadline. No query.
+    """
     took = experience.relay_seconds
     # Without any earlier approval: one machine that does not answer, and then the next.
     relay = order_timeouts().answer if took is None else timedelta(seconds=took)
@@ -70,7 +72,7 @@ def deadline(facts: EventFacts, experience: Experience, *, now: datetime) -> dat
 def decision_cards(
     rows: Sequence[EventRow], blasts: Mapping[int, BlastRadius], facts: Mapping[int, EventFacts], *, now: datetime
 ) -> dict[int, DecisionCard]:
-    """Return the cards of these events, by row id; `blasts` and `facts` are by row id, too. One query."""
+    """Return the decision cards of these events by row id. `blasts` and `facts` are keyed by row id, too. One query."""
     known = experiences([facts[row.id].set_id for row in rows])
     return {
         row.id: decision_card(

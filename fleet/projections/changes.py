@@ -1,7 +1,7 @@
-"""Time of the last change of a row and of its parts, from which polling clients continue.
+"""Time of the last change of a row and its parts. Polling clients request what changed after it.
 
-Values that only time changes, such as the seconds left, are no change; nor are the names of other objects that a row
-mentions.
+Values that change only with time, such as the seconds left, do not count as a change. Neither do the names of other
+objects that a row mentions.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ PARTS: Mapping[type[Model], tuple[tuple[type[Model], str], ...]] = {
 
 
 class ChangeFilter(TimeFilter):
-    """Filter of rows that changed at this time or later, themselves or in one of their parts."""
+    """Filter of rows that changed at or after a time, in the row itself or in one of its parts."""
 
     def filter(self, qs: QuerySet[Any], value: datetime | None) -> QuerySet[Any]:
         return qs.filter(_since(qs.model, value)) if value is not None else qs
@@ -55,7 +55,7 @@ def _since(model: type[Model], at: datetime) -> Q:
 
 
 def with_changes(rows: QuerySet[M]) -> QuerySet[M]:
-    """Return the rows with `changed`: the time of the last change of the row or one of its parts."""
+    """Add the column `changed` to the query: the time of the last change of the row or of one of its parts."""
     parts = [
         Subquery(visible(part).filter(**{path: OuterRef("pk")}).order_by("-changed_at").values("changed_at")[:1])
         for part, path in PARTS[rows.model]
@@ -65,8 +65,8 @@ def with_changes(rows: QuerySet[M]) -> QuerySet[M]:
 
 
 def changed_at(row: Any, *parts: Any) -> datetime:
-    """Return when a row last changed: the value of `with_changes`, else the newest time of the row and the
-    given parts.
+    """Return when a row last changed: its column `changed` (see `with_changes`), else the newest time of the row and of
+    these parts.
     """
     found: datetime | None = row.__dict__.get("changed")
     return found or max(row.changed_at, *(part.changed_at for part in parts if part is not None), row.changed_at)

@@ -1,4 +1,4 @@
-"""Machine counts of the fleet and of sets: stored, or counted again for sets that have just changed."""
+"""Machine counts of the fleet and of sets. They are stored, and counted again for sets that have just changed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,8 +31,8 @@ AHEAD = timedelta(seconds=1)
 
 
 def changed_sets(*, now: datetime) -> frozenset[int]:
-    """Return the row ids of sets that changed since their last evaluation. Cached in the request: two queries, or three
-    where reconciling is overdue.
+    """Return the row ids of sets that changed after their last evaluation. Cached for the request. Two queries, or
+    three if reconciling is overdue.
     """
     return cached_in_request(("changed_sets", now, reader_key()), lambda: _changed_sets(now))
 
@@ -48,8 +48,8 @@ def _changed_sets(now: datetime) -> frozenset[int]:
 
 
 def stale_sets(*, now: datetime) -> list[int]:
-    """Return the changed sets and those due for evaluation: time alone may have changed their blind spots, or a newer
-    version evaluates differently. One more query.
+    """Return the row ids of sets that need an evaluation. These are the changed ones, those whose blind spots may have
+    changed with time, and those evaluated by an older version. One query more than `changed_sets`.
     """
     due = visible(SetCount).filter(to_judge(now=now))
     return sorted(changed_sets(now=now) | set(due.order_by().values_list("pk", flat=True)))
@@ -63,7 +63,9 @@ PRESENCES = [presence.value for presence in Presence]
 
 @dataclass(frozen=True, slots=True)
 class SetCounts:
-    """The machines of one set by presence, its inventory machines without an agent, and the regions of its machines."""
+    """Machine counts of one set: machines by presence, and inventory machines without an agent. Also the machines'
+    regions.
+    """
 
     presence: PresenceCounts = field(default_factory=PresenceCounts)
     without_agent: int = 0
@@ -71,8 +73,8 @@ class SetCounts:
 
 
 def counts(*, now: datetime) -> tuple[PresenceCounts, int]:
-    """Return the machines by presence, and the number of inventory machines without an agent. Stored counts are used,
-    except for sets that have just changed. Five queries, one more where reconciling is overdue.
+    """Return the machines by presence, and the number of inventory machines without an agent. The stored counts are
+    used except for sets that have just changed. Five queries, or six if reconciling is overdue.
     """
     changed = list(changed_sets(now=now))
     stored = visible(SetCount).exclude(availability_set__any=changed)
@@ -86,8 +88,8 @@ def counts(*, now: datetime) -> tuple[PresenceCounts, int]:
 
 
 def counts_of_sets(scope: Mapping[str, Any], *, now: datetime) -> dict[int, SetCounts]:
-    """Return the counts by set (row id), for sets that have machines; `scope` filters rows by their `availability_set`.
-    Five queries, one more where reconciling is overdue.
+    """Return the counts of sets that have machines, by row id. `scope` is a filter on the `availability_set` of rows.
+    Five queries, or six if reconciling is overdue.
     """
     changed = list(changed_sets(now=now))
     stored = visible(SetCount).filter(**scope).exclude(availability_set__any=changed)
@@ -110,8 +112,8 @@ def counts_of_sets(scope: Mapping[str, Any], *, now: datetime) -> dict[int, SetC
 
 
 def last_poll(machine: str = "") -> Greatest:
-    """Return when a machine last had a successful poll, as `polled` in `is_live` and `counts_by`; a document counts as
-    one.
+    """Return the expression for a machine's last successful poll, as `polled` in `is_live` and `counts_by`. A received
+    document counts as a poll.
 
     `machine` is the lookup path to the machine, such as `machine__`.
     """
@@ -128,8 +130,8 @@ def is_live(*, now: datetime, machine: str = "") -> Q:
 
 
 def counts_by(*, now: datetime) -> dict[str, Count]:
-    """Return the counts to annotate on machines, for `counts_of`. The conditions equal
-    `fleet.models.facts.events.machine_presence`; a test compares them.
+    """Return the aggregates that count machines by presence; `counts_of` reads their result. The conditions must equal
+    `fleet.models.facts.events.machine_presence`, which a test compares.
     """
     limits = presence_limits()
 

@@ -1,4 +1,4 @@
-"""Drills and their reports: the times of each step, for the whole drill and for each machine."""
+"""Drills and their reports: the time of each step, for the whole drill and for each machine."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from fleet.projections.visibility import visible
 
 @dataclass(frozen=True, slots=True)
 class DrillRow:
-    """One drill. `outcome` is None while it is in progress; `machines` are those that its event names."""
+    """One drill. `outcome` is None while the drill is in progress; `machines` are the machines that its event names."""
 
     id: int
     event_id: Annotated[str, "Begins with `DRILL-`; it takes the calls of any event."]
@@ -55,7 +55,9 @@ class DrillRow:
 
 @dataclass(frozen=True, slots=True)
 class DrillStep:
-    """One completed step, with `seconds` since the step before it (None at the first). `detail` may be empty."""
+    """One completed step; `seconds` is the time since the step before it (None for the first). `detail` may be
+    empty.
+    """
 
     label: Reason
     at: datetime
@@ -65,8 +67,8 @@ class DrillStep:
 
 @dataclass(frozen=True, slots=True)
 class MachineReport:
-    """One machine's part in a drill. `left_out` states why it had none, in words that fit after its name; else it is
-    empty.
+    """Report of one machine in a drill. `left_out` states why the machine took no part, as text that follows its name;
+    empty if it took part.
     """
 
     machine: MachineRef
@@ -81,7 +83,7 @@ class MachineReport:
 
 @dataclass(frozen=True, slots=True)
 class DrillReport:
-    """Report of a drill. `next_step` states what to do next, or what is waited for."""
+    """Report of a drill. `next_step` states what the user should do next, or what the drill waits for."""
 
     drill: DrillRow
     steps: Annotated[tuple[DrillStep, ...], "Of the whole, in the order of their times."]
@@ -128,7 +130,7 @@ def listing(*, drills: QuerySet[Drill] | None = None, **at: Unpack[OrderedAt]) -
 
 
 def report(*, drill_id: int, now: datetime) -> DrillReport | None:
-    """Return one drill with every step so far. Seven queries."""
+    """Return one drill by row id with all steps so far; None if it does not exist. Seven queries."""
     drill = visible(Drill).select_related(*RELATED).filter(pk=drill_id).first()
     if drill is None:
         return None
@@ -174,7 +176,7 @@ Taken = tuple[str, datetime | None, Reason | str]
 
 
 def _steps(taken: Iterable[Taken]) -> tuple[DrillStep, ...]:
-    """Return the steps that have a time, in the order of their times."""
+    """Return the steps that were reached, by time."""
     known = sorted(((at, step, detail) for step, at, detail in taken if at is not None), key=lambda step: step[0])
     found: list[DrillStep] = []
     for at, step, detail in known:

@@ -1,4 +1,4 @@
-"""Coverage of caches: which machine listened and when; filters of cache lists."""
+"""Coverage of caches: which machines listened to a cache, and when. Also the filters of cache lists."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class ListenerState:
-    """State of a machine's subscription to a cache, as its agent reports it."""
+    """State of a machine's subscription to a cache, as the agent reports it."""
 
     machine: MachineRef
     state: str
@@ -51,7 +51,7 @@ class ListenerState:
 
 @dataclass(frozen=True, slots=True)
 class Stretch(ListenerState):
-    """A period in which a machine listened or did not, cut to the requested times."""
+    """A period in which a machine listened or did not listen, limited to the requested times."""
 
     begin: datetime
     end: datetime
@@ -59,7 +59,7 @@ class Stretch(ListenerState):
 
 @dataclass(frozen=True, slots=True)
 class ListenerRow(ListenerState):
-    """Newest state of one machine and one cache; `set` is the machine's."""
+    """Newest state of one machine's subscription to a cache; `set` is the machine's set."""
 
     since: datetime
     set: SetRef
@@ -71,7 +71,9 @@ def _last_seen(row: Coverage, machine: Machine) -> datetime:
 
 
 def listener(row: Coverage, *, now: datetime) -> ListenerRow:
-    """Return the newest coverage row of a machine, loaded with its machine, presence and newest document. No query."""
+    """Build the row from the newest coverage of a machine, loaded with the machine, its presence and its newest
+    document. No query.
+    """
     machine = row.machine
     state, since = row.state, row.since
     if state == "subscribed" and machine_presence(machine, now=now, limits=presence_limits()) is not Presence.LIVE:
@@ -97,7 +99,7 @@ def stretches(*, cache_id: int, begin: datetime, end: datetime, now: datetime) -
 
 
 def shaped(rows: Iterable[Coverage], *, begin: datetime, end: datetime, now: datetime) -> tuple[Stretch, ...]:
-    """Return rows of `with_machine` cut to these times. No query."""
+    """Build the periods from rows of `with_machine`, limited to the requested times. No query."""
     found = []
     limits = presence_limits()
     for row in rows:
@@ -113,12 +115,12 @@ def shaped(rows: Iterable[Coverage], *, begin: datetime, end: datetime, now: dat
 
 
 def gaps_of(found: Iterable[Stretch], *, begin: datetime, end: datetime) -> tuple[Span, ...]:
-    """Return the times without a listener between two times."""
+    """Return the periods between `begin` and `end` without a listener."""
     return between((stretch for stretch in found if stretch.listening), begin, end)
 
 
 def between(spans: Iterable[Span | Stretch], begin: datetime, end: datetime) -> tuple[Span, ...]:
-    """Return the times from `begin` to `end` that lie in none of these spans."""
+    """Return the parts of the time from `begin` to `end` that none of these spans covers."""
     gaps, covered_until = [], begin
     for span in sorted(spans, key=lambda span: span.begin):
         if covered_until < span.begin:
@@ -133,7 +135,7 @@ def between(spans: Iterable[Span | Stretch], begin: datetime, end: datetime) -> 
 
 
 class CacheFilter(CachePlaceFilter):
-    """Filter of caches. `q` searches in hosts."""
+    """Filter of caches. `q` searches in host names."""
 
     cache_path = "pk"
 
@@ -146,7 +148,7 @@ class CacheFilter(CachePlaceFilter):
 
 
 class MaintenanceFilter(CachePlaceFilter):
-    """Filter of maintenances. `since` and `until` compare the time of the first notification."""
+    """Filter of maintenances. `since` and `until` limit the time of the first notification."""
 
     cache = IdsFilter(field_name="cache", label="The id of a cache; may be repeated.")
     status = django_filters.MultipleChoiceFilter(
@@ -161,8 +163,8 @@ class MaintenanceFilter(CachePlaceFilter):
 
 
 class NotificationFilter(CachePlaceFilter):
-    """Filter of notifications. `since` and `until` compare the time of the first report; `machine` means those that
-    reported it.
+    """Filter of notifications. `since` and `until` limit the time of the first report; `machine` selects the
+    notifications that a machine reported.
     """
 
     machine = IdsFilter(method="filter_machine", label="The id of a machine; may be repeated. Those that heard it.")

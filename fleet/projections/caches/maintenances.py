@@ -1,4 +1,4 @@
-"""Maintenances of caches and the notifications that belong to them."""
+"""Maintenances of caches, with the notifications that belong to them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ class CacheRef:
 
     @property
     def name(self) -> str:
-        """Return the first label of the host, which is the cache's own name."""
+        """Return the cache's own name, which is the first label of its host name."""
         return self.host.partition(".")[0]
 
 
@@ -48,7 +48,7 @@ class ReporterRow:
 
 @dataclass(frozen=True, slots=True)
 class NotificationRow:
-    """One received notification. None means "not stated"."""
+    """One received notification. None means that the notification does not state the value."""
 
     id: int
     cache: CacheRef
@@ -81,14 +81,14 @@ class NotificationRow:
 
     @property
     def meaning(self) -> Annotated[Reason, "What it means for a program that uses the cache."]:
-        """Return what the notification means for a program that uses the cache."""
+        """Return the meaning of the notification for a program that uses the cache."""
         return Reason("notification-meaning", type=self.type, tier=self.tier, is_replica=self.is_replica)
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceRow:
-    """One maintenance. `earliest_at` is when the node may become unavailable; `shard` and ports are None if not
-    stated.
+    """One maintenance. `earliest_at` is the earliest time at which the node may become unavailable. `shard` and ports
+    are None if no notification states them.
     """
 
     id: int
@@ -134,7 +134,7 @@ class MaintenanceRow:
 class MaintenanceDetail:
     """A maintenance with its notifications, oldest first, and the machines that listened from `begin` to `end`.
 
-    `unheard` explains what silence does not prove for times without a listener; empty otherwise.
+    `unheard` explains which notifications may be missing for times without a listener; empty if there are none.
     """
 
     maintenance: Annotated[MaintenanceRow, InApi.FLATTENED]
@@ -154,7 +154,7 @@ def cache_ref(row: Cache) -> CacheRef:
 
 
 def maintenance_row(row: Maintenance) -> MaintenanceRow:
-    """Shape a maintenance loaded with its cache. No query."""
+    """Build the row of a maintenance that was loaded with its cache. No query."""
     early = EARLY if row.approximate else timedelta(0)
     return from_row(
         MaintenanceRow,
@@ -170,7 +170,7 @@ def maintenance_rows(rows: Iterable[Maintenance]) -> tuple[MaintenanceRow, ...]:
 
 
 def notification_rows(rows: Sequence[Notification]) -> tuple[NotificationRow, ...]:
-    """Shape notifications loaded with their cache. One query, for the reporters."""
+    """Build the rows of notifications that were loaded with their cache. One query, for the reporting machines."""
     reporters: dict[int, list[ReporterRow]] = defaultdict(list)
     for one in (
         visible(Reporter)
@@ -196,7 +196,7 @@ def notification_rows(rows: Sequence[Notification]) -> tuple[NotificationRow, ..
 
 
 def active() -> tuple[MaintenanceRow, ...]:
-    """Return at most 20 maintenances that are announced or in progress, the soonest first. One query."""
+    """Return up to 20 announced or current maintenances, the soonest first. One query."""
     rows = visible(Maintenance).filter(status__in=[status.value for status in ACTIVE]).select_related("cache")
     return maintenance_rows(rows.order_by("expected_at", "first_at", "pk")[:20])
 
@@ -232,7 +232,7 @@ def of_cache(*, cache_id: int, size: int) -> tuple[NotificationRow, ...]:
 
 
 def detail(*, maintenance_id: int, now: datetime) -> MaintenanceDetail | None:
-    """Return one maintenance with its details. Four queries."""
+    """Return one maintenance by row id with its details; None if it does not exist. Four queries."""
     row = visible(Maintenance).select_related("cache").filter(pk=maintenance_id).first()
     if row is None:
         return None
@@ -259,7 +259,7 @@ def detail(*, maintenance_id: int, now: datetime) -> MaintenanceDetail | None:
 
 
 def _over(row: MaintenanceRow) -> datetime:
-    """Return when a closed maintenance ended, as far as that is known."""
+    """Return when an ended maintenance was over, or the best estimate."""
     if row.ended_at is not None:
         return row.ended_at
     if row.status is MaintenanceStatus.NEVER_STARTED and row.expected_at is not None:

@@ -24,10 +24,9 @@ HISTORY = 20
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One node, identified by cache and SSL port. `is_replica` is its role by the newest notification that states one,
-    or None.
+    """One node of a cache, identified by its SSL port.
 
-    `as_of` is when that notification was received.
+    `is_replica` is its role from the newest notification that states one, received at `as_of`; None if unknown.
     """
 
     ssl_port: Annotated[int, "With the host it names the node; nodes may share an address."]
@@ -40,7 +39,7 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class CacheRow(CacheRef):
-    """One cache. `service` is its own, else the service that the sets of all its listeners share."""
+    """One cache. `service` is the cache's own service, else the one that the sets of all its listeners share."""
 
     tier: Annotated[str, "`basic`, `standard`, `premium`, or empty."]
     source: Annotated[str, "Whose channel it has."]
@@ -54,17 +53,17 @@ class CacheRow(CacheRef):
 
     @property
     def listening(self) -> int:
-        """Return how many machines listen."""
+        """Return the number of machines that listen."""
         return sum(row.listening for row in self.coverage)
 
     @property
     def unsupported(self) -> bool:
-        """Return whether the cache publishes no maintenance channel."""
+        """Return whether the cache has no channel for maintenance notifications."""
         return any(row.state == "unsupported" for row in self.coverage)
 
     @property
     def tier_effect(self) -> Reason:
-        """Return the effect of maintenance on a cache of this tier; empty for an unknown tier."""
+        """Return the usual effect of maintenance on a cache of this tier; empty for an unknown tier."""
         return Reason("tier-effect", tier=self.tier)
 
 
@@ -110,7 +109,7 @@ def _roles(rows: list[Notification]) -> tuple[NodeRow, ...]:
 
 
 def cache_rows(rows: Iterable[Cache], *, now: datetime) -> tuple[CacheRow, ...]:
-    """Shape caches. Three queries."""
+    """Build the rows of caches. Three queries."""
     caches = list(rows)
     ids = [row.pk for row in caches]
     nodes = _nodes(ids)
@@ -156,7 +155,7 @@ def detail(
     hours: float = 24,
     window: TimeWindow | None = None,
 ) -> CacheDetail | None:
-    """Return one cache with its last hours, or with the requested period. Six queries."""
+    """Return one cache (row id) for the last `hours`, or for `window`; None if it does not exist. Six queries."""
     row = with_changes(visible(Cache)).filter(pk=cache_id).first()
     if row is None:
         return None

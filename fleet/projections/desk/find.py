@@ -69,7 +69,9 @@ class FoundCache:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A few results of each kind. `asked` is False if the text was too short; `mine`: in the reader's own scopes."""
+    """Search results: a few of each kind. `asked` is False if the search text was too short. `mine` marks results in
+    the reader's own scopes.
+    """
 
     asked: bool = False
     machines: tuple[FoundMachine, ...] = ()
@@ -86,8 +88,8 @@ class Found:
 
 
 def find(text: str, *, rights: Rights) -> Found:
-    """Search all kinds of objects by name, each with an index and a bound. Each word of the text must begin a word of
-    the name; the beginning of a vmId or EventId matches as well. Seven queries, or two more.
+    """Search all kinds of objects by name. Each word of the text must begin a word of the name; a vmId or EventId
+    matches by its beginning. Every search uses an index and a limit. Seven to nine queries.
     """
     text = text.strip()
     query = words_begin(text)
@@ -125,8 +127,8 @@ def find(text: str, *, rights: Rights) -> Found:
 
 
 def machines_called(rows: QuerySet[Machine], text: str) -> QuerySet[Machine]:
-    """Return the machines where each word of the text begins a word of the name, or the text begins the vmId. Without a
-    match, or with more than can be sorted, return those whose name contains each word. One query, or two.
+    """Return the machines where each word of the text begins a word of the name, or where the text begins the vmId. If
+    none match, or too many to sort, return those whose name contains each word. One or two queries.
     """
     query, vm_id = words_begin(text), Q(vm_id__startswith=text.strip().lower())
     called = Q(words=query) | vm_id if query else vm_id
@@ -144,8 +146,8 @@ def _ids(rows: QuerySet[Any]) -> list[int]:
 
 
 def _newest(named: Callable[..., QuerySet[Any]], event_id: Q) -> Sequence[ScheduledEvent]:
-    """Return the newest matching events, by index. If more match than can be sorted, search the newest events first.
-    Two queries, or three.
+    """Return the newest matching events, using indexes. If too many match to sort them, search only the newest events.
+    Two or three queries.
     """
     events = visible(ScheduledEvent).select_related("availability_set").order_by("-first_seen_at", "-pk")
     words = ("event_type", Cast("resources", TextField()))
@@ -160,7 +162,9 @@ def _newest(named: Callable[..., QuerySet[Any]], event_id: Q) -> Sequence[Schedu
 def _first(
     rows: QuerySet[Any] | Sequence[Any], shape: Callable[[Any, str, bool], Any], rights: Rights, text: str
 ) -> tuple[Any, ...]:
-    """Return results in the reader's own scopes first, then exact matches, then names that begin with the text."""
+    """Return the first results: those in the reader's own scopes, then exact matches, then names that begin with the
+    text.
+    """
 
     def order(row: Any) -> tuple[Any, ...]:
         name = str(row).casefold()
@@ -182,7 +186,9 @@ def _set_of(row: Any) -> AvailabilitySet:
 
 
 def _where(row: AvailabilitySet, *, twice: bool) -> str:
-    """Return the details that distinguish sets of one name; the subscription only where it is needed."""
+    """Return details that distinguish the set from others of the same name. The subscription is included only if needed
+    (`twice`).
+    """
     return " · ".join(part for part in (row.resource_group, row.subscription if twice else "") if part)
 
 
@@ -205,7 +211,7 @@ MAX_SAVED_VIEWS = 200
 
 @dataclass(frozen=True, slots=True)
 class SavedViewRow:
-    """One saved view. `page` is the name of the list page, `query` its filters as in the URL."""
+    """One saved view: `page` is the URL name of the list, `query` holds the filters as in the URL."""
 
     id: int
     name: str
@@ -217,7 +223,9 @@ class SavedViewRow:
 
 
 def saved_views(*, user_id: int, page: str = "", named: str = "") -> tuple[SavedViewRow, ...]:
-    """Return the user's own and the shared views, of one list or of all, whose name contains `named`. One query."""
+    """Return the user's own and the shared views whose name contains `named`; with `page`, only those of this list. One
+    query.
+    """
     rows = visible(SavedView).filter(Q(owner=user_id) | Q(shared=True)).select_related("owner")
     if page:
         rows = rows.filter(page=page)

@@ -1,4 +1,4 @@
-"""Fleet map: every set and cache with its worst state."""
+"""Fleet map: every set and cache with the worst of its current states."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ UNDER_WAY = (MaintenanceStatus.UNDER_WAY, MaintenanceStatus.FAILED_OVER)
 class SetCell(SetNumbers):
     """One set with its open events (without drills) and its worst state.
 
-    `due_at` is the first NotBefore among the events that need a decision.
+    `due_at` is the earliest NotBefore of the events that need a decision.
     """
 
     regions: tuple[str, ...]
@@ -54,7 +54,7 @@ class SetCell(SetNumbers):
 
 @dataclass(frozen=True, slots=True)
 class CacheCell(CacheRef):
-    """One cache; `service` is its own, else the service that the sets of all its listeners share."""
+    """One cache; `service` is the cache's own service, else the one that the sets of all its listeners share."""
 
     service: str
     listening: int
@@ -66,7 +66,9 @@ class CacheCell(CacheRef):
 
 
 def set_cells(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None) -> tuple[SetCell, ...]:
-    """Return sets by name, without those merged into another. Eight queries, one more where reconciling is overdue."""
+    """Return the cells of sets by name, without sets that were merged into another. Eight queries, or nine if
+    reconciling is overdue.
+    """
     rows = (visible(AvailabilitySet) if sets is None else sets).filter(merged_into=None)
     scope: dict[str, Any] = {} if sets is None else {"availability_set__in": rows}
     machines = counts_of_sets(scope, now=now)
@@ -116,7 +118,7 @@ def _events(scope: Mapping[str, Any], *, now: datetime) -> dict[int, dict[str, A
 
 
 def cache_cells(*, now: datetime, caches: QuerySet[Cache] | None = None) -> tuple[CacheCell, ...]:
-    """Return caches by host. Three queries."""
+    """Return the cells of caches by host. Three queries."""
     rows = visible(Cache) if caches is None else caches
     scope: dict[str, Any] = {} if caches is None else {"cache__in": rows}
     active: dict[int, Counter[str]] = defaultdict(Counter)
@@ -172,7 +174,7 @@ MOST_CHOICES = 60
 
 @dataclass(frozen=True, slots=True)
 class ServiceGroup:
-    """Sets and caches of one service, by name; `service` is empty where none is stated."""
+    """Sets and caches of one service, by name; `service` is empty for those without a service."""
 
     service: str
     sets: tuple[SetCell, ...]
@@ -193,7 +195,7 @@ class ServiceGroup:
         return Reason("service-at-a-glance", name=self.service, counts=counts)
 
     def worst_first(self, most: int) -> "ServiceGroup":
-        """Return the group reduced to the `most` sets and caches in the worst states, sets before caches."""
+        """Return the group limited to `most` sets and caches in the worst states, sets before caches."""
         if self.size <= most:
             return self
         whole: list[SetCell | CacheCell] = [*self.sets, *self.caches]
@@ -211,9 +213,9 @@ class ServiceGroup:
 
 @dataclass(frozen=True, slots=True)
 class MapFilter:
-    """Filter of the fleet map; empty fields match everything. Values are compared without case.
+    """Filter of the fleet map. Empty fields match everything, and case is ignored.
 
-    `presence`: at least one machine has it. `type`: an open event has this type. `q` searches in names.
+    `presence` matches sets with at least one such machine, `type` those with such an open event. `q` searches in names.
     """
 
     service: str = ""
@@ -235,7 +237,7 @@ class MapFilter:
         return any(getattr(self, name) for name in self.__dataclass_fields__)
 
     def leaves_set(self, cell: SetCell) -> bool:
-        """Return whether a set matches, whatever its state."""
+        """Return whether a set matches all filters except the one by state."""
         return (
             all(
                 _same(getattr(self, name), getattr(cell, name))
@@ -248,16 +250,18 @@ class MapFilter:
         )
 
     def leaves_cache(self, cell: CacheCell) -> bool:
-        """Return whether a cache matches, whatever its state. A filter that only applies to sets matches no cache."""
+        """Return whether a cache matches all filters except the one by state. A filter for sets only matches no
+        cache.
+        """
         of_sets = (self.subscription, self.resource_group, self.region, self.presence, self.type, self.kind)
         return not any(of_sets) and _same(self.service, cell.service) and self.q.casefold() in cell.host.casefold()
 
 
 @dataclass(frozen=True, slots=True)
 class FleetMap:
-    """Filtered services, those in trouble first, and the totals.
+    """Services that match the filter, the worst state first, and totals.
 
-    `counts` ignore the filter by state. `choices` are the values of each filter in the whole fleet, at most
+    `counts` ignore the filter by state. `choices` are the possible values of each filter in the whole fleet, at most
     `MOST_CHOICES`.
     """
 
@@ -283,7 +287,7 @@ class FleetMap:
 
 
 def fleet_map(*, now: datetime, chosen: MapFilter | None = None) -> FleetMap:
-    """Return every set and cache that matches the filter. Eight queries at any size."""
+    """Return all sets and caches that match the filter `chosen`. Eight queries for any number of sets."""
     chosen = chosen or MapFilter()
     everything = set_cells(now=now)
     any_state = replace(chosen, state="")
@@ -302,7 +306,9 @@ def fleet_map(*, now: datetime, chosen: MapFilter | None = None) -> FleetMap:
 
 
 def _grouped(sets: Iterable[SetCell], caches: Iterable[CacheCell]) -> tuple[ServiceGroup, ...]:
-    """Group by service, those in trouble first; within the same state, the group without a service comes last."""
+    """Return sets and caches grouped by service, the worst state first. In each state, the group without a service
+    comes last.
+    """
     in_service: dict[str, list[SetCell]] = defaultdict(list)
     caches_of_services: dict[str, list[CacheCell]] = defaultdict(list)
     spelled: dict[str, str] = {}

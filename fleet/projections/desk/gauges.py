@@ -1,4 +1,4 @@
-"""Gauges of the fleet for Prometheus, in a fixed number of queries."""
+"""Gauges of the fleet for Prometheus, measured with a fixed number of queries."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -53,13 +53,15 @@ MEASURES: list[Callable[..., tuple[Sample, ...]]] = []
 
 
 class Quantiles(Aggregate):
-    """These quantiles of the values present, each a value that occurs; None without values."""
+    """SQL aggregate that returns these quantiles of a column. Each is a value that occurs in the column; None if it is
+    empty.
+    """
 
     template = f"percentile_disc(ARRAY[{', '.join(map(str, QUANTILES))}]) WITHIN GROUP (ORDER BY %(expressions)s)"
 
 
 def measure(*, now: datetime) -> tuple[Sample, ...]:
-    """Return every gauge of the fleet except `drydock_up`, those of annexes last. A fixed number of queries."""
+    """Return all gauges of the fleet except `drydock_up`; those of annexes come last. A fixed number of queries."""
     fleet = (*_events(now), *_approvals(now), *_machines(now), *_orders(now), *_own(now), *_waves(now))
     return (*fleet, *_clocks(now), _sets(now), _caches(now), *(sample for more in MEASURES for sample in more(now=now)))
 
@@ -135,7 +137,7 @@ def _machines(now: datetime) -> tuple[Sample, ...]:
 
 
 def _clocks(now: datetime) -> tuple[Sample, ...]:
-    """Return the clock offsets of recently heard machines; older measurements say nothing about now. One query."""
+    """Return the clock offsets of machines heard recently, because older measurements may be outdated. One query."""
     recent = now - timedelta(seconds=presence_limits().late)
     # Reads the narrow presence rows alone; revoked machines are rare.
     revoked = visible(Machine).filter(revoked_at__gt=recent).values("pk")
@@ -157,8 +159,8 @@ def _clocks(now: datetime) -> tuple[Sample, ...]:
 
 
 def _sets(now: datetime) -> Sample:
-    """Return the coverage of sets: stored counts, or counted again for sets that have just changed. Machines without an
-    agent belong to the set. Five queries.
+    """Return the coverage of sets from stored counts, or from new counts for sets that have just changed. Machines
+    without an agent are included. Five queries.
     """
     changed = list(changed_sets(now=now))
     live, whole = Q(live__gt=0), Q(live=F("agents"), without_agent=0)
@@ -175,7 +177,9 @@ def _sets(now: datetime) -> Sample:
 
 
 def _counted(set_ids: Sequence[int], *, now: datetime) -> list[dict[str, int]]:
-    """Return for each of these sets (row ids) with machines: agents, live agents, and machines without an agent."""
+    """Return for each of these sets (row ids) that has machines the numbers of agents, live agents, and machines
+    without agent.
+    """
     agents = visible(Machine).filter(revoked_at=None, availability_set__any=set_ids).alias(polled=last_poll())
     rows = agents.order_by().values_list("availability_set")
     lacking = agentless().filter(availability_set__any=set_ids).order_by().values_list("availability_set")
@@ -240,7 +244,7 @@ def _skews(now: datetime) -> dict[tuple[str, ...], float]:
 
 
 def late_partitions() -> tuple[str, ...]:
-    """Return the tables whose next partition is late. One query."""
+    """Return the tables whose next partition should exist already. One query."""
     return tuple(found.of.table for found in late_tables())
 
 

@@ -1,4 +1,4 @@
-"""The decision queue: events that need a person, by time left."""
+"""The decision queue: events that need a decision by a user, by time left."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ PARTS = ("waiting", "of_others", "under_way", "far_ahead", "drills")
 
 @dataclass(frozen=True, slots=True)
 class QueueItem:
-    """One event of the queue. `card` is None unless the full card is shown."""
+    """One event of the queue. `card` is None if the event is shown without its decision card."""
 
     event: EventRow
     blast: BlastRadius
@@ -43,9 +43,10 @@ class QueueItem:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """Number of events that need a decision within 24 hours, and when the first of them is due.
+    """Summary of the queue: the number of events that need a decision within 24 hours, and the first time at which one
+    is due.
 
-    `newest` is the row id of the newest event; 0 without any.
+    `newest` is the row id of the newest of these events; 0 if there are none.
     """
 
     waiting: int
@@ -55,7 +56,7 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """An event that has needed a decision since it was announced at `since`."""
+    """An event that needs a decision, and `since` when (its announcement)."""
 
     event_id: str
     since: datetime
@@ -63,10 +64,10 @@ class Undecided:
 
 @dataclass(frozen=True, slots=True)
 class QueueGroup:
-    """Events of one type that need a decision and are not shown one by one.
+    """Events of one type that need a decision and are summarised in one line.
 
-    Their NotBefore lies from `since` to before `until`, which is `within` of now; all three are None for events without
-    a stated time. `first_at` is the first NotBefore.
+    Their NotBefore lies between `since` (included) and `until` (excluded), within the duration `within` from now. These
+    three are None for events without a NotBefore. `first_at` is the earliest NotBefore.
     """
 
     event_type: str
@@ -81,12 +82,12 @@ class QueueGroup:
 class DecisionQueue:
     """Decision queue in five parts.
 
-    `waiting` needs a decision or a second approver from the reader, `of_others` from other users. `under_way` is
-    decided, held, started or past NotBefore; `far_ahead` lies beyond 24 hours. `drills` are rehearsals and are counted
-    nowhere else.
+    `waiting` needs a decision or a second approval by the reader, `of_others` by other users. `under_way` is decided,
+    held, started or past NotBefore; `far_ahead` is due in more than 24 hours. `drills` are rehearsals, and no other
+    part counts them.
 
-    Each part is sorted by time left and holds only its first rows. `counts` has the total of each part; of drills, the
-    number shown. `groups` hold the waiting events that are not shown, the most urgent first.
+    Each part is sorted by time left and contains only the first rows. `counts` has the total of each part, for drills
+    the number shown. `groups` summarise the waiting events that are not shown, the most urgent first.
     """
 
     waiting: tuple[QueueItem, ...]
@@ -106,7 +107,7 @@ class DecisionQueue:
 
     @property
     def set_ids(self) -> tuple[int, ...]:
-        """Return the sets concerned, the most urgent first."""
+        """Return the row ids of the affected sets, the most urgent first."""
         return tuple(dict.fromkeys(item.event.set.id for item in self.items))
 
     @property
@@ -116,13 +117,15 @@ class DecisionQueue:
 
     @property
     def unnamed(self) -> int:
-        """Return how many events need a decision but are neither shown nor in a group."""
+        """Return how many events need a decision, but are neither shown nor part of a group."""
         # The queries run one after the other while events change.
         return max(0, self.counts["waiting"] - len(self.waiting) - self.in_groups)
 
 
 def decision_queue(*, now: datetime, rights: Rights = NO_RIGHTS) -> DecisionQueue:
-    """Return open events in five parts, for these rights. Sixteen queries, and a few more where not all are shown."""
+    """Return the open events in five parts for a user with these rights. Sixteen queries, and a few more if not all
+    events are shown.
+    """
     parts = _parts(now, rights)
     found = _chosen(parts)
     counts = {name: len(rows) for name, rows in found.items()}
@@ -163,7 +166,7 @@ def _shown(part: str, *, many: bool) -> int:
 
 
 def _parts(now: datetime, rights: Rights) -> dict[str, Q]:
-    """Return the condition of each part, for open events. Drills need no decision here."""
+    """Return the query condition of each part of the queue, for open events. Drills are a part of their own."""
     needed, mine = needs_decision(now=now), decision_filter(rights, proposed=proposed())
     # Without a stated time it may start at any moment.
     soon = Q(not_before=None) | Q(not_before__lte=now + FAR_AHEAD)
@@ -177,7 +180,7 @@ def _parts(now: datetime, rights: Rights) -> dict[str, Q]:
 
 
 def _chosen(parts: Mapping[str, Q]) -> dict[str, list[int]]:
-    """Return the row ids of each part by time left, one more than are shown. One query."""
+    """Return the row ids of each part by time left, one more than the page shows. One query."""
     rows = visible(ScheduledEvent).filter(status__in=OPEN).order_by("not_before", "pk")
     asked = [
         rows.filter(part, drill=name == "drills").values_list(Value(number, IntegerField()), "not_before", "pk")[
@@ -202,8 +205,8 @@ def _items(events: Sequence[ScheduledEvent], *, whole: Sequence[int], now: datet
 
 
 def _groups(waiting: Q, shown: Sequence[QueueItem], *, now: datetime) -> tuple[QueueGroup, ...]:
-    """Return the remaining events grouped by time left and type, which keeps the groups few at any number of sets. One
-    query.
+    """Return the remaining waiting events grouped by time left and type. This keeps the number of groups small for any
+    number of sets. One query.
     """
     rows = (
         visible(ScheduledEvent)
@@ -235,7 +238,7 @@ def _band(number: int | None, first: datetime, now: datetime) -> dict[str, Any]:
 
 
 def pulse(*, now: datetime, rights: Rights = NO_RIGHTS) -> Pulse:
-    """Return the summary that every page shows in its status bar, for these rights. One query."""
+    """Return the queue summary that the status bar of every page shows to a user with these rights. One query."""
     waiting = _parts(now, rights)["waiting"]
     found = (
         visible(ScheduledEvent)
@@ -246,7 +249,7 @@ def pulse(*, now: datetime, rights: Rights = NO_RIGHTS) -> Pulse:
 
 
 def oldest(*, now: datetime, rights: Rights = NO_RIGHTS) -> Undecided | None:
-    """Return the event that has waited longest for a decision under these rights. One query."""
+    """Return the event that has waited longest for a decision by a user with these rights. One query."""
     waiting = visible(ScheduledEvent).filter(_parts(now, rights)["waiting"], status__in=OPEN, drill=False)
     found = waiting.order_by("first_seen_at", "pk").values_list("event_id", "first_seen_at").first()
     return None if found is None else Undecided(*found)

@@ -1,4 +1,4 @@
-"""Readiness checks for `/readyz`, database connections, and the first steps of an installation."""
+"""Checks for `/readyz`, database connections, and the onboarding checklist of a new installation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,8 +39,8 @@ from fleet.projections.visibility import visible
 
 
 def wrong_clocks(*, now: datetime) -> dict[str, float]:
-    """Return by process (`web 123@host`) the seconds by which its clock is ahead; negative if it is behind. One
-    query.
+    """Return the processes with a wrong clock, such as `web 123@host`, each with the seconds by which the clock is
+    ahead (negative: behind). One query.
     """
     rows = visible(WrongClock).filter(seen_at__gt=now - OVER_AFTER).order_by("process")
     return {f"{row.kind} {row.process}": row.skew_seconds for row in rows}
@@ -50,7 +50,7 @@ def wrong_clocks(*, now: datetime) -> dict[str, float]:
 
 
 def connections() -> Connections:
-    """Return the current connections and their maximum. One query."""
+    """Return the number of open database connections, and the maximum. One query."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -78,11 +78,11 @@ MOST_REFUSED = 5
 
 @dataclass(frozen=True, slots=True)
 class FirstSteps:
-    """Progress of the first steps.
+    """Progress of the onboarding checklist.
 
-    `agents` are the newest. `unnamed` is a set that needs a name, with one of its machines. `told`: a notification
-    channel reaches people. `rehearsable` is a set with a live agent; `drill` is the newest drill's row id. `waiting`
-    counts machines that wait for admission; `refused` are recently refused enrolments.
+    `agents` are the newest ones. `unnamed` is a set that needs a name, with the name of a machine in it. `told`: a
+    notification channel reaches people. `rehearsable` is a set with a live agent; `drill` is the newest drill's row id.
+    `waiting` counts machines that wait for admission; `refused` are recently refused enrolments.
     """
 
     token: bool
@@ -114,7 +114,7 @@ class FirstSteps:
 
 
 def is_new() -> bool:
-    """Return whether no event was ever seen, not even in a drill. One query."""
+    """Return whether the installation has never had an event, not even a drill. One query."""
     return not visible(ScheduledEvent).exists()
 
 
@@ -167,18 +167,18 @@ NOTICES: dict[str, Callable[[], str]] = {}
 
 
 def notices() -> dict[str, str]:
-    """Return the faults with which Drydock stays ready, by name."""
+    """Return faults that do not make Drydock unready, by name."""
     return {name: fault for name, read in NOTICES.items() if (fault := read())}
 
 
 def is_era_missing() -> bool:
-    """Return whether a dump was restored and no new era of the timeline has begun. One query."""
+    """Return whether a dump was restored without beginning a new era of the timeline. One query."""
     return numbering().missing
 
 
 def locked_tables() -> tuple[str, ...]:
-    """Return the tables that Drydock needs and cannot read, because another session locks them. Other database errors
-    are raised.
+    """Return the tables that Drydock needs and cannot read because another database session locks them. Raises other
+    database errors.
     """
     read = ", ".join(f"(SELECT 1 FROM {model._meta.db_table} LIMIT 1)" for model in NEEDED)
     try:
@@ -195,7 +195,9 @@ def locked_tables() -> tuple[str, ...]:
 
 
 def locks() -> tuple[str, ...]:
-    """Return the tables for which another session holds or awaits an exclusive lock, which blocks all others."""
+    """Return the tables on which another session has or waits for an exclusive lock, which blocks all other
+    sessions.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT DISTINCT relname::text FROM pg_locks JOIN pg_class ON pg_class.oid = relation"
@@ -206,7 +208,7 @@ def locks() -> tuple[str, ...]:
 
 
 def tables_without_room() -> tuple[str, ...]:
-    """Return the tables in which the next row has no partition."""
+    """Return the tables that have no partition for the next row."""
     return tuple(partitions.tables_without_room())
 
 
@@ -217,12 +219,12 @@ UNUSABLE: dict[str, Callable[[], int]] = {}
 
 
 def unusable() -> dict[str, int]:
-    """Return the number of unusable objects by name, without zeros."""
+    """Return the number of unusable objects by name, without names whose number is 0."""
     return {what: count for what, counted in UNUSABLE.items() if (count := counted())}
 
 
 def stalled(*, now: datetime) -> tuple[str, ...]:
-    """Return the overdue jobs: `reconciling`, or a job of an annex."""
+    """Return the names of overdue jobs: `reconciling`, or jobs of annexes."""
     names = [name for name, _ in JOBS.values()]
     ran_at = dict(visible(LastRun).filter(name__in=names).values_list("name", "ran_at"))
     return tuple(

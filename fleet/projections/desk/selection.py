@@ -1,4 +1,4 @@
-"""Bulk selection: the events that a filter finds, each with the facts that a decision needs."""
+"""Bulk selection: the events that match a filter, each with the facts needed for a decision."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -37,8 +37,10 @@ IN_FLIGHT = {"set-in-flight", "service-in-flight"}
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of several events. `far_ahead` lies more than a day ahead; `fault_domain` is the first that it hits. `place`
-    names the service, or the set without one: a wave stays within it.
+    """One event of a bulk selection.
+
+    `far_ahead`: it is due in more than a day. `fault_domain` is the first one that it affects. `place` is the service,
+    or the set if there is none; a wave contains only events of one place.
     """
 
     card: DecisionCard
@@ -52,17 +54,17 @@ class Choice:
 
     @property
     def ticked(self) -> bool:
-        """Return whether the event is preselected: it needs a decision and is not days ahead."""
+        """Return whether the event is preselected: it needs a decision and is due within a day."""
         return not self.far_ahead and self.card.event.needs_decision
 
     @property
     def asks(self) -> tuple[str, ...]:
-        """Return the codes of guards for which a reason may be given."""
+        """Return the codes of the guards that the user may override with a reason."""
         return tuple(guard.code for guard in self.card.guards if guard.code in TAKE_REASONS and guard.takes_reason)
 
     @property
     def shown(self) -> tuple[tuple[str, str], ...]:
-        """Return these codes with the digests of what the guards name."""
+        """Return the codes of `asks`, each with a digest of what the guard shows. The form sends the digests back."""
         return tuple((guard.code, guard.shown) for guard in self.card.guards if guard.code in self.asks)
 
     @property
@@ -73,11 +75,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Several selected events of one set or service.
+    """Joint effect of several selected events of one service or set.
 
-    `sets` holds the remaining live machines of each set if all events ran at the same time. `one_by_one`: each waits
-    until the one before has ended. Otherwise the first is sent at once, because it cannot be undone, and the others are
-    refused while it is in progress. `in_flight`: another event is in progress there.
+    `sets` gives the remaining live machines of each set if all events ran at the same time. `one_by_one`: each event
+    waits until the one before has ended. Otherwise the first is sent at once because it cannot be undone, and the
+    others are refused while it is in progress. `in_flight`: another event of this place is in progress.
     """
 
     place: str
@@ -88,7 +90,7 @@ class Together:
 
 
 def together(chosen: Sequence[Choice], *, now: datetime) -> tuple[Together, ...]:
-    """Return the joint effect of the preselected events, for each set or service with at least two of them. Three
+    """Return the joint effect of the preselected events for each service or set that has at least two of them. Three
     queries.
     """
     homes: dict[str, list[Choice]] = {}
@@ -116,8 +118,8 @@ def together(chosen: Sequence[Choice], *, now: datetime) -> tuple[Together, ...]
 
 @dataclass(frozen=True, slots=True)
 class FollowedEvent:
-    """Current state of one event of a joint decision, with the approval given then, else the live one. `undoable`: that
-    approval can still be undone.
+    """Current state of one event of a bulk decision, with the approval given then, else the current one. `undoable`:
+    this approval can still be undone.
     """
 
     event: EventRow
@@ -128,7 +130,9 @@ class FollowedEvent:
 def followed_events(
     event_pks: Collection[int], approval_ids: Collection[int], *, now: datetime
 ) -> tuple[FollowedEvent, ...]:
-    """Return these events (row ids) with those of these approvals that belong to them. A fixed number of queries."""
+    """Return the state of these events (row ids), each with its approval among these approvals (row ids). A fixed
+    number of queries.
+    """
     rows = visible(ScheduledEvent).filter(pk__in=list(event_pks)[:MOST]).select_related("availability_set")
     approvals = dict(details(list(approval_ids)[:MOST], now=now)) if approval_ids else {}
     found = []
@@ -140,35 +144,37 @@ def followed_events(
 
 
 def undecided(events: QuerySet[ScheduledEvent], *, now: datetime, rights: Rights) -> QuerySet[ScheduledEvent]:
-    """Return those of these events that need a decision from a user with these rights, by time left."""
+    """Return the events of this queryset that need a decision from a user with these rights, by time left."""
     mine = decision_filter(rights, proposed=proposed())
     rows = events.filter(needs_decision(now=now), mine, status__in=OPEN, drill=False)
     return rows.order_by(F("not_before").asc(nulls_last=True), "pk")
 
 
 def in_queue(*, now: datetime, rights: Rights) -> QuerySet[ScheduledEvent]:
-    """Return the first part of the queue for these rights."""
+    """Return the events that need a decision from a user with these rights: the part `waiting` of the queue."""
     soon = Q(not_before=None) | Q(not_before__lte=now + FAR_AHEAD)
     return undecided(visible(ScheduledEvent).filter(soon), now=now, rights=rights)
 
 
 def count_of(events: QuerySet[ScheduledEvent]) -> int:
-    """Return the number of events; one more than the limit means that there may be more. One query."""
+    """Return the number of events, counted up to the limit plus one: that value means that there are more. One
+    query.
+    """
     return events.order_by()[: MOST + 1].count()
 
 
 def ids_of(events: QuerySet[ScheduledEvent]) -> list[str]:
-    """Return their EventIds, one more than can be decided at once. One query."""
+    """Return the EventIds of these events, at most one more than a bulk decision allows. One query."""
     return list(events.values_list("event_id", flat=True)[: MOST + 1])
 
 
 def digest_of(event_ids: Collection[str]) -> str:
-    """Return a digest of the events, independent of their order: lists of equal length may differ."""
+    """Return a digest of the EventIds, independent of their order. It detects changed selections of the same length."""
     return sha256(" ".join(sorted(event_ids)).encode()).hexdigest()[:16]
 
 
 def choices(event_ids: Sequence[str], *, now: datetime) -> tuple[Choice, ...]:
-    """Return those of these events that are open, by time left. A fixed number of queries."""
+    """Return the open ones of these events, by time left. A fixed number of queries."""
     wanted = [event_id.upper() for event_id in event_ids][:MOST]
     rows = visible(ScheduledEvent).filter(event_id__in=wanted, status__in=OPEN, drill=False)
     events = list(rows.select_related("availability_set").order_by(F("not_before").asc(nulls_last=True), "pk"))
@@ -189,7 +195,9 @@ def choices(event_ids: Sequence[str], *, now: datetime) -> tuple[Choice, ...]:
 
 
 def by_fault_domain(chosen: Collection[Choice]) -> dict[str, list[Choice]]:
-    """Return the order of a wave for each service or set: one fault domain after the other, each by time left."""
+    """Return the events of each service or set in the order of a wave: one fault domain after the other, each by time
+    left.
+    """
     found: dict[str, list[Choice]] = {}
     for choice in sorted(chosen, key=_turn):
         found.setdefault(choice.place, []).append(choice)
@@ -202,7 +210,7 @@ def _turn(choice: Choice) -> tuple[bool, int, bool, float]:
 
 
 def undo_at(count: int, *, now: datetime, seconds: float) -> datetime:
-    """Return when jointly given approvals are dispatched; the undo period covers the time needed to decide the last
-    one.
+    """Return when approvals of a bulk decision are dispatched. The undo period of `seconds` is extended by the time
+    that is needed to decide `count` events.
     """
     return now + timedelta(seconds=seconds + count * EACH)

@@ -1,4 +1,4 @@
-"""A service with its sets and caches, and overlaps between events of its machines and maintenances of its caches."""
+"""Page of a service: sets, caches, and events of machines that overlap with maintenances of caches."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +12,7 @@ from fleet.projections.spans import EventSpan, Spans, caches_of, sets_of
 
 @dataclass(frozen=True, slots=True)
 class MeetingRow:
-    """An event and a maintenance that overlap, overlapped, or may overlap."""
+    """An event of machines and a maintenance of a cache that overlapped, or may overlap."""
 
     event: EventSpan
     maintenance: MaintenanceRow
@@ -24,7 +24,7 @@ class MeetingRow:
 
 @dataclass(frozen=True, slots=True)
 class ServiceDetail:
-    """One service; `name` as it was first spelled."""
+    """One service; `name` in the spelling in which it was first reported."""
 
     name: str
     group: ServiceGroup
@@ -32,7 +32,7 @@ class ServiceDetail:
 
 
 def detail(*, service: str, now: datetime) -> ServiceDetail | None:
-    """Return one service, by its name in any case. Eight queries."""
+    """Return one service by name in any case; None if it does not exist. Eight queries."""
     sets: tuple[SetCell, ...] = set_cells(now=now, sets=sets_of(service))
     caches: tuple[CacheCell, ...] = cache_cells(now=now, caches=caches_of(service))
     if not sets and not caches:
@@ -43,7 +43,7 @@ def detail(*, service: str, now: datetime) -> ServiceDetail | None:
 
 
 def meetings_of(spans: Spans, *, now: datetime) -> tuple[MeetingRow, ...]:
-    """Return the events and maintenances that overlap, the latest first. No query."""
+    """Return the overlaps of events and maintenances, the latest first. No query."""
     events = {event.event_id: event for event in spans.events if not event.drill}
     rows = {str(row.id): row for cache in spans.caches for row in cache.maintenances}
     hits = [

@@ -1,4 +1,4 @@
-"""Status bar of every page, and the fleet in numbers."""
+"""Status bar of every page, and summary numbers of the fleet."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from fleet.projections.visibility import visible
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The fleet in numbers. `last_event_at` is when the newest event was first seen. `without_agent` counts machines of
-    an inventory. `doubts` state why an empty queue may be wrong.
+    """Summary numbers of the fleet. `last_event_at` is when the newest event was first seen. `without_agent` counts
+    inventory machines without an agent. `doubts` are reasons why an empty queue may be wrong.
     """
 
     presence: PresenceCounts
@@ -32,7 +32,7 @@ class Overview:
 
     @property
     def expected(self) -> int:
-        """Return the number of agents that are not gone, and of inventory machines without an agent."""
+        """Return the number of agents that are not gone plus inventory machines without an agent."""
         return self.presence.total + self.without_agent
 
     @property
@@ -41,7 +41,7 @@ class Overview:
 
 
 def overview(*, now: datetime) -> Overview:
-    """Return the fleet in numbers. Eight queries."""
+    """Return summary numbers of the fleet. Eight queries."""
     real = visible(ScheduledEvent).filter(drill=False)
     newest = real.order_by("-first_seen_at", "-pk").values_list("first_seen_at", flat=True).first()
     presence, without_agent = counts(now=now)
@@ -74,8 +74,8 @@ ITEMS: dict[str, Callable[[datetime], Any]] = {}
 
 @dataclass(frozen=True, slots=True)
 class StatusBar:
-    """Status bar of a page. `expected` counts the agents that are not gone and the inventory machines without an agent.
-    `sure`: no doubt applies, so an empty queue can be relied on.
+    """Status bar of a page. `expected` counts agents that are not gone and inventory machines without an agent. `sure`:
+    an empty queue can be trusted, because there are no doubts.
     """
 
     presence: PresenceCounts
@@ -92,17 +92,19 @@ class StatusBar:
 
     @property
     def watched(self) -> bool:
-        """Return whether every expected agent is live; False if no agent is expected."""
+        """Return whether all expected agents are live; False if none are expected."""
         return 0 < self.presence.live == self.expected
 
 
 def blind_spot_count(now: datetime) -> int:
-    """Return the number of blind spots, those stored for sets and those of no set. Sixteen queries."""
+    """Return the number of blind spots, with and without a set. Sixteen queries."""
     return blind_spots.count(now=now)
 
 
 def status_bar(*, now: datetime, spots: Callable[[datetime], int | None] = blind_spot_count) -> StatusBar:
-    """Return the status bar. Eight queries, those of `spots`, and those of the items of annexes."""
+    """Return the status bar; `spots` counts blind spots. Eight queries, plus those of `spots` and of the annexes'
+    items.
+    """
     seen = overview(now=now)
     return StatusBar(
         presence=seen.presence,
