@@ -1,1 +1,3 @@
-"""The domain in plain Python: states, transitions, computations and judgements. No Django, no clock, no database."""
+"""Domain logic in plain Python: states, transitions and decisions. It uses neither Django nor a clock nor a
+database.
+"""

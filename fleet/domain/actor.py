@@ -1,4 +1,4 @@
-"""Actors: one value through every operation, from the edge to the timeline."""
+"""Actors: who or what performs an operation, from the incoming request to the timeline entry."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -15,11 +15,11 @@ REQUEST_ID = "drydock.request_id"
 
 
 class ActorKind(StrEnum):
-    """The kind of an actor.
+    """Kinds of actors.
 
-    `person`: by page, API or command line with a name; `service`: a service account by its token; `rule`: a standing
-    decision; `machine`: an agent; `azure`; `command`: a user of the server's command line; `drydock`: the backend
-    itself.
+    `person`: a user, by page, API or command line; `service`: a service account, by a token; `rule`: a rule that
+    decides automatically; `machine`: an agent; `azure`; `command`: the server's command line without a user name;
+    `drydock`: the backend.
     """
 
     PERSON = "person"
@@ -33,12 +33,12 @@ class ActorKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """An actor: name, kind, way of access, and reason.
+    """The actor of an operation: name, kind, interface and reason.
 
-    `person` is the account behind an act of a person or a service account (None for every other kind), `rule` the
-    rule's row with its `wording`. `via` is `page`, `api`, `slack`, `pagerduty`, `rule`, `command`, `agent` or `relay`.
-    `token_name` names the token that the call carried, or the channel that it came through, `token` is that token's row
-    (None for a session), `request_id` and `address` identify the request.
+    `person` is the user account or service account (None for every other kind). `rule` is the row of the rule, with its
+    `wording`. `via` is `page`, `api`, `slack`, `pagerduty`, `rule`, `command`, `agent` or `relay`. `token` is the row
+    of the API token (None for a session), `token_name` the name of the token or notification channel. `request_id` and
+    `address` identify the request.
     """
 
     kind: ActorKind
@@ -57,11 +57,11 @@ class Actor:
 
     @property
     def kept_as(self) -> str:
-        """The name in a timeline entry: of a person the pseudonym, of every other actor the name."""
+        """The actor's name for a timeline entry: the pseudonym of a person, the name of every other actor."""
         return pseudonym(self.person.pk) if self.person is not None else self.name
 
     def because(self, why: str) -> "Actor":
-        """Return the actor with this reason."""
+        """Return a copy of the actor with the reason `why`."""
         return replace(self, why=why)
 
 
@@ -71,22 +71,26 @@ COMMAND_LINE = Actor(ActorKind.COMMAND, "the command line", "command")
 
 
 def machine(name: str) -> Actor:
-    """The agent of the machine of this resource name."""
+    """Return the actor for the agent of the machine with this resource name."""
     return Actor(ActorKind.MACHINE, name, "agent")
 
 
 def person(account: Any, via: str, **known: Any) -> Actor:
-    """Return a person as actor, by the account behind the page, the call or the command; `known` are further fields."""
+    """Return the actor for a user account. `via` is the interface (see `Actor`), `known` are further fields of the
+    actor.
+    """
     return Actor(ActorKind.PERSON, account.get_username(), via, person=account, **known)
 
 
 def service(account: Any, via: str, **known: Any) -> Actor:
-    """A service account, by its account."""
+    """Return the actor for a service account. `via` is the interface (see `Actor`), `known` are further fields of the
+    actor.
+    """
     return Actor(ActorKind.SERVICE, account.get_username(), via, person=account, **known)
 
 
 def rule(row: Any, wording: Reason | str) -> Actor:
-    """A rule, by its row."""
+    """Return the actor for a rule. `row` is the row of the rule; `wording` is the whole rule as text."""
     return Actor(ActorKind.RULE, f"rule: {row.name}", "rule", rule=row, wording=wording)
 
 
@@ -104,9 +108,10 @@ _BY_NAME = {("agent", AZURE.name): AZURE.kind, ("agent", DRYDOCK.name): DRYDOCK.
 
 
 def recorded_kind(name: str, via: str, stated: object = "") -> ActorKind | None:
-    """Return the kind of actor in an entry: as `stated` there, else derived from name and way of access.
+    """Return the kind of the actor of a timeline entry: `stated` if the entry has it, else derived from name and
+    interface.
 
-    None for a kind of a later release.
+    Return None for a kind that only a later release knows.
     """
     if stated:
         known: Any = ActorKind._value2member_map_
@@ -118,5 +123,5 @@ def recorded_kind(name: str, via: str, stated: object = "") -> ActorKind | None:
 
 
 def kind_data(actor: Actor) -> dict[str, str]:
-    """Return the data of an entry that state the actor's kind: empty where name and way of access imply it."""
+    """Return the actor's kind as data for a timeline entry, or an empty dict if name and interface imply the kind."""
     return {} if recorded_kind(actor.name, actor.via) is actor.kind else {ACTOR_KIND: actor.kind.value}

@@ -9,8 +9,10 @@ Network = IPv4Network | IPv6Network
 
 
 def address_of(peer: str, forwarded: str, proxies: Sequence[Network]) -> str:
-    """The client's address. `X-Forwarded-For` counts as far as trusted proxies wrote it: from the right, up to the
-    first address that is none of them.
+    """Return the client's IP address from the TCP peer address and the header `X-Forwarded-For` (`forwarded`).
+
+    The header is read from the right while each address is a trusted proxy. The first address that is not a trusted
+    proxy is the client.
     """
     found = peer
     for part in reversed(forwarded.split(",")):
@@ -24,7 +26,9 @@ def address_of(peer: str, forwarded: str, proxies: Sequence[Network]) -> str:
 
 
 def without_port(text: str) -> str | None:
-    """Return `1.2.3.4:5678`, `[::1]:5678` and bare addresses as bare addresses; None for other texts."""
+    """Return the IP address in a text such as `1.2.3.4`, `1.2.3.4:5678` or `[::1]:5678`; None if there is no
+    address.
+    """
     bare = text[1:].partition("]")[0] if text.startswith("[") else text
     if bare.count(":") == 1:
         bare = bare.partition(":")[0]
@@ -35,7 +39,7 @@ def without_port(text: str) -> str | None:
 
 
 def lies_in_networks(text: str, networks: Sequence[Network]) -> bool:
-    """Whether an address is in one of the networks; a text that is no address is in none."""
+    """Return whether the IP address `text` is in one of the networks; False if the text is not an address."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -51,7 +55,7 @@ LONGEST = 64
 
 
 class NetworkFault(ValueError):
-    """An error: a text that is no network, or too many of them; `reason` has the details."""
+    """Error: a text is not a network, or there are too many networks. `reason` is the text for people."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.code)
@@ -59,8 +63,9 @@ class NetworkFault(ValueError):
 
 
 def read_networks(texts: Iterable[str]) -> list[str]:
-    """Return the networks in full notation, each once, in their order: `10.0.0.7` becomes `10.0.0.7/32`. Raises
-    NetworkFault. `10.0.0.7/8` is refused, because it is ambiguous whether the host or the network is meant.
+    """Return the networks in CIDR notation, in their order and without duplicates: `10.0.0.7` becomes `10.0.0.7/32`.
+
+    Raises NetworkFault, also for `10.0.0.7/8`, because it is ambiguous whether the host or the network is meant.
     """
     found = {str(_read(text.strip())): None for text in texts if text.strip()}
     if len(found) > MOST:
@@ -69,8 +74,9 @@ def read_networks(texts: Iterable[str]) -> list[str]:
 
 
 def beyond(inner: Sequence[str], outer: Sequence[str]) -> str:
-    """The first of these networks that does not lie within the outer ones; empty where all do. No outer ones at all
-    are everything.
+    """Return the first network of `inner` that is not within a network of `outer`, or an empty string if all are.
+
+    If `outer` is empty, every network counts as within.
     """
     if not outer:
         return ""
@@ -79,8 +85,9 @@ def beyond(inner: Sequence[str], outer: Sequence[str]) -> str:
 
 
 def allows(networks: Sequence[str], address: str) -> bool:
-    """Whether calls from this address are allowed; without networks all are. A text that is no address is in no
-    network; an IPv4 address inside an IPv6 address is judged as itself.
+    """Return whether calls from this IP address are allowed: the address is in one of the networks, or there are none.
+
+    An IPv4 address that is mapped into IPv6 counts as the IPv4 address. A text that is not an address is in no network.
     """
     return not networks or lies_in_networks(_plain(address), [ip_network(text) for text in networks])
 

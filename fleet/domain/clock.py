@@ -1,7 +1,7 @@
-"""The database's time, computed in a process from its steady clock, and the offset of the process's own clock.
+"""Estimates the database's time in each process, and measures how far the process's own clock is off.
 
-Processes run on several servers, and each server's clock can be wrong for a while. So no process trusts its own: it
-reads the database's clock regularly, and counts on from there by a clock that cannot be set. Pure.
+Processes run on several servers, whose clocks may be wrong. So each process regularly reads the database's clock, and
+adds the time that has passed since by a monotonic clock. No I/O in this module.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ AHEAD = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """Seconds since 1970 by the database's clock when the steady clock was at zero: at least `offset`, at most `slack`
-    more. `at` is the steady clock's time of the reading.
+    """One reading of the database's clock, compared with the monotonic clock.
+
+    The difference between both clocks is at least `offset` seconds and at most `offset + slack`, because the query
+    takes time. `at` is the monotonic time of the reading.
     """
 
     offset: float
@@ -30,9 +32,10 @@ class ClockReading:
 
 
 class DatabaseClock:
-    """The database's clock as one process knows it. All methods may be called from any thread.
+    """The database's clock as one process estimates it. Thread-safe.
 
-    `steady` is seconds of a clock that cannot be set, such as `time.monotonic`; `own` the time of the process's clock.
+    Arguments of the methods: `steady` is the monotonic time in seconds (`time.monotonic`), `own` the time of the
+    process's own clock.
     """
 
     def __init__(self) -> None:
@@ -40,7 +43,9 @@ class DatabaseClock:
         self._reading: ClockReading | None = None
 
     def note(self, shown: datetime, *, asked: float, answered: float) -> None:
-        """The database's clock showed this time at some moment between these two of the steady clock."""
+        """Record a reading: the database returned the time `shown` for a query between the monotonic times `asked` and
+        `answered`.
+        """
         seconds = (shown - EPOCH).total_seconds()
         least, most = seconds - answered, seconds - asked
         with self._lock:
@@ -53,12 +58,14 @@ class DatabaseClock:
                 self._reading = ClockReading(least, most - least, answered)
 
     def age(self, steady: float) -> float:
-        """Seconds since the last reading; endless before the first, and where the steady clock has gone back."""
+        """Return the seconds since the last reading. Infinite before the first reading, or if the monotonic clock has
+        gone back.
+        """
         known = self._reading
         return steady - known.at if known is not None and steady >= known.at else float("inf")
 
     def now(self, *, steady: float, own: datetime) -> datetime:
-        """The time, never later than the database's clock; that of the process before the first reading."""
+        """Return the estimated time of the database, never later than its real time; `own` before the first reading."""
         known = self._reading
         if known is None:
             return own
@@ -66,8 +73,9 @@ class DatabaseClock:
         return EPOCH + timedelta(microseconds=int((steady + known.offset) * 1_000_000))
 
     def skew(self, *, steady: float, own: datetime) -> float:
-        """Return the seconds by which the process's clock is ahead of the database's, negative where it lags: at least
-        this many, whatever the reading took. 0 before the first reading.
+        """Return by how many seconds the process's clock is ahead of the database's; negative if it is behind.
+
+        The value is the smallest difference that the duration of the reading permits. 0 before the first reading.
         """
         known = self._reading
         if known is None:
@@ -77,7 +85,9 @@ class DatabaseClock:
 
 
 def at(seconds: float) -> datetime:
-    """Return the time this many seconds after the beginning of 1970, or the latest possible one."""
+    """Return the time this many seconds after the beginning of 1970, or the latest possible time if that is
+    too late.
+    """
     try:
         return EPOCH + timedelta(seconds=seconds)
     except OverflowError:
@@ -85,13 +95,13 @@ def at(seconds: float) -> datetime:
 
 
 def is_ahead(at: datetime | None, *, now: datetime) -> bool:
-    """Whether a stored time was written by a clock that was wrong: it lies in the future, where it cannot."""
+    """Return whether the stored time `at` is in the future, which means that a wrong clock wrote it."""
     return at is not None and at - now > AHEAD
 
 
 def seconds_since(at: datetime | None, *, now: datetime) -> float:
-    """Return the seconds since the stored time of an action. Infinite where there was none, or where its time is in the
-    future, as a wrong clock wrote it.
+    """Return the seconds since the stored time `at`. Infinite if there is none, or if it is in the future (see
+    `is_ahead`).
     """
     if at is None or is_ahead(at, now=now):
         return float("inf")

@@ -1,4 +1,4 @@
-"""Database timeouts by the role of a thread, and the number of connections of each process."""
+"""Database timeouts for each role of a thread, and the number of database connections of each process."""
 
 import re
 import threading
@@ -18,10 +18,10 @@ NAME = re.compile(rf"{PREFIX} (?P<kind>\w+) (?P<most>\d{{1,6}}) \S+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """Database connections.
+    """Database connections, from Postgres's list of sessions.
 
-    `processes` of Drydock that are connected, by kind, and how many connections they open at `most`. `others` belong to
-    other clients of the server; `room` is its limit for all without superuser rights.
+    `processes` counts Drydock's processes by kind; `most` is how many connections they may open in total. `others` are
+    connections of other clients. `room` is the server's connection limit without those reserved for superusers.
     """
 
     processes: Mapping[str, int]
@@ -35,13 +35,17 @@ class Connections:
 
 
 def name_of(kind: str, *, most: int, process: str) -> str:
-    """Return the connection name of a process of this kind at Postgres; `process` distinguishes it from all others."""
+    """Return the `application_name` for the Postgres connections of a process. `most` is how many connections the
+    process may open; `process` is unique among all processes.
+    """
     return f"{PREFIX} {kind} {most} {process}"[:MOST_CHARACTERS]
 
 
 def read_names(ours: Mapping[str, int], *, others: int, room: int) -> Connections:
-    """Return the connections from the names of sessions in our own database, with how many sessions have each. A
-    session without a readable name, as of a command or of release 0.1.0, counts with its present number.
+    """Count connections from the names of the sessions in Drydock's database.
+
+    `ours` maps each session name to its number of sessions. A name that `name_of` did not create, such as that of a
+    command or of release 0.1.0, counts with its number of sessions.
     """
     found = {name: NAME.fullmatch(name) for name in ours}
     processes: dict[str, int] = {}
@@ -57,7 +61,7 @@ def read_names(ours: Mapping[str, int], *, others: int, room: int) -> Connection
 
 @dataclass(frozen=True, slots=True)
 class TimeoutProfile:
-    """The timeouts in seconds: for one statement, for a lock, and for an idle transaction."""
+    """Database timeouts in seconds: for one statement, for a lock, and for an idle transaction."""
 
     statement: float
     lock: float
@@ -90,18 +94,18 @@ _process = {"role": ""}
 
 
 def use_profile(role: str) -> None:
-    """From now on this thread's new connections are as patient as this role."""
+    """Use the timeouts of this role for all further connections that this thread opens."""
     _thread.role = role
 
 
 def use_profile_everywhere(role: str) -> None:
-    """Set the profile of every thread of this process that sets none itself."""
+    """Use the timeouts of this role for every thread of this process that has not set a role itself."""
     _process["role"] = role
 
 
 @contextmanager
 def profile_in_use(role: str) -> Iterator[None]:
-    """Meanwhile this thread's new connections are as patient as this role."""
+    """Use the timeouts of this role for connections that this thread opens inside the `with` block."""
     before = getattr(_thread, "role", "")
     _thread.role = role
     try:
@@ -111,15 +115,17 @@ def profile_in_use(role: str) -> Iterator[None]:
 
 
 def sqlstate(error: BaseException) -> str:
-    """Return Postgres's code of a Django error; empty where it has none, as when the server did not answer."""
+    """Return Postgres's error code (SQLSTATE) of a Django database error; empty if it has none, for example if the
+    server did not answer.
+    """
     return str(getattr(error.__cause__, "sqlstate", "") or "")
 
 
 def is_timeout(error: BaseException) -> bool:
-    """Whether the error is a lock conflict or a slow query; the database itself is available."""
+    """Return whether the error is a lock timeout or a statement timeout, so that the database itself is available."""
     return sqlstate(error) in (LOCKED, TOO_SLOW)
 
 
 def role() -> str:
-    """Return the role of this thread; empty when not set."""
+    """Return the role whose database timeouts apply to this thread; empty if none is set."""
     return str(getattr(_thread, "role", "") or _process["role"])

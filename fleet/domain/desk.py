@@ -1,4 +1,4 @@
-"""Reasons not to show green: an empty queue means little where no agent watches. Also the worst state of a set."""
+"""Gaps in the monitoring, because an empty queue proves little if no agent is live; and the worst state of a set."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,10 +20,11 @@ MOST_VIEWS = 100
 
 @dataclass(frozen=True, slots=True)
 class Monitoring:
-    """The monitoring of the fleet.
+    """Numbers about the monitoring of the fleet.
 
-    It counts agents that are live, that should be, and that ever were, and inventory machines without an agent. It also
-    has the time and process of the last reconciliation.
+    `live`: live agents; `agents`: enrolled agents that should be live; `ever`: agents that were ever enrolled;
+    `without_agent`: machines of the inventory without an agent. `reconciled_at` and `reconciled_by`: time and process
+    of the last reconciliation.
     """
 
     live: int
@@ -37,7 +38,7 @@ class Monitoring:
 
 
 class RelayHealth(StrEnum):
-    """The process that finds due work: Celery, the web processes in its place, or none."""
+    """Health of reconciliation: Celery runs it, the web processes run it as a fallback, or it has stopped."""
 
     WORKS = "works"
     WITHOUT_CELERY = "without_celery"
@@ -45,14 +46,14 @@ class RelayHealth(StrEnum):
 
 
 def relay_health(watch: Monitoring, *, now: datetime) -> RelayHealth:
-    """Return the health by the time and process of the last reconciliation."""
+    """Return the health of reconciliation, from the time and process of the last run."""
     if seconds_since(watch.reconciled_at, now=now) > RECONCILED_WITHIN.total_seconds():
         return RelayHealth.STANDS_STILL
     return RelayHealth.WORKS if watch.reconciled_by == BEAT else RelayHealth.WITHOUT_CELERY
 
 
 def monitoring_gaps(watch: Monitoring, *, now: datetime) -> tuple[Reason, ...]:
-    """Return why an empty page is not reliable, the worst reason first; empty where all is well."""
+    """Return the reasons why an empty page would not be reliable, the worst first. Empty if monitoring is complete."""
     found = []
     if not watch.ever:
         found.append(Reason("no-agents"))
@@ -74,7 +75,7 @@ def monitoring_gaps(watch: Monitoring, *, now: datetime) -> tuple[Reason, ...]:
 
 
 class WorstState(StrEnum):
-    """The state of a set or a cache: the worst known one. Members are ordered from worst to best."""
+    """State of a set or a cache on the map: the worst that applies. Members are ordered from worst to best."""
 
     DECIDE = "decide"
     UNWATCHED = "unwatched"
@@ -91,8 +92,10 @@ WORST_FIRST = {glance: number for number, glance in enumerate(WorstState)}
 
 @dataclass(frozen=True, slots=True)
 class StateFacts:
-    """The facts of the state: machines by presence, those without an agent, open events by progress, and those of them
-    that need a decision (`undecided`).
+    """Numbers from which the state of a set is computed.
+
+    `live` to `expected` count machines by presence, `without_agent` machines of the inventory without an agent.
+    `started` and `scheduled` count open events; `undecided` those that need a decision.
     """
 
     live: int = 0
@@ -106,7 +109,7 @@ class StateFacts:
 
 
 def worst_state_of_set(facts: StateFacts) -> WorstState:
-    """The worst of a set."""
+    """Return the worst state that applies to a set."""
     machines = facts.live + facts.late + facts.silent + facts.expected + facts.without_agent
     found = {
         WorstState.DECIDE: facts.undecided,
@@ -121,7 +124,11 @@ def worst_state_of_set(facts: StateFacts) -> WorstState:
 
 
 def worst_state_of_cache(*, announced: int, under_way: int, listening: int, unsupported: int) -> WorstState:
-    """Return the worst state of a cache: without a listener nothing is heard, whatever is under way."""
+    """Return the worst state that applies to a cache. Without a listener it is unwatched or empty, also during a
+    maintenance.
+
+    `announced` and `under_way` count maintenances, `listening` and `unsupported` the agents of the cache.
+    """
     if not listening:
         return WorstState.EMPTY if unsupported else WorstState.UNWATCHED
     if under_way:
@@ -130,5 +137,5 @@ def worst_state_of_cache(*, announced: int, under_way: int, listening: int, unsu
 
 
 def worst(glances: Iterable[WorstState]) -> WorstState:
-    """The worst of several."""
+    """Return the worst of several states; `EMPTY` if there are none."""
     return min(glances, key=WORST_FIRST.__getitem__, default=WorstState.EMPTY)

@@ -1,4 +1,4 @@
-"""Drills: the permitted parameters, and the ending."""
+"""Drills: the permitted parameters, and when and how a drill ends."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -36,10 +36,11 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MachineInDrill:
-    """The state of one machine that counts for closing a drill.
+    """State of one machine in a drill, for deciding whether the drill has ended.
 
-    `listed`: the event was announced there; `gone`: it has ended there. `hooks_over`: its hooks are known to have
-    ended, or to be none; `hooks_heard`: it reported on them.
+    `hit`: the drill's event affects the machine. `left_out`: the machine does not take part. `listed`: its agent
+    announced the event; `gone`: its agent ended the event, for `gone_reason`. `hooks_heard`: it reported about hooks;
+    `hooks_over`: its hooks are known to have ended, or it has none.
     """
 
     name: str
@@ -54,7 +55,7 @@ class MachineInDrill:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The ending of a drill, and its reason."""
+    """How a drill ended, and the reason."""
 
     outcome: Outcome
     reason: Reason
@@ -71,8 +72,10 @@ def ending_of(
     ends_by: datetime,
     now: datetime,
 ) -> Ending | None:
-    """Return whether and how a drill has ended; None while it runs. `real_event` is the type of an open real event in
-    its set.
+    """Return how a drill has ended, or None while it runs.
+
+    `status`, `started`, `ended_at` and `approved` describe the drill's event. `real_event` is the type of an open real
+    event in the same set, which ends the drill. `ends_by` is the latest end.
     """
     if real_event is not None:
         return Ending(Outcome.OVERTAKEN, Reason("drill-overtaken", event_type=real_event))
@@ -98,7 +101,7 @@ def ending_of(
 
 
 def due_at(*, ended_at: datetime | None, ends_by: datetime, now: datetime) -> datetime:
-    """Return when to check a drill again without news of its event or its set."""
+    """Return when to check a running drill again if nothing is reported about its event or its set until then."""
     settles = (ended_at + SETTLED, ended_at + SPEECHLESS) if ended_at is not None else ()
     return first_after(now, [ends_by, *settles])
 

@@ -1,7 +1,7 @@
-"""Egress rules: the one function that decides whether messages may be sent to an address.
+"""Egress rules: decide whether Drydock may connect to an address to send notifications.
 
-It judges literal addresses only, at the moment of connecting. So names, redirects and changing DNS answers cannot
-bypass it: only the final address is judged.
+Only IP addresses are checked, immediately before the connection is opened. So host names, redirects and changing DNS
+answers cannot bypass the rules.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Network = IPv4Network | IPv6Network
 
 
 class AddressRefusal(StrEnum):
-    """The reason why a connection to an address is refused."""
+    """Reasons why a connection to an address is refused."""
 
     NOT_LITERAL = "not_literal"
     AZURE = "azure"
@@ -83,10 +83,10 @@ INTERNAL_PORTS = frozenset(
 
 
 def refusal(host: str, port: int, *, allow: Sequence[Network] = ()) -> AddressRefusal | None:
-    """Return why a connection to this literal address and port is refused; None if it is allowed.
+    """Return why a connection to this IP address and port is refused; None if it is allowed.
 
-    `allow` are further permitted networks besides the public internet. They permit neither ports of internal services
-    nor Azure's own addresses, unless one of them is exactly that address.
+    `host` must be an IP address, not a name. `allow` are permitted networks in addition to the public internet. They
+    permit neither the ports of internal services, nor Azure's own addresses unless a network is exactly that address.
     """
     address = literal(host)
     if address is None:
@@ -95,7 +95,9 @@ def refusal(host: str, port: int, *, allow: Sequence[Network] = ()) -> AddressRe
 
 
 def literal(host: str) -> Address | None:
-    """The address, if this is one as it is written in full. A scope (`%eth0`) names an interface of ours: None."""
+    """Return the IP address if `host` is one in full notation. None for names, short forms, and addresses with a scope
+    (`%eth0`).
+    """
     # Python counts four bytes, and whole numbers, as addresses, too.
     if type(host) is not str or "%" in host:
         return None
@@ -106,7 +108,10 @@ def literal(host: str) -> Address | None:
 
 
 def address_refusal(address: Address, allow: Sequence[Network] = ()) -> AddressRefusal | None:
-    """Return why an address is refused; embedded addresses are judged first, in each possible reading."""
+    """Return why an IP address is refused; None if it is allowed. `allow`: see `refusal`.
+
+    IPv4 addresses that are embedded in an IPv6 address are checked first, for each way in which they can be embedded.
+    """
     same = any(address in network for network in SAME)
     meant = list(embedded(address))
     for each in [*meant, address]:
@@ -123,7 +128,7 @@ def address_refusal(address: Address, allow: Sequence[Network] = ()) -> AddressR
 
 
 def own_refusal(address: Address) -> AddressRefusal | None:
-    """Judges the address as it stands."""
+    """Return why this IP address is refused, without checking embedded addresses; None if it is public."""
     for network, reason in FORBIDDEN:
         if address in network:
             return reason
@@ -133,7 +138,9 @@ def own_refusal(address: Address) -> AddressRefusal | None:
 
 
 def embedded(address: Address) -> Iterator[IPv4Address]:
-    """The IPv4 addresses that an IPv6 address carries, where there are several ways to read it all of them."""
+    """Yield the IPv4 addresses that may be embedded in an IPv6 address, for each known format (NAT64, 6to4, Teredo,
+    ISATAP).
+    """
     if isinstance(address, IPv4Address):
         return
     number = int(address)
@@ -155,7 +162,9 @@ def embedded(address: Address) -> Iterator[IPv4Address]:
 
 
 def port_refusal(port: int) -> AddressRefusal | None:
-    """Web and mail below 1024, and above it what no internal service is known to use."""
+    """Return `PORT` if the port is refused. Allowed are web and mail ports, and ports from 1024 that no internal
+    service is known to use.
+    """
     if port in INTERNAL_PORTS or not (port in USUAL_PORTS or 1024 <= port <= 65535):
         return AddressRefusal.PORT
     return None

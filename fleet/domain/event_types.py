@@ -1,4 +1,4 @@
-"""Registry of the event types that Azure documents. Each is one declaration; pages, guards and notifications read it.
+"""Registry of the event types that Azure documents. Pages, guards and notifications use these declarations.
 
 Source: "Scheduled Events for Linux VMs in Azure", Microsoft, dated 01/25/2023.
 """
@@ -12,7 +12,7 @@ class Severity(StrEnum):
     """Severity of an event or a notification.
 
     `CRITICAL`: a machine is lost, or fewer live machines remain than the set requires. `WARNING`: a restart, lost
-    memory, or something that is not watched. `INFO`: a pause of seconds, or a restart that the customer started.
+    memory, or a gap in the monitoring. `INFO`: a pause of seconds, or a restart that the customer started.
     """
 
     CRITICAL = "critical"
@@ -24,10 +24,9 @@ class Severity(StrEnum):
 class EventType:
     """One type of scheduled event.
 
-    `effect` is a sentence about its effect on a machine. `lost` names what is lost permanently, empty where nothing is.
-    `documented_notice_seconds` is the shortest notice that Microsoft documents, None where it documents none. `icon` is
-    a name of the Lucide icon set. `deletes`: the machine cannot report afterwards. `is_advice`: Azure starts nothing,
-    and approving it has no effect.
+    `effect` is a sentence about the effect on a machine. `lost` names what is lost permanently; empty if nothing is.
+    `documented_notice_seconds` is the shortest notice that Microsoft documents (None: not documented). `icon` is a
+    Lucide icon. `deletes`: Azure deletes the machine. `is_advice`: Azure starts nothing, and an approval has no effect.
     """
 
     name: str
@@ -41,12 +40,14 @@ class EventType:
 
     @property
     def loses(self) -> bool:
-        """Whether an ordinary machine loses data for good: more than its memory."""
+        """Whether an ordinary machine loses more than its memory, permanently."""
         return self.lost not in ("", "memory")
 
     @property
     def keeps_memory(self) -> bool:
-        """Whether machines continue with their memory afterwards. False for an undeclared type."""
+        """Whether machines continue with their memory after the event. False for a type that Azure does not
+        document.
+        """
         return bool(self.name) and not self.lost
 
 
@@ -113,7 +114,7 @@ _BY_NAME = {each.name.casefold(): each for each in EVENT_TYPES}
 
 
 def event_type_of(name: str) -> EventType:
-    """Return the declaration of a type, in any letter case. An undocumented type counts as impactful."""
+    """Return the declaration of an event type, in any letter case. An undocumented type returns `UNKNOWN_TYPE`."""
     return _BY_NAME.get(name.strip().casefold(), UNKNOWN_TYPE)
 
 
@@ -122,29 +123,35 @@ NOTICE_TOLERANCE_SECONDS = 5
 
 
 def expected_notice(event_type: str, terminate_notice_seconds: int | None) -> int | None:
-    """Return the least notice: of a Terminate what its scale set configures, else what Microsoft documents."""
+    """Return the shortest notice to expect, in seconds; None if unknown.
+
+    For a Terminate it is `terminate_notice_seconds`, which the scale set configures; otherwise Microsoft's documented
+    notice.
+    """
     configured = terminate_notice_seconds if event_type == "Terminate" else None
     return configured or event_type_of(event_type).documented_notice_seconds
 
 
 def is_notice_short(expected: int | None, notice_seconds: int | None) -> bool:
-    """Return whether a known notice was shorter than expected."""
+    """Return whether the notice of an event was shorter than expected. Both in seconds; False if one of them is
+    unknown.
+    """
     if expected is None or notice_seconds is None:
         return False
     return notice_seconds < expected - NOTICE_TOLERANCE_SECONDS
 
 
 def canonical_type(name: str) -> str:
-    """Return a documented type in Microsoft's spelling, whatever its letter case; any other name unchanged."""
+    """Return a documented event type in Microsoft's spelling, from any letter case. Return any other name unchanged."""
     known = _BY_NAME.get(name.casefold())
     return known.name if known and not known.is_advice else name
 
 
 def is_advice(name: str) -> bool:
-    """Return whether there is nothing to approve for events of this type, in any letter case."""
+    """Return whether events of this type, in any letter case, are only advice, so that an approval has no effect."""
     return event_type_of(name).is_advice
 
 
 def is_unknown(name: str) -> bool:
-    """Return whether Microsoft documents no effect of this type. A type that is not stated is unknown as well."""
+    """Return whether Microsoft documents no effect of this event type. An empty type is unknown, too."""
     return event_type_of(name) is UNKNOWN_TYPE

@@ -1,4 +1,4 @@
-"""State of a scheduled event, computed from what the machines of its set report; advice on it."""
+"""State of a scheduled event, computed from the reports of the machines of its set; and advice about the event."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +19,7 @@ FAR_AHEAD = timedelta(hours=24)
 def advice(
     *, status: EventStatus, source: str, not_before: datetime | None, now: datetime, event_type: str = ""
 ) -> Reason | str:
-    """Return Microsoft's advice for such an event; empty where there is none.
+    """Return Microsoft's advice about an event with these values; an empty text if there is none.
 
     Source: "Scheduled Events for Linux VMs in Azure", Microsoft, dated 01/25/2023.
     """
@@ -41,8 +41,9 @@ def default_outcome(
     drill: bool = False,
     event_type: str = "",
 ) -> Reason:
-    """Return the consequence of not acting. An event cannot be postponed: Azure may start it from NotBefore on. A drill
-    starts automatically then."""
+    """Return what happens to an event without a decision. Azure may start a real event from NotBefore on; a drill
+    starts automatically at NotBefore.
+    """
     if status is EventStatus.ENDED:
         return Reason("event-over")
     if is_advice(event_type):
@@ -63,8 +64,10 @@ def default_outcome(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventStatement:
-    """The statement of an event; fields that are not stated are `""`, `None` or `()`. `not_before` is in UTC;
-    `duration_seconds` -1 is unknown."""
+    """What Azure states about an event. A field that Azure omitted is `""`, `None` or `()`.
+
+    `not_before` is in UTC; `duration_seconds` -1 means unknown.
+    """
 
     event_type: str = ""
     resource_type: str = ""
@@ -90,8 +93,9 @@ VERSIONED = ("not_before", "resources", "event_type", "source", "duration_second
 
 @dataclass(frozen=True, slots=True)
 class MergedListing(EventStatement):
-    """One event as one machine listed it, merged from its documents; the columns of a sighting. Times are corrected,
-    in UTC.
+    """One event as one machine listed it, merged from all documents of that machine: the columns of a sighting.
+
+    Times are in UTC, corrected by the machine's clock offset.
     """
 
     first_at: datetime
@@ -106,16 +110,19 @@ class MergedListing(EventStatement):
 
     @property
     def is_gone_in_doubt(self) -> bool:
-        """Whether the document without the event did not advance: its incarnation ran backwards or stayed the same."""
+        """Whether the document without the event may be an old one, because its incarnation is not higher than that of
+        the last document with the event.
+        """
         listed, gone = self.listed_incarnation, self.gone_incarnation
         return self.gone_at is not None and listed is not None and gone is not None and gone <= listed
 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """One machine of the event's set: how present it is, its last good poll, and its listing, if it ever listed it.
+    """One machine of the event's set: its presence, its last successful poll, and its listing of the event, if it ever
+    listed it.
 
-    One that is revoked (`revoked_at`) has no vote, whatever it listed before.
+    The listing of a revoked machine (`revoked_at`) does not count.
     """
 
     machine_id: int
@@ -135,10 +142,9 @@ class Witness:
         return self.listing is not None and not self.listing.foreign and self.listing.gone_at is None
 
     def last_listing(self, now: datetime) -> datetime | None:
-        """Return the last time at which this machine is known to have listed it: each poll confirms it until it is
-        gone.
+        """Return the last time at which this machine is known to have listed the event; None if it never did.
 
-        A listing written while its clock ran ahead is no later than the machine's next report.
+        While the machine lists the event, each poll confirms it. A time in the future, from a wrong clock, is ignored.
         """
         if self.listing is None or self.listing.foreign:
             return None
@@ -150,7 +156,7 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class ComputedState(EventStatement):
-    """The event as its witnesses have it."""
+    """State of an event, computed from the reports of the machines of its set."""
 
     status: EventStatus
     ended_as: EndedAs | None
@@ -163,7 +169,7 @@ class ComputedState(EventStatement):
 
     @property
     def notice_seconds(self) -> int | None:
-        """Seconds from the first sighting to NotBefore; None when it was never announced ahead."""
+        """Seconds from the first sighting to NotBefore, at least 0; None if Azure stated no NotBefore."""
         if self.not_before is None:
             return None
         seconds = round((self.not_before - self.first_seen_at).total_seconds())
@@ -172,7 +178,7 @@ class ComputedState(EventStatement):
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """The ending of an event. `watched` as for the event: a live machine can show that it is gone."""
+    """How an event ended. `watched`: a live machine can show that the event is no longer listed."""
 
     ended_as: EndedAs
     certainty: Certainty
@@ -181,7 +187,9 @@ class _Ending:
 
 
 def versioned(event: Any) -> dict[str, Any]:
-    """Return the values, apart from the status, whose changes `version` counts; from a computed state or its row."""
+    """Return the values of an event whose changes increase its `version`. `event` is a computed state or the event's
+    row.
+    """
     return {name: getattr(event, name) for name in VERSIONED} | {"resources": list(event.resources)}
 
 
@@ -205,15 +213,13 @@ def _newest(listings: Listings, field: str, not_stated: Any) -> Any:
 def compute_state(
     witnesses: Iterable[Witness], *, now: datetime, was_ended: bool = False, known: Mapping[str, Any] | None = None
 ) -> ComputedState | None:
-    """Compute the event's state; None when no machine of its set ever listed it. `known` has what was stated of the
-    event before: a field that no listing states any more keeps that value.
+    """Compute the state of an event; None if no machine of its set ever listed it.
 
-    An event has ended when no live machine lists it and one that had listed it no longer does. In addition, at least
-    one machine, and every live machine of the set, must have polled without it since the last listing. Silence alone
-    ends no event, with two exceptions. The machine that a Preempt or Terminate deleted: that is inferred once all
-    machines that list it are silent and NotBefore is past. And an event of which all machines that list it have been
-    gone for a day: how it ended is unknown. An ended event (`was_ended`) stays ended until a live
-    machine lists it. A machine that returns with an old poll, or a witness that has died since, changes nothing.
+    An event ends when no live machine lists it any more. At least one machine, and every live one, must have polled
+    without it since the last listing. Silent machines do not end an event, with two exceptions: after NotBefore of a
+    Preempt or Terminate, if all machines that list it are silent (they were deleted); or if these have been gone for a
+    day. An event that had ended (`was_ended`) is reopened only by a live machine that lists it. `known`: earlier values
+    of the event, for fields that no listing states.
     """
     every = without_unconfirmed(witnesses)
     everyone = [w for w in every if w.revoked_at is None]
@@ -253,8 +259,10 @@ def compute_state(
 
 
 def without_unconfirmed(witnesses: Iterable[Witness]) -> list[Witness]:
-    """The witnesses, where a machine whose answer without the event is in doubt still lists it until that is confirmed:
-    by the next poll of the machine itself, or by another live machine that saw the event go.
+    """Return the witnesses, but treat a machine as still listing the event if its document without the event may be an
+    old one.
+
+    A later poll of that machine, or another live machine that saw the event disappear, confirms that the event is gone.
     """
     every = list(witnesses)
     certain = {
@@ -271,7 +279,9 @@ def without_unconfirmed(witnesses: Iterable[Witness]) -> list[Witness]:
 
 
 def is_unconfirmed(witness: Witness) -> bool:
-    """Whether this machine's newest document lacks the event, in doubt, and it has not polled since."""
+    """Return whether this machine's newest document lacks the event, may be an old one, and no later poll
+    confirmed it.
+    """
     listing = witness.listing
     if listing is None or listing.gone_at is None or not listing.is_gone_in_doubt:
         return False
@@ -283,7 +293,7 @@ def _voting(witnesses: Iterable[Witness]) -> list[Witness]:
 
 
 def last_listing(everyone: Iterable[Witness], now: datetime) -> datetime:
-    """Return the last time at which any of them is known to have listed it; `now` where none ever did."""
+    """Return the last time at which one of these machines is known to have listed the event; `now` if none ever did."""
     return max((time for time in (w.last_listing(now) for w in everyone) if time is not None), default=now)
 
 
@@ -292,7 +302,7 @@ def _votes(witnesses: Iterable[Witness]) -> Listings:
 
 
 def _stated(listings: Listings, known: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what Azure states of the event. Some answers leave fields out that earlier ones had."""
+    """Return what Azure states about the event, with the `known` value for each field that no listing states."""
     newest = {field: _newest(listings, field, not_stated) for field, not_stated in NOT_STATED.items()}
     if known is None:
         return newest
@@ -300,7 +310,7 @@ def _stated(listings: Listings, known: Mapping[str, Any] | None) -> dict[str, An
 
 
 def _only_revoked(witnesses: list[Witness], known: Mapping[str, Any] | None) -> ComputedState | None:
-    """Return the ended state of an event that only revoked machines have listed: their listings do not keep it open."""
+    """Return the ended state of an event that only revoked machines have listed; None if no machine listed it."""
     listings = _votes(witnesses)
     if not listings:
         return None
@@ -320,7 +330,7 @@ def _only_revoked(witnesses: list[Witness], known: Mapping[str, Any] | None) -> 
 def _seen_gone(
     everyone: list[Witness], listings: Listings, started_at: datetime | None, *, was_ended: bool, now: datetime
 ) -> _Ending | None:
-    """Return the ending when a document no longer lists the event and no live machine may still list it."""
+    """Return the ending if a document no longer lists the event and no live machine may still list it; else None."""
     gone_times = [listing.gone_at for _, listing in listings if listing.gone_at is not None]
     if not gone_times:
         return None
@@ -337,8 +347,8 @@ def _seen_gone(
 
 
 def _was_evicted(everyone: list[Witness], listings: Listings, gone_at: datetime) -> bool:
-    """Whether the event deletes machines and one that it names has not polled since it is gone: Azure carried it out,
-    and did not cancel it. A poll of that machine after it shows that it was cancelled.
+    """Return whether the event deleted a machine, and was not cancelled: a named machine has not polled since the event
+    is gone.
     """
     if _newest(listings, "event_type", "") not in DELETING_TYPES:
         return False
@@ -355,7 +365,7 @@ def _was_evicted(everyone: list[Witness], listings: Listings, gone_at: datetime)
 def _machine_deleted(
     everyone: list[Witness], not_before: datetime | None, *, was_ended: bool, now: datetime
 ) -> _Ending | None:
-    """All who list it are silent, as the machine that it deletes must be."""
+    """Return the ending of an event that deletes machines, if all machines that list it are silent; else None."""
     listers = [w for w in everyone if w.lists_it]
     silent = all(w.presence in (Presence.SILENT, Presence.GONE) for w in listers)
     if not listers or not (was_ended or silent):
@@ -366,7 +376,7 @@ def _machine_deleted(
 
 
 def _witnesses_gone(everyone: list[Witness], *, was_ended: bool, now: datetime) -> _Ending | None:
-    """End an event whose listing machines have all been gone for a day: no machine will see its end."""
+    """Return the ending of an event if all machines that list it have been gone for a day; else None."""
     listers = [w for w in everyone if w.lists_it]
     if not listers or not (was_ended or all(w.presence is Presence.GONE for w in listers)):
         return None
@@ -390,7 +400,7 @@ def _how_it_ended(listings: Listings, started_at: datetime | None) -> tuple[Ende
 
 
 def due_at(state: ComputedState | None, witnesses: Collection[Witness], *, now: datetime) -> datetime:
-    """Return when to recompute an event without news. Changes of presence are news."""
+    """Return when to compute the state of an event again if no machine reports a change until then."""
     if state is None or state.status is EventStatus.ENDED:
         return NEVER
     gone = any(w.listing is not None and not w.listing.foreign and w.listing.gone_at is not None for w in witnesses)

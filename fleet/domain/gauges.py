@@ -9,7 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """One metric: `labels` are label names, `help` one sentence. The name of a `counter` ends with `_total`."""
+    """Declaration of one Prometheus metric.
+
+    `labels` are the label names, `help` is one sentence. The name of a `counter` ends with `_total`.
+    """
 
     name: str
     help: str
@@ -19,7 +22,7 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Values of one metric by label values; empty if there are none."""
+    """Values of one Prometheus metric, by the values of its labels. Empty if there are none."""
 
     gauge: Gauge
     values: Mapping[tuple[str, ...], float]

@@ -1,4 +1,4 @@
-"""Values for reports: the month, and the final outcome of an event."""
+"""Values for reports: months, and the decision and outcome of an event."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -38,7 +38,7 @@ FIRST_YEAR = 2016
 
 
 class Decided(StrEnum):
-    """The final decision of people or rules about an event."""
+    """The final decision of users or rules about an event."""
 
     ACCEPTED = "accepted"
     UNDER_WAY = "under-way"
@@ -51,7 +51,7 @@ class Decided(StrEnum):
 
 
 class Happened(StrEnum):
-    """Azure's handling of the event, as far as observed."""
+    """What Azure did with the event, as far as it was observed."""
 
     WAITS = "waits"
     RUNS = "runs"
@@ -64,7 +64,7 @@ class Happened(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Month:
-    """A month of the calendar, in UTC."""
+    """A calendar month in UTC."""
 
     year: int
     month: int
@@ -75,7 +75,7 @@ class Month:
 
     @property
     def end(self) -> datetime:
-        """The end of it, excluded."""
+        """The end of the month: the first moment of the next month."""
         return self.next.begin
 
     @property
@@ -87,7 +87,7 @@ class Month:
         return Month(self.year - (self.month == 1), (self.month - 2) % 12 + 1)
 
     def __str__(self) -> str:
-        """`2026-11`, as addresses carry it."""
+        """Return the month as in URLs: `2026-11`."""
         return f"{self.year:04d}-{self.month:02d}"
 
 
@@ -97,7 +97,7 @@ def month_of(at: datetime) -> Month:
 
 
 def months_back(first: datetime | None, *, now: datetime, most: int) -> tuple[Month, ...]:
-    """Return the months from this one back to that of `first`, at most `most`."""
+    """Return the months from the current one back to the month of `first`, at most `most` of them."""
     found = [month_of(now)]
     last = month_of(first) if first is not None else found[0]
     while found[-1] > last and found[-1].year >= FIRST_YEAR and len(found) < most:
@@ -106,8 +106,11 @@ def months_back(first: datetime | None, *, now: datetime, most: int) -> tuple[Mo
 
 
 def decided(state: ApprovalState | None, *, accepted: bool, held: bool) -> Decided:
-    """Return the decision from the approval that counts (its state, None without one; whether Azure answered 200) and
-    any hold."""
+    """Return the final decision about an event.
+
+    `state` is the state of the approval that counts (None: no approval). `accepted`: Azure answered 200. `held`: a user
+    or rule decided to leave the event to Azure.
+    """
     if accepted:
         return Decided.ACCEPTED
     if state is None or (state is ApprovalState.WITHDRAWN and held):

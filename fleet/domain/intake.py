@@ -1,4 +1,4 @@
-"""Reading of metadata documents, limits of what one machine may report, presence, and preparation by hooks."""
+"""Parsing of metadata documents, limits on what one machine may report, presence, and preparation by hooks."""
 
 import json
 import re
@@ -32,7 +32,9 @@ NEW_STATEMENTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One event of a document: whether it names the machine, and whether the machine lists it already."""
+    """One event of a document. `own`: the event names the reporting machine; `known`: the machine has listed
+    it before.
+    """
 
     event_id: str
     own: bool
@@ -41,7 +43,7 @@ class Listed:
 
 @dataclass(slots=True)
 class ListedEvents:
-    """EventIds: those that are taken up now, those that come later, and those that are quarantined."""
+    """EventIds of a document: those to process now, those to process later, and those to quarantine."""
 
     now: set[str] = field(default_factory=set)
     later: set[str] = field(default_factory=set)
@@ -49,10 +51,11 @@ class ListedEvents:
 
 
 def limit_listed_events(listed: Iterable[Listed], *, machines: int, room: int) -> ListedEvents:
-    """Divide the events of one document. `machines` are those of its set, `room` is how many new ones may be taken up.
+    """Divide the events of one document into those to process now, later, or to quarantine.
 
-    Known events come first and are always taken, or they would seem gone; then those that name the machine; then in
-    listed order.
+    `machines` is the number of machines of the set, `room` the number of new events that may be processed now. Known
+    events are always processed, because otherwise they would seem gone. Then come events that name the machine, then
+    the rest in the order of the document.
     """
     found, others = ListedEvents(), EVENTS + machines
     for one in sorted(listed, key=lambda one: (not one.known, not one.own)):
@@ -71,7 +74,7 @@ def limit_listed_events(listed: Iterable[Listed], *, machines: int, room: int) -
 
 
 def names(resources: Iterable[str], own: Collection[str]) -> bool:
-    """Whether an event hits the machine of one of these names (lower case)."""
+    """Return whether an event's `Resources` name the machine. `own` are the names of the machine in lower case."""
     return any(name.lower() in own for name in resources)
 
 
@@ -103,7 +106,7 @@ STATUSES = {"scheduled": "Scheduled", "started": "Started"}
 class Listing(EventStatement):
     """One event as one document lists it.
 
-    `event_id` is upper case, `spelled` as received. `flags` are its faults.
+    `event_id` is in upper case, `spelled` is as received. `flags` are the faults in it.
     """
 
     event_id: str
@@ -118,8 +121,10 @@ class Listing(EventStatement):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A parsed document. `readable` is False when the body was no document at all; then it shows nothing about any
-    event. `rest` are elements of `Events` that were not read.
+    """A parsed metadata document.
+
+    `readable` is False if the body was not a document; then it proves nothing about any event. `flags` are the faults
+    in it. `rest` are the elements of `Events` beyond the limit, not parsed.
     """
 
     readable: bool
@@ -129,7 +134,7 @@ class Document:
     rest: tuple[Any, ...] = ()
 
     def with_rest(self, wanted: Callable[[str, Any], bool]) -> "Document":
-        """Return the document with those further events whose EventId and `Resources` are wanted."""
+        """Return the document with those elements of `rest` for which `wanted(event_id, resources)` is true, parsed."""
         known = {listing.event_id for listing in self.listings}
         more: dict[str, Listing] = {}
         for item in self.rest:
@@ -141,7 +146,9 @@ class Document:
 
 
 def read_time(text: Any) -> datetime | None:
-    """RFC 1123 (a wrong weekday is accepted) or ISO 8601, as stated; None when empty or unreadable."""
+    """Parse a time in RFC 1123 (also with a wrong weekday) or ISO 8601; UTC if it has no zone. None if empty or
+    unreadable.
+    """
     if not isinstance(text, str) or not text.strip():
         return None
     text = text.strip()
@@ -158,7 +165,7 @@ def read_time(text: Any) -> datetime | None:
 
 
 def read_integer(value: Any) -> int | None:
-    """An integer, also as digits in a string; None for anything else or beyond 63 bits."""
+    """Return an integer, also from digits in a string; None for any other value, or beyond 64 bits."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
@@ -174,7 +181,7 @@ def read_integer(value: Any) -> int | None:
 
 
 def _resources(named: Any, flags: list[str]) -> tuple[str, ...]:
-    """Return the names, each once; faults of the list are added to `flags`."""
+    """Return the machine names in `Resources` without duplicates, and append faults of the list to `flags`."""
     if not isinstance(named, list):
         if named is not None:
             flags.append("resources-no-list")
@@ -191,7 +198,7 @@ def _resources(named: Any, flags: list[str]) -> tuple[str, ...]:
 
 
 def read_listing(raw: Any) -> Listing | None:
-    """One element of `Events`; None when it has no usable EventId."""
+    """Parse one element of `Events`; None if it has no usable EventId."""
     if not isinstance(raw, dict):
         return None
     spelled, stated_status, resource_type, event_type, description, source = tidy_values(raw, TEXTS)
@@ -230,7 +237,7 @@ def read_listing(raw: Any) -> Listing | None:
 
 
 def read_document(body: bytes) -> Document:
-    """Parse one body. An empty one is unreadable: it does not show that there are no events."""
+    """Parse the body of a metadata document. An empty body is unreadable: it does not show that there are no events."""
     if not body.strip():
         return Document(readable=False, flags=(Reason("body-empty"),))
     if len(body) >= MOST_BYTES:
@@ -273,12 +280,14 @@ LEAST = 4096
 
 
 def cost(size: int) -> int:
-    """Return the cost of one body of this size in bytes."""
+    """Return how many bytes one stored body of this size counts against the hourly limit: at least `LEAST`."""
     return max(size, LEAST)
 
 
 def fits_hourly_limit(before: int, sizes: Iterable[int]) -> list[bool]:
-    """Return which of these bodies are stored, in their order, after this many bytes in the same hour."""
+    """Return for each body size whether the body fits into the hourly limit. `before`: bytes already stored in this
+    hour.
+    """
     return [before + total <= BYTES for total in accumulate(cost(size) for size in sizes)]
 
 
@@ -286,7 +295,9 @@ def fits_hourly_limit(before: int, sizes: Iterable[int]) -> list[bool]:
 
 
 class Prepared(StrEnum):
-    """`nothing` means that the machine has no prepare hooks: being live, it counts as prepared."""
+    """Preparation of a machine for an event. `nothing`: the machine has no prepare hooks and counts as prepared while
+    live.
+    """
 
     UNKNOWN = "unknown"
     PREPARING = "preparing"
@@ -302,7 +313,9 @@ BAD_OUTCOMES = ("failed", "timed-out")
 
 
 def prepared_of(*, prepare_outcome: str, recover_outcome: str) -> Prepared:
-    """The one value for a machine and an event: the recover phase speaks once it has begun."""
+    """Return the preparation of a machine for an event from the outcomes of its hooks. An outcome of the recover phase
+    wins.
+    """
     recovered = {"running": Prepared.RECOVERING, "succeeded": Prepared.RECOVERED}
     prepared = {"running": Prepared.PREPARING, "succeeded": Prepared.PREPARED, "nothing": Prepared.NOTHING}
     recovered |= dict.fromkeys(BAD_OUTCOMES, Prepared.RECOVER_FAILED)
@@ -315,7 +328,9 @@ def prepared_of(*, prepare_outcome: str, recover_outcome: str) -> Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Ages in seconds below which a machine is live, late, silent; older is gone."""
+    """Ages in seconds: below `live` a machine is live, below `late` it is late, up to `gone` it is silent, beyond it is
+    gone.
+    """
 
     live: float = 60
     late: float = 600
@@ -338,10 +353,10 @@ def presence_of(
     now: datetime,
     limits: Limits,
 ) -> Presence:
-    """Both times must be fresh: an agent that is heard but reads nothing from Azure is not live.
+    """Return the presence of a machine from the older of two times: the last report, and the last successful poll of
+    Azure.
 
-    A machine that was never heard is `expected`; one that was heard but never had a good poll counts from no time at
-    all, so it is silent until its first good answer.
+    A machine that never reported is `expected`. A machine that reported but never polled successfully is `silent`.
     """
     if revoked:
         return Presence.GONE
@@ -372,5 +387,7 @@ MANY_A_DAY = 5
 
 
 def may_restart_spool(*, begun: int, since: timedelta) -> bool:
-    """`begun` counts the machine's spools of the last day, `since` the newest of them began."""
+    """Return whether a machine's agent may begin a new spool now. `begun`: spools that it began in the last day;
+    `since`: time since the newest of them began.
+    """
     return since >= SETTLES and begun < MOST_A_DAY

@@ -1,6 +1,6 @@
-"""Rights and places: roles by the groups of a person, and scopes over the places of sets.
+"""Rights of users: roles from their groups, and scopes that limit a role to certain sets.
 
-A place is matched by the patterns of a scope, a rule or a no-approval window.
+A `Place` is what a pattern of a scope, a rule or a no-approval window is compared with.
 """
 
 import re
@@ -13,7 +13,7 @@ from fleet.domain.sets import PROVISIONAL
 
 
 class Right(StrEnum):
-    """A right: read; approve, claim and hold; be the second person and override blocking guards; administer."""
+    """Rights: read; approve, claim and hold; be the second person and override blocking guards; administer."""
 
     READ = "read"
     APPROVE = "approve"
@@ -38,7 +38,7 @@ TOKEN_SCOPES = {"read": Right.READ, "approve": Right.APPROVE, "admin": Right.ADM
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a set, as scopes, rules and windows match it."""
+    """A set as scopes, rules and windows match it: kind, name, service and resource group."""
 
     kind: str
     name: str
@@ -47,8 +47,9 @@ class Place:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether the whole text matches the pattern, without case; * is any text, ? any character. An empty pattern
-    matches everything.
+    """Return whether the whole text matches the pattern, in any letter case. `*` is any text, `?` any character.
+
+    An empty pattern matches everything.
     """
     if not pattern:
         return True
@@ -56,12 +57,12 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def pattern_of(pattern: str) -> str:
-    """Return the pattern as a regular expression, for Python and Postgres alike."""
+    """Return a pattern with `*` and `?` as a regular expression that Python and Postgres both accept."""
     return "".join(".*" if c == "*" else "." if c == "?" else re.escape(c) for c in pattern)
 
 
 def lies_in(place: Place, *, set_pattern: str, service: str, resource_group: str) -> bool:
-    """Whether a place is among those that these three patterns name; empty ones match every place."""
+    """Return whether a place matches all three patterns. An empty pattern matches everything."""
     return (
         matches(set_pattern, place.name)
         and matches(service, place.service)
@@ -70,7 +71,7 @@ def lies_in(place: Place, *, set_pattern: str, service: str, resource_group: str
 
 
 class NamesPlaces(Protocol):
-    """Objects that name places by three patterns: rules and routes."""
+    """An object with three patterns for places: a rule or a notification route."""
 
     @property
     def set_pattern(self) -> str: ...
@@ -81,8 +82,9 @@ class NamesPlaces(Protocol):
 
 
 def speaks_of(what: NamesPlaces, place: Place | None) -> bool:
-    """Whether a place is among the named ones. A filter that names places never matches a provisional set or a missing
-    place.
+    """Return whether the patterns of a rule or route match a place. Without patterns every place matches, also None.
+
+    With patterns, a provisional set and a missing place never match.
     """
     if not (what.set_pattern or what.service or what.resource_group):
         return True
@@ -94,8 +96,9 @@ def speaks_of(what: NamesPlaces, place: Place | None) -> bool:
 
 
 def in_scopes(place: Place, scopes: tuple[tuple[str, str], ...]) -> bool:
-    """Whether a user with these (kind, pattern) scopes may act there. No scopes means everywhere; a provisional set is
-    outside of every scope.
+    """Return whether a user with these scopes, each (kind, pattern), may act in this place. No scopes mean everywhere.
+
+    A provisional set is outside every scope.
     """
     if not scopes:
         return True
@@ -107,8 +110,9 @@ def in_scopes(place: Place, scopes: tuple[tuple[str, str], ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """The rights of a person: `groups` state the actions, `scopes` ((kind, pattern) each) the places. Reading is
-    narrowed to them only with SCOPED_READ_ACCESS (`fleet.projections.visibility`).
+    """Rights of a user: `groups` give the actions, `scopes` (each (kind, pattern)) limit them to places.
+
+    Scopes limit reading only if SCOPED_READ_ACCESS is set (`fleet.projections.visibility`).
     """
 
     groups: frozenset[str] = frozenset()
@@ -116,21 +120,26 @@ class Rights:
 
     @property
     def role(self) -> str:
-        """The group that counts, which is the last in `ROLES`; empty for a user without a group."""
+        """The user's highest group in the order of `ROLES`; empty for a user without a group."""
         return next((group for group in reversed(GROUPS) if group in self.groups), "")
 
     def may(self, right: Right, place: Place | None = None) -> bool:
-        """Anywhere at all, or in this place. Admins act everywhere."""
+        """Return whether the user has this right in this place, or anywhere if `place` is None. Admins act
+        everywhere.
+        """
         return self.missing(right, place) is None
 
     def decides(self, place: Place, *, proposed: bool) -> bool:
-        """Whether a decision in this place is for this user; one that is `proposed` is for a second person. A user
-        without any right to decide sees everything.
+        """Return whether a pending decision in this place is shown as one for this user.
+
+        A `proposed` decision needs the right of a second person. A user without any right to decide sees all decisions.
         """
         return not self.may(Right.APPROVE) or self.may(Right.OVERRIDE if proposed else Right.APPROVE, place)
 
     def missing(self, right: Right, place: Place | None = None, *, doing: str = "this") -> Reason | None:
-        """Return the missing right or scope; None where nothing is missing. `doing` is the intended action."""
+        """Return the missing right or scope as a reason; None if the user has both. `doing` is the action in the
+        sentence.
+        """
         ladder = list(ROLES.values())
         if not any(ROLES[group] in ladder[ladder.index(right) :] for group in self.groups if group in ROLES):
             return Reason("right-missing", right=right.value, doing=doing)
@@ -143,7 +152,7 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The access of a caller: the row id of the account, its rights, and the scopes of the call's token; None for a
+    """Access of a caller. `person` is the row id of the account; `scopes` are those of the API token, None for a
     session.
     """
 

@@ -1,6 +1,6 @@
-"""Pseudonyms: names of people in records that cannot change, and the replacement of an erased name.
+"""Pseudonyms that replace usernames in records that cannot change, and the texts that replace erased names.
 
-The names of people are stored in one table only, the accounts. A line of the timeline names an account by its number.
+Usernames are stored only in the table of accounts. A timeline entry contains the row id of the account instead.
 """
 
 import re
@@ -17,40 +17,44 @@ NOTHING: frozenset[str] = frozenset()
 
 
 def pseudonym(number: int) -> str:
-    """Return the pseudonym of the account with this row id; while the row exists, people see its name instead."""
+    """Return the pseudonym of the account with this row id. Pages show the username instead while the account
+    exists.
+    """
     return f"person {number}"
 
 
 def number_of(text: str) -> int | None:
-    """The row id in a pseudonym; None for every other text."""
+    """Return the row id of the account in a pseudonym; None for any other text."""
     found = PSEUDONYM.fullmatch(text)
     return int(found[1]) if found else None
 
 
 def erased_name(number: int) -> str:
-    """Return the text that replaces an erased name. It is not a valid username."""
+    """Return the text that replaces the name of an erased user. It is not a valid username."""
     return f"{FORMER}{number}"
 
 
 def hash_of_name(name: str) -> str:
-    """Return the hash that identifies an erased name in entries that contain it. A guessed name can be checked against
-    it."""
+    """Return the hash by which entries with an erased name are found. It does not protect names that can be guessed."""
     return hash_of(f"name\n{name}")
 
 
 def may_be_username(text: str) -> bool:
-    """Whether the text may be a username: rules, `the command line` and pseudonyms have a blank."""
+    """Return whether the text may be a username: it has no space, unlike rules, `the command line` and pseudonyms."""
     return bool(text) and " " not in text
 
 
 def rename_in_entry(kind: str, parts: Sequence[Any], change: Callable[[str], str]) -> list[Any]:
-    """Return parts of an entry (`data`, `before` or `after`, in JSON values) with every name of a person changed."""
+    """Return parts of a timeline entry (`data`, `before`, `after`) with `change` applied to every name of a person.
+
+    `kind` is the kind of the entry, which determines the fields that contain names.
+    """
     fields = EntryKind(kind).naming
     return [value if fields is None or not value else _renamed(value, fields, change) for value in parts]
 
 
 def rename_in_reasons(value: Any, change: Callable[[str], str]) -> Any:
-    """Return the JSON value with the names of people in its reasons changed."""
+    """Return a JSON value with `change` applied to the names of people in the reasons that it contains."""
     return _renamed(value, NOTHING, change)
 
 

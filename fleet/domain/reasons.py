@@ -1,4 +1,4 @@
-"""Reasons as codes with values, and refusal of an operation. `fleet.wording` turns them into text."""
+"""Reasons as codes with values, and the exception for refused operations. `fleet.wording` turns reasons into text."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -11,9 +11,9 @@ from fleet.domain.times import iso
 
 @dataclass(frozen=True, slots=True, init=False)
 class Reason:
-    """A reason: a code of `fleet.wording`, and the values in its sentence.
+    """A reason: the code of a sentence in `fleet.wording`, and the values in the sentence.
 
-    Values are JSON values, times, and reasons.
+    Values are JSON values, times, and other reasons.
     """
 
     code: str
@@ -25,12 +25,12 @@ class Reason:
 
     @property
     def stored(self) -> str:
-        """The form in which a text column stores it."""
+        """The reason as JSON text for a text column."""
         return json.dumps(as_json(self))
 
 
 def as_json(value: Any) -> Any:
-    """Return the value as JSON values: times in RFC 3339, lists for tuples, a reason as its `code` and `values`."""
+    """Convert a value to JSON values: a time to RFC 3339, a tuple to a list, a reason to its `code` and `values`."""
     match value:
         case Reason():
             return {"code": value.code, "values": as_json(value.values)}
@@ -44,7 +44,7 @@ def as_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """Return the JSON value with every reason in it read."""
+    """Return a JSON value with each `{"code": …, "values": …}` in it converted to a `Reason`."""
     match value:
         case {"code": str(code), "values": dict(values), **others} if not others:
             return Reason(code, **from_json(values))
@@ -56,12 +56,12 @@ def from_json(value: Any) -> Any:
 
 
 def stored_text(reason: Reason | str) -> str:
-    """Return the form in which a text column stores a reason."""
+    """Return a reason as text for a text column. A plain sentence is returned unchanged."""
     return reason.stored if isinstance(reason, Reason) else reason
 
 
 def read_reason(stored: str) -> Reason | str:
-    """Return the stored reason; or the sentence itself, as it was recorded before reasons had codes."""
+    """Return the reason from a text column; or the text itself, if it is a sentence from before reasons had codes."""
     if not stored.startswith('{"code": '):
         return stored
     try:
@@ -77,9 +77,10 @@ T = TypeVar("T")
 
 
 class Refused(Exception):
-    """A refused operation; nothing was written.
+    """An operation was refused and nothing was written.
 
-    `code` is a problem type, `reason` the text for people, `details` are added as JSON."""
+    `code` is a problem type, `reason` the text for people. `details` are further values of the API's problem document.
+    """
 
     def __init__(self, code: str, reason: Reason | str, /, **details: Any) -> None:
         super().__init__(f"{code}: {reason.code if isinstance(reason, Reason) else reason}")
@@ -89,16 +90,16 @@ class Refused(Exception):
 
 
 def require_found(found: T | None, code: str, reason: Reason) -> T:
-    """Return the object. Raises Refused where there is none."""
+    """Return `found` if it is not None. Raises Refused with this code and reason otherwise."""
     if found is None:
         raise Refused(code, reason)
     return found
 
 
 def require_version(version: int | datetime, expected: Collection[str] | None) -> None:
-    """Raise Refused `precondition-failed` (details `version`) where the version is none of the expected ones.
+    """Raise Refused `precondition-failed` (details `version`) if the version is not one of the expected ones.
 
-    `expected` has versions as the API writes them; None accepts any.
+    `expected` are versions as the API writes them; None accepts any version.
     """
     stands = iso(version) if isinstance(version, datetime) else str(version)
     if expected is not None and stands not in expected:

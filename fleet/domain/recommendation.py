@@ -1,5 +1,6 @@
-"""Recommendation for an event that awaits a decision, and the time by which to decide. Pure, and advice only: no code
-acts on it.
+"""Recommendation for an event that needs a decision, and the time by which to decide.
+
+A recommendation is only shown: no code acts on it. No I/O in this module.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ OWN = "User"
 
 
 class Advised(StrEnum):
-    """The advice: `look` means to review the reasons, then decide."""
+    """The recommended action. `look`: review the reasons, then decide."""
 
     START_NOW = "start_now"
     WHEN_PREPARED = "when_prepared"
@@ -36,9 +37,11 @@ class Advised(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """Experience from earlier events of one type in one set: how many completed, their median Started time, and how
-    many Azure cancelled. `relay_seconds`: the slowest recent approval of the set, from dispatch to Azure's answer; None
-    where there was none.
+    """Experience with earlier events of one type in one set.
+
+    `count`: completed events; `median_seconds`: their median duration from start to end; `cancelled`: events that Azure
+    cancelled. `relay_seconds`: the slowest recent approval of the set, from dispatch to Azure's answer (None: no
+    approval yet).
     """
 
     count: int = 0
@@ -52,19 +55,19 @@ NONE_YET = Experience()
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The advice with its reasons."""
+    """A recommended action with the reasons for it."""
 
     advised: Advised
     reasons: tuple[Reason, ...]
 
     @property
     def sentence(self) -> Reason:
-        """Both in one."""
+        """The action and the reasons as one sentence."""
         return Reason(f"recommend-{self.advised.value}", reasons=list(self.reasons))
 
 
 def recommend(facts: EventFacts, experience: Experience, *, now: datetime) -> Recommendation | None:
-    """Return the advice on an event; None where there is nothing left to decide."""
+    """Return the recommendation for an event; None if it no longer needs a decision."""
     past = facts.not_before is not None and facts.not_before <= now
     if facts.status is not EventStatus.SCHEDULED or past or facts.decision is not None:
         return None
@@ -141,8 +144,9 @@ def _speaks_for(facts: EventFacts, found: Mapping[str, Guard], experience: Exper
 
 
 def decide_by(not_before: datetime | None, *, relay: timedelta, undo: timedelta) -> datetime | None:
-    """Return the time by which to decide so that Azure is asked before NotBefore: less the relay's duration and the
-    undo period. None where no time is stated.
+    """Return the latest time to decide so that the approval reaches Azure before NotBefore; None without NotBefore.
+
+    `relay` is how long an approval needs to reach Azure, `undo` is the undo period.
     """
     return None if not_before is None else not_before - relay - undo
 
@@ -154,7 +158,9 @@ RULES: dict[Advised, Action] = {
 
 
 def as_rule(facts: EventFacts, recommendation: Recommendation | None) -> dict[str, Any]:
-    """Return the fields of a rule that would decide such events here; empty where none could."""
+    """Return the fields of a new rule that would act on similar events of this set as recommended; empty if no rule
+    can.
+    """
     action = RULES.get(recommendation.advised) if recommendation is not None else None
     if action is None or facts.drill or facts.set_kind == PROVISIONAL:
         return {}

@@ -12,7 +12,7 @@ LOWERING_WAITS = timedelta(days=1)
 
 
 class HasRequirements(Protocol):
-    """A set's row, or the facts of an event."""
+    """An object with the fields of `Requirements`: the row of a set, or the facts of an event."""
 
     @property
     def second_person(self) -> bool: ...
@@ -26,8 +26,10 @@ class HasRequirements(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """Requirements of one set: two persons, a fresh proof of identity (for service accounts, too, or not), live
-    machines.
+    """Requirements of a set for approvals of its events.
+
+    `second_person`: a second person must agree. `step_up`: the user must verify their identity again;
+    `exempt_service_accounts`: service accounts need not. `min_live`: how many machines must remain live.
     """
 
     second_person: bool = False
@@ -40,7 +42,7 @@ class Requirements:
         return cls(**{each.name: getattr(row, each.name) for each in fields(cls)})
 
     def stricter(self, other: Self) -> Self:
-        """Return the stricter of both, each requirement separately."""
+        """Return requirements with the stricter value of both for each field."""
         both = (self, other)
         asks_services = any(each.step_up and not each.exempt_service_accounts for each in both)
         needed = [each.min_live for each in both if each.min_live is not None]
@@ -52,7 +54,7 @@ class Requirements:
         )
 
     def lowered(self, after: Self) -> list[str]:
-        """The requirements that are lower afterwards, by name."""
+        """Return the names of the requirements that are less strict in `after` than in this object."""
         found = [name for name in ("second_person", "step_up") if getattr(self, name) and not getattr(after, name)]
         if after.exempt_service_accounts and not self.exempt_service_accounts:
             found.append("exempt_service_accounts")
@@ -63,7 +65,7 @@ class Requirements:
 
 @dataclass(frozen=True, slots=True)
 class FormerSet:
-    """A set in which an open event was before it moved, or before the set changed: its row id and its place then."""
+    """A set to which an open event belonged earlier, with the values of that time. `set_id` is the row id."""
 
     set_id: int
     kind: str
@@ -77,27 +79,31 @@ class FormerSet:
 
 
 def requirements_to_keep(requirements: Requirements) -> dict[str, Any] | None:
-    """Return the requirements that an event keeps from the beginning; None where its set has none."""
+    """Return the requirements to store with a new event, as JSON; None if the set has no requirements."""
     return None if requirements == Requirements() else KeptRequirements(requirements).as_json
 
 
 @dataclass(frozen=True, slots=True)
 class KeptRequirements:
-    """The requirements that an open event keeps until it ends, from its announcement, with its former sets."""
+    """Requirements of an open event since its announcement. They apply until it ends, even if its set becomes less
+    strict.
+
+    `homes` are the former sets of the event.
+    """
 
     requirements: Requirements = field(default_factory=Requirements)
     homes: tuple[FormerSet, ...] = ()
 
     @classmethod
     def read(cls, stored: Mapping[str, Any] | None) -> Self:
-        """Return the stored value of a column; nothing where it is NULL."""
+        """Return the requirements from the JSON column of an event; empty ones if the column is NULL."""
         if stored is None:
             return cls()
         homes = tuple(FormerSet(**each) for each in stored["homes"])
         return cls(Requirements(**stored["requirements"]), homes)
 
     def and_also(self, requirements: Requirements, homes: Iterable[FormerSet] = ()) -> Self:
-        """Return this with further requirements and homes."""
+        """Return a copy with the stricter of both requirements, and with further former sets."""
         known = dict.fromkeys([*self.homes, *homes])
         return type(self)(self.requirements.stricter(requirements), tuple(known))
 

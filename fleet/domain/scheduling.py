@@ -1,4 +1,4 @@
-"""Next check of a row by reconciliation, and the retry of quarantined rows."""
+"""When reconciliation checks a row again, and when quarantined rows are retried."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,7 @@ HELD_PAUSE = timedelta(seconds=1)
 
 
 class QuarantineKind(StrEnum):
-    """The kind of a quarantined row: an event (its state and its relay to Azure), its rules, a waiting approval, …"""
+    """Kinds of quarantined rows: what could not be processed."""
 
     EVENT = "event"
     RULES = "rules"
@@ -32,7 +32,9 @@ HELD = (QuarantineKind.EVENT, QuarantineKind.CACHE, QuarantineKind.MACHINE)
 
 
 def retry_pause(tries: int) -> timedelta:
-    """Return the pause after this many tries: twice as long each time, up to an hour."""
+    """Return the pause before the next retry after this many tries. It doubles each time, from 10 seconds up to an
+    hour.
+    """
     return min(FIRST_PAUSE * (1 << min(tries - 1, 20)), LONGEST_PAUSE)
 
 
@@ -51,12 +53,12 @@ SPREAD = timedelta(minutes=30)
 
 
 def first_after(now: datetime, times: Iterable[datetime | None]) -> datetime:
-    """The first of these times that is still to come."""
+    """Return the first of these times that is later than `now`; `NEVER` if there is none."""
     return min((at for at in times if at is not None and at > now), default=NEVER)
 
 
 def just_before(at: datetime | None, lead: timedelta) -> datetime | None:
-    """Return the time `lead` before `at`, which may be any stated time; None where the calendar has none."""
+    """Return the time `lead` before `at`; None if `at` is None, or if the result is not representable."""
     try:
         return None if at is None else at - lead
     except OverflowError:
@@ -64,5 +66,8 @@ def just_before(at: datetime | None, lead: timedelta) -> datetime | None:
 
 
 def at_the_latest(row_id: int, *, now: datetime) -> datetime:
-    """Return the latest time of the next check of an open row, independent of its facts."""
+    """Return when to check an open row at the latest, even if nothing is reported about it: in 45 to 75 minutes.
+
+    The row id spreads the checks over this time.
+    """
     return now + LONGEST + row_id % 64 * SPREAD / 64

@@ -1,7 +1,7 @@
-"""Secrets that are shown once: `<kind>_<prefix>_<256 bits>`, kept as SHA-256.
+"""Secrets that are shown once, in the form `<kind>_<prefix>_<256 bits>`, and stored as SHA-256.
 
-A slow hash protects guessable secrets; these are not guessable, and a slow hash at every call of every agent would burn
-the processor for nothing.
+These secrets are random and cannot be guessed. So the slow hash that passwords need would only cost CPU time at each
+call of an agent.
 """
 
 import hashlib
@@ -9,15 +9,15 @@ import secrets
 
 
 def new_secret(kind: str) -> str:
-    """Return a new secret, url-safe; `kind` tells readers its purpose."""
+    """Return a new random secret, safe in URLs. `kind` is its first part, so that people recognise the purpose."""
     return f"{kind}_{secrets.token_hex(6)}_{secrets.token_urlsafe(32)}"
 
 
 def hash_of(secret: str) -> str:
-    """The SHA-256 of a secret, lower case hex."""
+    """Return the SHA-256 of a secret in lower-case hex."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def prefix_of(secret: str) -> str:
-    """The public part of a secret, `<kind>_<prefix>`."""
+    """Return the public part of a secret: `<kind>_<prefix>`."""
     return "_".join(secret.split("_", 2)[:2])[:40]

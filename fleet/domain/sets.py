@@ -1,4 +1,4 @@
-"""Assignment of machines to availability sets by statements."""
+"""Assignment of a machine to a set, from what the agent, tags, instance metadata and the inventory state."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +22,7 @@ WHERE = ("subscription", "resource_group", "placement_group")
 
 @dataclass(frozen=True, slots=True)
 class SetKey:
-    """A set as stated. `key` (lower case) is what makes two statements the same set."""
+    """A set as one source states it. Two statements mean the same set if their `key` (lower case) is equal."""
 
     kind: str
     name: str
@@ -42,11 +42,11 @@ class SetKey:
 
     @property
     def placed(self) -> bool:
-        """Whether it states the set's place; two sets of one name may be in two resource groups."""
+        """Whether the subscription or resource group is stated. Sets in two resource groups may have the same name."""
         return bool(self.subscription or self.resource_group)
 
     def within(self, compute: dict[str, Any]) -> "SetKey":
-        """Return the same set, placed where a machine with this instance metadata is."""
+        """Return a copy with the subscription and resource group from a machine's instance metadata."""
         subscription, group = _text(compute, "subscriptionId"), _text(compute, "resourceGroupName")
         return replace(self, subscription=subscription, resource_group=group)
 
@@ -57,9 +57,9 @@ def _text(compute: dict[str, Any], name: str) -> str:
 
 
 def read_stated(stated: str) -> tuple[str, str] | None:
-    """`[kind:]name` as (kind, name); None when empty. Without a kind it is an availability set.
+    """Parse `[kind:]name` as (kind, name); None if empty. Without a kind it is an availability set.
 
-    Raises Refused `validation` for a kind that is none of `NAMED_KINDS`, and for a name that cannot be one.
+    Raises Refused `validation` for a kind that is not in `NAMED_KINDS`, or an invalid name.
     """
     if not is_seen(stated.strip()):
         raise Refused("validation", Reason("names-no-set", stated=tidy(stated)[:MAX_NAME]))
@@ -77,7 +77,7 @@ def read_stated(stated: str) -> tuple[str, str] | None:
 
 
 class SetSource(StrEnum):
-    """The sources of a machine's set, in the order in which they count."""
+    """Sources that state a machine's set. If they disagree, the first in this order counts."""
 
     CONFINEMENT = "confinement"
     CONFIGURATION = "configuration"
@@ -88,7 +88,7 @@ class SetSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """The statement of one source."""
+    """One source's statement of a machine's set."""
 
     source: SetSource
     key: SetKey
@@ -96,14 +96,18 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """The statements of a machine's sources, the one that counts first; `problems` are about unreadable ones."""
+    """All statements of a machine's set, in the order of precedence. `problems` are about statements that are not
+    valid.
+    """
 
     stated: tuple[Statement, ...] = ()
     problems: tuple[Reason, ...] = ()
 
     @property
     def key(self) -> SetKey | None:
-        """The set that counts, with its blanks filled in by the sources that agree; None without a statement."""
+        """The set that counts; parts that the first statement omits are taken from those that agree with it. None if
+        there are none.
+        """
         if not self.stated:
             return None
         key = self.stated[0].key
@@ -120,7 +124,7 @@ class Statements:
 
 
 def agree(one: SetKey, other: SetKey) -> bool:
-    """Whether both can mean the same set: what only one of them states is no contradiction."""
+    """Return whether both statements can mean the same set. A part that only one of them states is no contradiction."""
     if (one.kind, one.name.lower()) != (other.kind, other.name.lower()):
         return False
     stated = [(getattr(one, part).lower(), getattr(other, part).lower()) for part in WHERE]
@@ -128,8 +132,9 @@ def agree(one: SetKey, other: SetKey) -> bool:
 
 
 def read_tags(compute: dict[str, Any]) -> dict[str, str]:
-    """Return the VM's tags from `tagsList`; values that are no text are omitted. Names of tags are compared without
-    case."""
+    """Return the VM's tags from `tagsList` in the instance metadata, with names in lower case. Values that are not text
+    are omitted.
+    """
     listed = compute.get("tagsList")
     if not isinstance(listed, list):
         return {}
@@ -145,11 +150,11 @@ def read_statements(
     set_tag: str,
     confined: SetKey | None = None,
 ) -> Statements:
-    """Everything that is stated about a machine's set.
+    """Collect all statements of a machine's set.
 
-    `configured` is the agent's own `[kind:]name`, or its join token's; `set_tag` the name of the tag that holds one;
-    `confined` the set to which a join token or a person confines it. A uniform scale set states its placement group, a
-    flexible one an empty one.
+    `configured` is `[kind:]name` from the agent's settings or its join token. `compute` is the instance metadata, with
+    the tag that `set_tag` names. `inventory` is the set in an imported inventory. `confined` is the only set that a
+    join token or administrator permits.
     """
     subscription, group = _text(compute, "subscriptionId"), _text(compute, "resourceGroupName")
     found: list[Statement] = [Statement(SetSource.CONFINEMENT, confined)] if confined is not None else []
@@ -175,12 +180,14 @@ def read_statements(
 
 
 def provisional_set_name(compute: dict[str, Any], machine_id: str) -> SetKey:
-    """Return the provisional set of a machine without any statement."""
+    """Return the provisional set of a machine whose set no source states."""
     return SetKey(PROVISIONAL, machine_id, _text(compute, "subscriptionId"), _text(compute, "resourceGroupName"))
 
 
 def disagreement(stated: Sequence[Statement], *, set_tag: str) -> Reason | None:
-    """Return the disagreement of sources: each statement, the one that counts first. None when they agree."""
+    """Return how the sources disagree about the set, with every statement, the one that counts first; None if they
+    agree.
+    """
     if not stated or all(agree(stated[0].key, other.key) for other in stated[1:]):
         return None
     code = "sets-disagree"
@@ -199,7 +206,11 @@ def _domain(compute: dict[str, Any], name: str) -> int | None:
 
 
 def location_of(compute: dict[str, Any]) -> dict[str, Any]:
-    """Return the location columns of the machine table, from instance metadata; absent values are None or empty."""
+    """Return columns of the machine table from the instance metadata: fault domain, update domain, zone, region, size,
+    OS.
+
+    Missing values are None or empty.
+    """
     return {
         "fault_domain": _domain(compute, "platformFaultDomain"),
         "update_domain": _domain(compute, "platformUpdateDomain"),
@@ -211,8 +222,9 @@ def location_of(compute: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_suffix(places: Sequence[tuple[str, str, str]]) -> list[str]:
-    """Return the shortest suffix for each of several sets of one name, by their (kind, resource group, subscription).
-    Empty for one alone.
+    """Return for each of several sets with the same name the shortest suffix that distinguishes it from the others.
+
+    `places` are (kind, resource group, subscription). The suffix is empty if there is only one set.
     """
     return [_apart(place, [*places[:number], *places[number + 1 :]]) for number, place in enumerate(places)]
 

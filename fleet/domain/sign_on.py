@@ -1,6 +1,6 @@
-"""Single sign-on: the user that a provider's token names, and the rights from its roles or groups.
+"""Single sign-on: the user that an ID token names, and the user's rights from its roles or groups.
 
-Claims are the content of an ID token whose signature, issuer, audience, nonce and times were checked.
+`claims` are the content of an ID token whose signature, issuer, audience, nonce and times were already checked.
 """
 
 import re
@@ -31,7 +31,7 @@ _NO_NAME = re.compile(r"[^\w.@+-]+")
 
 
 class ClaimFault(Exception):
-    """A token whose statement of identity is not accepted; `reason` is the text for people."""
+    """Error: the claims of a token do not identify a user. `reason` is the text for people."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.code)
@@ -40,8 +40,10 @@ class ClaimFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One line of the mapping: users whose claim has this value are in this group and these scopes; without scopes:
-    everywhere."""
+    """One line of the sign-on mapping: users whose claim contains `value` get this group, limited to these scopes.
+
+    Without scopes the group applies everywhere.
+    """
 
     value: str
     group: str
@@ -50,8 +52,10 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The identity from a provider: `subject` never changes there; `name` is a possible username here; `values` are the
-    roles or groups that count.
+    """A user as the identity provider names them. `subject` is permanent at the provider, `name` may become the
+    username.
+
+    `values` are the roles or groups of the user.
     """
 
     issuer: str
@@ -61,7 +65,7 @@ class Identity:
 
 
 def issuer_fault(issuer: str) -> Reason | None:
-    """Return why this issuer cannot be trusted; None where it can. It must use https, except on this very machine."""
+    """Return why this issuer URL cannot be trusted; None if it can. It must use https, except on localhost."""
     try:
         parts = urlsplit(issuer)
         secure = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
@@ -77,10 +81,10 @@ def issuer_fault(issuer: str) -> Reason | None:
 
 
 def rights_by(grants: Iterable[Grant], values: Collection[str]) -> Rights | None:
-    """Return the rights that these values grant; None where no grant names them.
+    """Return the rights that these roles or groups (`values`) grant; None if no grant names one of them.
 
-    The highest group counts, with only the scopes of its own lines. Where two lines grant that group, it applies in
-    both places. So a user may do nowhere more than one line alone allows there.
+    The highest granted group applies, within the scopes of all grants of that group. So a user has nowhere more rights
+    than one single grant gives there.
     """
     held = set(values)
     found = [grant for grant in grants if grant.value in held and grant.group in GROUPS]
@@ -94,12 +98,16 @@ def rights_by(grants: Iterable[Grant], values: Collection[str]) -> Rights | None
 
 
 def identity_of(claims: Mapping[str, Any], *, issuer: str, claim: str) -> Identity:
-    """Return the identity in the token. Raises ClaimFault."""
+    """Return the user that the claims identify. `claim` is the name of the claim with roles or groups. Raises
+    ClaimFault.
+    """
     return Identity(issuer, subject_of(claims, issuer=issuer), name_of(claims), values_of(claims, claim))
 
 
 def subject_of(claims: Mapping[str, Any], *, issuer: str) -> str:
-    """Return the permanent identifier of a user: Entra's tenant and object id, elsewhere `sub`. Raises ClaimFault."""
+    """Return the permanent identifier of a user: tenant and object id from Entra ID, `sub` from others. Raises
+    ClaimFault.
+    """
     prefix = subject_prefix(issuer)
     if not prefix:
         return _subject(claims.get("sub"), "sub")
@@ -109,7 +117,7 @@ def subject_of(claims: Mapping[str, Any], *, issuer: str) -> str:
 
 
 def subject_prefix(issuer: str) -> str:
-    """Return the prefix of all subjects of this issuer: Entra's tenant; empty elsewhere."""
+    """Return the prefix of all subjects of this issuer: `<tenant>:` for Entra ID, otherwise empty."""
     tenant = ENTRA.fullmatch(urlsplit(issuer).path)
     return f"{tenant.group(1).lower()}:" if tenant else ""
 
@@ -121,7 +129,7 @@ def _subject(said: Any, claim: str) -> str:
 
 
 def name_of(claims: Mapping[str, Any]) -> str:
-    """Return a possible username, made of permitted characters; empty where the token has none."""
+    """Return a possible username from the claims, with invalid characters replaced; empty if no claim has a name."""
     for claim in NAME_CLAIMS:
         said = claims.get(claim)
         if isinstance(said, str):
@@ -132,7 +140,10 @@ def name_of(claims: Mapping[str, Any]) -> str:
 
 
 def values_of(claims: Mapping[str, Any], claim: str) -> tuple[str, ...]:
-    """The roles or groups of this claim, which may lie deeper, as `realm_access.roles` does. Raises ClaimFault."""
+    """Return the roles or groups in this claim. A dotted name such as `realm_access.roles` is a nested claim.
+
+    Raises ClaimFault if there are too many.
+    """
     # For a user in too many groups, Entra sends no groups but a link to query them.
     elsewhere = claims.get("_claim_names")
     if (isinstance(elsewhere, Mapping) and claim in elsewhere) or (claim == "groups" and claims.get("hasgroups")):
@@ -157,7 +168,9 @@ Header = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class HeaderLogin:
-    """The sign-in by a proxy: its networks, its secret, and its headers (lower case)."""
+    """Settings of the sign-in by a reverse proxy: the proxy's networks and secret, and the names of two headers (lower
+    case).
+    """
 
     networks: tuple[Network, ...]
     secret: str
@@ -167,16 +180,16 @@ class HeaderLogin:
 
 @dataclass(frozen=True, slots=True)
 class ToldByProxy:
-    """The user that the proxy has signed in. `groups` is None where it states none."""
+    """The user that the reverse proxy has signed in. `groups` is None if the proxy does not state groups."""
 
     name: str
     groups: tuple[str, ...] | None
 
 
 def told_by_proxy(headers: Sequence[Header], *, peer: str, by: HeaderLogin) -> tuple[list[Header], ToldByProxy | None]:
-    """Return the headers without those that only the proxy may send, and the user that the proxy names. The proxy is
-    trusted by its socket address and secret together, and only if each header occurs exactly once. No other client is
-    trusted.
+    """Remove the headers that only the proxy may send, and return the other headers with the user that the proxy names.
+
+    The user is None unless `peer` is in the proxy's networks, the secret is right, and each header occurs exactly once.
     """
     own: dict[bytes, list[bytes]] = {each.encode(): [] for each in (by.name, by.groups, PROXY_SECRET)}
     others = []

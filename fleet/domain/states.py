@@ -1,14 +1,15 @@
-"""States and moves, as data.
+"""States of events, approvals and orders, and the permitted transitions, as data.
 
-`MOVES[kind][state]` names the states that may follow. Operations enter a state by one conditional UPDATE whose WHERE
-comes from `sources`; the diagram in the documentation is printed from the same tables.
+`EVENT_MOVES`, `APPROVAL_MOVES` and `ORDER_MOVES` map each state to the states that may follow. An operation changes a
+state with one conditional UPDATE, whose WHERE comes from `approval_sources` or `order_sources`. The diagram in the
+documentation is generated from these tables.
 """
 
 from enum import StrEnum
 
 
 class EventStatus(StrEnum):
-    """Computed from sightings by `fleet.domain.events.compute_state`, never pushed along."""
+    """Status of an event. It is always computed from sightings, by `fleet.domain.events.compute_state`."""
 
     SCHEDULED = "SCHEDULED"
     STARTED = "STARTED"
@@ -16,7 +17,7 @@ class EventStatus(StrEnum):
 
 
 class EndedAs(StrEnum):
-    """The ending of an event, as far as sightings show it."""
+    """How an event ended, as far as sightings show it."""
 
     COMPLETED = "completed"
     CANCELLED = "cancelled"
@@ -53,7 +54,7 @@ class OrderState(StrEnum):
 
 
 class Presence(StrEnum):
-    """`expected` is enrolled and never heard."""
+    """How recently a machine reported. `expected`: it is enrolled and has never reported."""
 
     LIVE = "live"
     LATE = "late"
@@ -145,10 +146,10 @@ OPEN_ORDERS = tuple(state for state, targets in ORDER_MOVES.items() if targets)
 
 
 def approval_sources(target: ApprovalState) -> list[str]:
-    """The states from which an approval may enter `target`."""
+    """Return the states from which an approval may change to `target`."""
     return [state.value for state, targets in APPROVAL_MOVES.items() if target in targets]
 
 
 def order_sources(target: OrderState) -> list[str]:
-    """The states from which an order may enter `target`."""
+    """Return the states from which an order may change to `target`."""
     return [state.value for state, targets in ORDER_MOVES.items() if target in targets]

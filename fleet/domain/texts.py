@@ -1,4 +1,4 @@
-"""Texts by people and machines, fit to be kept: Postgres keeps no NUL in text."""
+"""Cleaning of texts from users and machines, so that Postgres can store them (it does not store NUL in text)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,13 +12,13 @@ UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs", "Co"})
 
 
 def is_seen(text: str) -> bool:
-    """Whether a text is one line without controls and signs that are not seen."""
+    """Return whether the text is one line without control characters and invisible characters."""
     return (text.isascii() and text.isprintable()) or not any(category(sign) in UNSEEN for sign in text)
 
 
 def tidy(text: str) -> str:
-    """Return a one-line text without surrounding space. Line breaks, control characters and invisible signs (zero
-    width, writing direction) become spaces.
+    """Return the text as one line without surrounding spaces. Line breaks, control and invisible characters become
+    spaces.
     """
     if is_seen(text):
         return text.strip()
@@ -26,7 +26,7 @@ def tidy(text: str) -> str:
 
 
 def tidy_value(value: Any, limit: int) -> str:
-    """Return a value of a JSON document as a tidy text of at most `limit` characters; empty where it is no text."""
+    """Return a value of a JSON document as one line of at most `limit` characters; empty if the value is not a text."""
     if not isinstance(value, str):
         return ""
     # UTF-8 has no half of a surrogate pair.
@@ -35,12 +35,12 @@ def tidy_value(value: Any, limit: int) -> str:
 
 
 def tidy_values(document: Mapping[str, Any], limits: Mapping[str, int]) -> list[str]:
-    """Return `tidy_value` of each of these keys, with its limit."""
+    """Return `tidy_value` for each key of `limits`, with the limit that is stated for this key."""
     return [tidy_value(document.get(key), limit) for key, limit in limits.items()]
 
 
 def prose(text: str) -> str:
-    """Return a text of several lines as `tidy` does, but keep its lines and tabs."""
+    """Return a text of several lines, cleaned as `tidy` does, but with the line breaks and tabs."""
     if text.isascii() and text.isprintable():
         return text.strip()
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -48,12 +48,16 @@ def prose(text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """Return a machine's text, with a replacement character for each NUL."""
+    """Return a machine's text with each NUL replaced by the replacement character, because Postgres does not
+    store NUL.
+    """
     return text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
 
 
 def storable(value: Any) -> Any:
-    """Return a JSON value with what Postgres cannot store in a text (NUL, halves of surrogate pairs) replaced."""
+    """Return a JSON value with each character replaced that Postgres cannot store: NUL and halves of surrogate
+    pairs.
+    """
     if isinstance(value, str):
         text = value.replace("\x00", "\N{REPLACEMENT CHARACTER}")
         return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -65,7 +69,9 @@ def storable(value: Any) -> Any:
 
 
 def cleaned(text: str, *, what: str = "comment") -> str:
-    """A comment by a person, tidy. Raises Refused `validation` when it is too long."""
+    """Return a user's text cleaned by `prose`. `what` names the text in the error. Raises Refused `validation` if it is
+    too long.
+    """
     text = prose(text)
     if len(text) > MAX_TEXT:
         raise Refused("validation", Reason("text-too-long", what=what, most=MAX_TEXT))
@@ -73,5 +79,7 @@ def cleaned(text: str, *, what: str = "comment") -> str:
 
 
 def cleaned_reasons(reasons: Mapping[str, str] | None) -> dict[str, str]:
-    """Reasons by guard code, tidy. Raises Refused `validation`."""
+    """Return a user's reasons, by guard code, each cleaned by `prose`. Raises Refused `validation` if one is
+    too long.
+    """
     return {code: cleaned(reason, what="reason") for code, reason in (reasons or {}).items()}

@@ -1,4 +1,4 @@
-"""Kinds of timeline entries, the form of a change in them, and the chain of hashes over them."""
+"""Kinds of timeline entries, the form of a change in an entry, and the hash chain over all entries."""
 
 import hashlib
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ Place = tuple[int, int, int]
 
 
 class Trait(Enum):
-    """Further properties of a kind of entry.
+    """Further properties of a kind of timeline entry.
 
-    Effects on other events: `MOVES_EVENT`, decisions about neighbouring events may change; `MOVES_MACHINE`, the
-    machines of its set may change; `CHANGES_FLEET`, all open events are checked again; `CHANGES_PEOPLE`, users who
-    decided may have lost the right to. Visibility: `FOR_ALL`, every reader, although it concerns no set, machine or
-    cache; `NAMES_TWO_SETS`, it names a second set. The other `NAMES_…` state which field of `data`, `before` and
-    `after` names people besides the actor; in an entry with any of them every reason names a person by its value `by`.
+    `MOVES_EVENT`: decisions about events of the same set or service may change. `MOVES_MACHINE`: the machines of the
+    set may change. `CHANGES_FLEET`: all open events are checked again. `CHANGES_PEOPLE`: a user who decided may have
+    lost the right to. `FOR_ALL`: every reader sees the entry, although it concerns no set, machine or cache.
+    `NAMES_TWO_SETS`: the entry names a second set. The other `NAMES_…` state which field of `data`, `before` and
+    `after` names a person besides the actor; in these entries, the value `by` of every reason also names a person.
     """
 
     MOVES_EVENT = "moves-event"
@@ -48,10 +48,10 @@ FLEET_WIDE = (Trait.CHANGES_FLEET, Trait.FOR_ALL)
 
 
 class EntryKind(StrEnum):
-    """Registry of the kinds of entries. Each is one declaration: code; label, tone and icon of its badge; traits.
+    """Registry of the kinds of timeline entries: code; label, tone and icon of the badge; traits.
 
-    The sentence of a kind is in the module of its room in `fleet.wording`. An entry of a kind that is not listed here
-    was written by a later release and is read as it is.
+    The sentence of a kind is in `fleet.wording`. A kind that is not listed here was written by a later release; such an
+    entry is read unchanged.
     """
 
     _value_: str
@@ -208,17 +208,19 @@ class EntryKind(StrEnum):
 
     @property
     def known(self) -> bool:
-        """Whether this release writes such entries."""
+        """Whether this release knows this kind of entry."""
         return self.value in type(self)._value2member_map_
 
 
 def kinds_with(trait: Trait) -> tuple[EntryKind, ...]:
-    """Return the kinds that have this trait."""
+    """Return the kinds of timeline entries that have this trait."""
     return tuple(kind for kind in EntryKind if trait in kind.traits)
 
 
 def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the values that differ, before and after; None for a value that only the other has."""
+    """Return the values that differ, as two dicts: before and after. A value that is missing on one side is
+    None there.
+    """
     names = [*after, *(name for name in before if name not in after)]
     changed = [name for name in names if before.get(name) != after.get(name)]
     return {name: before.get(name) for name in changed}, {name: after.get(name) for name in changed}
@@ -226,7 +228,7 @@ def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict
 
 @dataclass(frozen=True, slots=True)
 class ChainHead:
-    """The newest link of the chain."""
+    """The newest seal of the hash chain."""
 
     number: int
     hash: str
@@ -262,12 +264,12 @@ class Chain:
         self.rows = 0
 
     def feed(self, lines: bytes) -> None:
-        """Add whole lines or parts of them; a line feed occurs only at the end of rows."""
+        """Add lines, or parts of lines, to the hash. A line feed occurs only at the end of a row."""
         self._hash.update(lines)
         self.rows += lines.count(b"\n")
 
     def digest(self, last: Place) -> str:
-        """The hash, once everything was fed."""
+        """Return the hash of the seal after all rows were fed. `last` is (era, xid, id) of the last row."""
         ended = self._hash.copy()
         stated = last[1:] if last[0] == FIRST_ERA else last
         ended.update(" ".join(["end", *map(str, (self.rows, *stated))]).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""The one way to write a time for programs, RFC 3339 in UTC with `Z`; and the years in which a time counts."""
+"""Times as programs read them (RFC 3339 in UTC with `Z`), and the range of years that Drydock accepts."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
@@ -12,12 +12,12 @@ LATEST = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 def iso(at: datetime, timespec: str = "auto") -> str:
-    """`2026-03-02T14:32:10.123456Z`; `timespec` as `datetime.isoformat` takes it."""
+    """Return the time in the form `2026-03-02T14:32:10.123456Z`. `timespec`: see `datetime.isoformat`."""
     return at.astimezone(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def in_bounds(at: datetime) -> datetime | None:
-    """The time in UTC, one without a zone taken as UTC; None before the year 2000 and from 2100 on."""
+    """Return the time in UTC; None if it is before the year 2000 or after 2099. A time without a zone counts as UTC."""
     try:
         at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     except (OverflowError, ValueError):
@@ -26,14 +26,14 @@ def in_bounds(at: datetime) -> datetime | None:
 
 
 def clamped(at: datetime) -> datetime:
-    """The time in UTC, or the bound that is nearer."""
+    """Return the time in UTC, moved to the nearer bound if it is before the year 2000 or after 2099."""
     if (bounded := in_bounds(at)) is not None:
         return bounded
     return EARLIEST if at.year <= EARLIEST.year else LATEST
 
 
 def close_together(found: Iterable[T], *, at: Callable[[T], datetime], within: timedelta) -> list[list[T]]:
-    """Return groups by time, the earliest first; each item follows the one before within `within`."""
+    """Sort the items by time and group them: each item is at most `within` later than the item before it."""
     groups: list[list[T]] = []
     for one in sorted(found, key=at):
         if groups and at(one) - at(groups[-1][-1]) <= within:

@@ -1,4 +1,4 @@
-"""The identifiers of one request in every log: its id, and its trace."""
+"""Identifiers of one request in all logs: request id and trace id."""
 
 from __future__ import annotations
 
@@ -24,28 +24,29 @@ os.register_at_fork(after_in_child=lambda: _numbers.seed(SystemRandom().getrandb
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The request and trace of an action.
+    """Request id and trace id of an action.
 
-    `request_id` has 128 characters at most; `trace_id` has 32 hexadecimal digits, or none without tracing."""
+    `request_id` has at most 128 characters. `trace_id` has 32 hexadecimal digits; empty without tracing.
+    """
 
     request_id: str
     trace_id: str = ""
 
     @classmethod
     def new(cls) -> Trace:
-        """Return a new trace for work without a request."""
+        """Return a new trace for work that no request started."""
         return cls(_new_id())
 
     @property
     def words(self) -> dict[str, str]:
-        """Its fields in every log line."""
+        """The fields of the trace for a log line, without empty ones."""
         named = {"request_id": self.request_id, "trace_id": self.trace_id}
         return {name: value for name, value in named.items() if value}
 
 
 @dataclass(slots=True)
 class Call:
-    """One request in progress: its handler records the user here, and the pattern of the address."""
+    """One request in progress. The request handler records the user and the URL pattern (`route`) here for the log."""
 
     trace: Trace
     route: str = ""
@@ -55,12 +56,12 @@ class Call:
 
 
 def trace_of(request_id: str, traceparent: str) -> Trace:
-    """Return the trace of these two headers; an invalid value is replaced by a new one."""
+    """Return the trace from the headers `X-Request-ID` and `traceparent`. An invalid value is replaced by a new one."""
     return Trace(sane_id(request_id), trace_id_of(traceparent) if traceparent else "")
 
 
 def trace_as_kept(request_id: object, trace_id: object) -> Trace | None:
-    """Return a trace that was stored or arrived with a task; None for text that Drydock would not have created."""
+    """Return the trace that was stored in the database or sent with a task; None if the request id is not valid."""
     kept = isinstance(request_id, str) and SANE_ID.fullmatch(request_id)
     if not kept or not isinstance(request_id, str):
         return None
@@ -68,12 +69,14 @@ def trace_as_kept(request_id: object, trace_id: object) -> Trace | None:
 
 
 def sane_id(given: str) -> str:
-    """The caller's id if it is one, else a new one."""
+    """Return the request id of the caller if it is valid, else a new one."""
     return given if SANE_ID.fullmatch(given) else _new_id()
 
 
 def trace_id_of(traceparent: str) -> str:
-    """Return the trace in the header; a new one where the header does not conform to W3C Trace Context."""
+    """Return the trace id in the header `traceparent`; a new one if the header does not conform to W3C Trace
+    Context.
+    """
     found = TRACEPARENT.fullmatch(traceparent)
     if found is not None:
         version, trace_id, parent, _, more = found.groups()

@@ -1,7 +1,7 @@
-"""Waves: several events of a service approved in turn. Pure: the event in turn, why it waits, and when a wave ends.
+"""Waves: several events of a service that are approved one after the other. No I/O in this module.
 
-Strictly one after the other, over all sets of the wave. So damage by one event is seen before the next one begins, even
-where the next is in another set that depends on the first. So two fault domains of a set are never in flight at once.
+The order applies across all sets of the wave. So damage by one event is seen before the next event starts, also in
+another set that depends on the first. Two fault domains of a set are never in flight at the same time.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,10 @@ MAX_EVENTS = 100
 
 
 class WaveState(StrEnum):
-    """The state of a wave. `STOPPED`: an event did not return, or a person stopped the wave; its remaining approvals
-    are withdrawn."""
+    """State of a wave. `STOPPED`: a machine did not return after an event, or a user stopped the wave.
+
+    When a wave stops, the remaining approvals are withdrawn.
+    """
 
     RUNNING = "RUNNING"
     DONE = "DONE"
@@ -28,7 +30,7 @@ class WaveState(StrEnum):
 
 
 class Phase(StrEnum):
-    """The progress of one event of a wave. `left_out`: the wave continues without it."""
+    """Progress of one event of a wave. `left_out`: the wave continues without this event."""
 
     WAITS = "waits"
     IN_FLIGHT = "in_flight"
@@ -46,7 +48,7 @@ class Signal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReturnFacts:
-    """A machine with an agent that the event hits. `back`: it is live, and was heard after the event had ended."""
+    """A machine with an agent that the event affects. `back`: it is live and has reported since the event ended."""
 
     name: str
     back: bool
@@ -54,10 +56,10 @@ class ReturnFacts:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One event of a wave. `machines` are those that have to come back; empty where the event deletes them.
+    """One event of a wave, with the facts for judging it.
 
-    `started`: Started was seen. `last_heard_at` is when any machine of its set was last heard. `reason` is how its
-    approval ended.
+    `machines` are those that must return after the event; empty if the event deletes them. `started`: the event was
+    seen as Started. `last_heard_at`: when any machine of the set last reported. `reason`: why the approval ended.
     """
 
     approval_id: int
@@ -86,7 +88,7 @@ class Member:
 
     @property
     def named(self) -> dict[str, Any]:
-        """Its event as reasons name it."""
+        """The event for the sentence of a reason: type and machines."""
         return {"type": self.event_type, "resources": list(self.resources)}
 
     @property
@@ -111,13 +113,13 @@ class Member:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The machines that are not back."""
+        """Names of the machines that have not returned yet."""
         return tuple(machine.name for machine in self.machines if not machine.back)
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The next action of a running wave, and its reason. `approval_id` with GO: the approval in turn."""
+    """The next action of a running wave and the reason for it. `approval_id`: with GO, the approval to send."""
 
     do: Signal
     reason: Reason
@@ -125,8 +127,9 @@ class Judgement:
 
 
 def judge(members: Sequence[Member], *, now: datetime, return_timeout: timedelta) -> Judgement:
-    """Return the approval in turn, what the wave waits for, or why it ends. `return_timeout`: how long a machine may
-    take to return, after its event has ended.
+    """Return the next action of a running wave: send the next approval, wait, stop, or finish.
+
+    `return_timeout` is how long a machine may take to return after its event has ended.
     """
     in_turn = sorted(members, key=lambda member: member.turn)
     for member in in_turn:
@@ -143,7 +146,7 @@ def judge(members: Sequence[Member], *, now: datetime, return_timeout: timedelta
 
 
 def due_at(members: Sequence[Member], *, now: datetime, return_timeout: timedelta) -> datetime:
-    """Return when to judge a running wave again without news of its events."""
+    """Return when to judge a running wave again if nothing is reported about its events until then."""
     times = []
     for member in members:
         if member.phase is Phase.RETURNING:
@@ -179,7 +182,7 @@ def _waits_for(member: Member, return_timeout: timedelta) -> Reason:
 
 
 def summary(members: Sequence[Member]) -> Reason:
-    """Return the summary of a wave."""
+    """Return the summary of a wave: how many events have returned, and which were left out and why."""
     out = [member for member in members if member.phase is not Phase.BACK]
     return Reason(
         "wave-summary",
@@ -196,8 +199,9 @@ def _why_out(member: Member) -> dict[str, Any]:
 def member_progress(
     member: Member, members: Sequence[Member], judgement: Judgement, *, running: bool, against: Reason | str = ""
 ) -> Reason:
-    """Return what one event of a wave waits for or its result, for its row. `against`: the guard's objection to the
-    event in turn.
+    """Return what one event of a wave waits for, or how it ended, for its row in the table.
+
+    `against` is the guard that blocks the next event, if any.
     """
     match member.phase:
         case Phase.WAITS if not running:
@@ -220,5 +224,5 @@ def member_progress(
 
 
 def unless(reason: Reason, against: Reason | str) -> Reason:
-    """Return the reason together with a guard's objection to it."""
+    """Return the reason, extended by the guard (`against`) that blocks the event; unchanged if there is none."""
     return Reason("wave-kept", reason=reason, against=against) if against else reason

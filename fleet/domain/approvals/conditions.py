@@ -1,4 +1,4 @@
-"""Conditions of approvals: sent to Azure now, or once a condition is met. Pure: the caller carries the step out."""
+"""Conditions of approvals: sent to Azure now, or once a condition is met. No I/O in this module."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,8 +11,10 @@ from fleet.domain.states import ApprovalState, EventStatus
 
 
 class When(StrEnum):
-    """The time of dispatch: `now`; after an undo period (`undo`); once every machine in `Resources` is `prepared`; at a
-    `time`; at its `turn` in a wave.
+    """When an approval is sent to Azure.
+
+    `now`: immediately; `undo`: after the undo period; `prepared`: once every machine in `Resources` is prepared;
+    `time`: at a stated time; `turn`: when the wave reaches this event.
     """
 
     NOW = "now"
@@ -36,7 +38,10 @@ CLICK = timedelta(seconds=2)
 
 
 def undo_until(facts: EventFacts, *, now: datetime, seconds: float) -> datetime | None:
-    """Until when an approval that is given now can be undone; None where it goes at once."""
+    """Return until when an approval that is given now can be undone; None if it must be sent at once.
+
+    `seconds` is the undo period.
+    """
     until = now + timedelta(seconds=seconds)
     in_a_hurry = facts.not_before is not None and facts.not_before - now < NO_UNDO
     return None if until <= now or in_a_hurry else until
@@ -44,9 +49,10 @@ def undo_until(facts: EventFacts, *, now: datetime, seconds: float) -> datetime 
 
 @dataclass(frozen=True, slots=True)
 class UndoOffer:
-    """The undo period of an approval that is given now, as a page may promise it: `seconds`, 0 where it is sent at
-    once. The promise applies to a click until `offered_until`; None where NotBefore does not limit it. `in_a_hurry`:
-    NotBefore is too close.
+    """The undo period that a page may promise for an approval.
+
+    `seconds`: length of the period; 0 if the approval is sent at once. `offered_until`: the promise holds for a click
+    until then (None: no limit by NotBefore). `in_a_hurry`: there is no undo period because NotBefore is too close.
     """
 
     seconds: float
@@ -56,7 +62,7 @@ class UndoOffer:
 
 
 def undo_offer(facts: EventFacts, *, now: datetime, seconds: float) -> UndoOffer:
-    """Return the promise that `undo_until` keeps for every click until `offered_until`."""
+    """Return the undo period that a page may promise. The promise holds if the user clicks before `offered_until`."""
     lead = NO_UNDO + CLICK
     late = facts.not_before is not None and facts.not_before <= now + lead
     until = None if late else undo_until(facts, now=now, seconds=seconds)
@@ -67,8 +73,9 @@ def undo_offer(facts: EventFacts, *, now: datetime, seconds: float) -> UndoOffer
 
 
 class Wait(StrEnum):
-    """The next step of a waiting approval. `return`: the decision is no longer valid, so people or the rule decide
-    again."""
+    """What happens next with a waiting approval. `return`: the decision is no longer valid, and users or rules decide
+    again.
+    """
 
     STAY = "stay"
     GRANT = "grant"
@@ -79,27 +86,27 @@ class Wait(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WaitStep:
-    """The step of a waiting approval, and its reason."""
+    """What happens next with a waiting approval, and the reason."""
 
     do: Wait
     reason: Reason
 
 
 def unprepared_names(facts: EventFacts) -> list[str]:
-    """The names in `Resources` that are not prepared; machines without an agent never are."""
+    """Return the names in `Resources` of machines that are not prepared. A machine without an agent never is."""
     ready = {machine.name.lower() for machine in affected_machines(facts) if machine.ready}
     return [name for name in facts.resources if name.lower() not in ready]
 
 
 def waits_for(when: When, due_at: datetime | None) -> Reason:
-    """Return what a later decision waits for, as far as that is known without its event."""
+    """Return what an approval of this kind waits for, as a reason that needs no facts about the event."""
     return Reason(f"waits-for-{when.value}", **({"due_at": due_at} if when in TIMED else {}))
 
 
 def check_condition(
     when: When, facts: EventFacts, *, due_at: datetime | None, may_go: bool, now: datetime
 ) -> tuple[bool, Reason]:
-    """Return whether the condition is met, and what it waits for or why it is met. `may_go`: its wave permits it."""
+    """Return whether the condition of an approval is met, with the reason. `may_go`: the wave has reached the event."""
     if when is When.PREPARED and (missing := unprepared_names(facts)):
         return False, Reason("waits-for-machines", machines=missing)
     waits = (when in TIMED and due_at is not None and due_at > now) or (when is When.TURN and not may_go)
@@ -118,10 +125,10 @@ def next_wait(
     may_go: bool,
     now: datetime,
 ) -> WaitStep:
-    """Return the next step of an approval in PROPOSED or WAITING.
+    """Return what happens next with an approval in the state PROPOSED or WAITING.
 
-    Before dispatch, the guards are evaluated again: one that the decision does not cover keeps it waiting until
-    NotBefore.
+    The guards are evaluated again when the condition is met. A guard that the decision does not cover delays the
+    approval, at most until NotBefore.
     """
     if facts.status is EventStatus.STARTED:
         return WaitStep(Wait.VOID, Reason("started-before-sent"))

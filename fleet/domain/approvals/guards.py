@@ -1,6 +1,6 @@
-"""Registry of guards, each one reason not to approve an event now; and the machines that are asked, in order.
+"""Registry of guards, each a reason not to approve an event now; and the order in which machines are asked to approve.
 
-The preview shows this one list, and the form and the API enforce it.
+The preview, the form and the API all use this registry.
 """
 
 import hashlib
@@ -27,7 +27,9 @@ SECOND_PERSON = "set-wants-second"
 
 
 class Need(StrEnum):
-    """The requirement of a guard: only to be read, a reason, a second person, a new verification, or it blocks."""
+    """What a guard requires from the user: only to read it, a reason, a second person, a new verification; or it
+    blocks.
+    """
 
     NOTE = "note"
     REASON = "reason"
@@ -38,10 +40,11 @@ class Need(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """One machine of the event's set, with the facts for deciding. `lists_it`: its newest document lists the event.
+    """Facts about one machine of the event's set.
 
-    `told_until` is its last good poll whose reports are all here: everything recorded before is delivered. `prepared`
-    is the result of its hooks for this event, `failed_hook` the first that failed.
+    `lists_it`: the newest document of the machine lists the event; `spelled`: the EventId as the machine spells it.
+    `told_until`: all reports that the machine recorded up to this time have arrived. `prepared`: result of the hooks
+    for this event; `failed_hook`: the first hook that failed.
     """
 
     machine_id: int
@@ -61,13 +64,13 @@ class MachineFacts:
 
     @property
     def ready(self) -> bool:
-        """Its prepare hooks succeeded, or it has none and is live."""
+        """Whether the machine's prepare hooks succeeded, or the machine is live and has none."""
         return self.prepared is Prepared.PREPARED or (self.prepared is Prepared.NOTHING and self.live)
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionFacts:
-    """A live approval of the event. `by_rule`: no person has decided yet."""
+    """The open approval of an event. `by_rule`: a rule decided, and no person has agreed yet."""
 
     approval_id: int
     state: str
@@ -78,8 +81,10 @@ class DecisionFacts:
 
 @dataclass(frozen=True, slots=True)
 class OtherEvent:
-    """Another open event of the same set or service. `in_flight`: started, or its approval is on its way. `taken` are
-    the machines that it names, once it has started. `granted_at`: when it was approved here, if that led to it.
+    """Another open event of the same set or service.
+
+    `in_flight`: the event has started, or its approval is being sent. `taken`: machines that it names, once it has
+    started. `granted_at`: when Drydock approved it, if that made it start.
     """
 
     event_id: str
@@ -92,7 +97,7 @@ class OtherEvent:
 
 @dataclass(frozen=True, slots=True)
 class HoldFacts:
-    """A person's or rule's decision not to approve this event."""
+    """The decision of a user or rule to leave this event to Azure."""
 
     by: Reason | str
     at: datetime
@@ -101,7 +106,7 @@ class HoldFacts:
 
 @dataclass(frozen=True, slots=True)
 class WindowFacts:
-    """A no-approval window that is open now for this event's set."""
+    """A no-approval window that is open now for the event's set."""
 
     name: str
     reason: str
@@ -110,7 +115,7 @@ class WindowFacts:
 
 @dataclass(frozen=True, slots=True)
 class StopFacts:
-    """A stop of all approvals."""
+    """A stop of all approvals: who set it, when and why."""
 
     by: str
     at: datetime
@@ -119,10 +124,11 @@ class StopFacts:
 
 @dataclass(frozen=True, slots=True)
 class EventFacts:
-    """Everything that guards, rules and the relay judge about one event.
+    """All facts about one event that guards, rules and the relay use.
 
-    `machines` are those of the event's set that are not revoked; `other_open` the ids of other open events of the set,
-    `others` those of its set and service with how far they are. Drills see drills only, real events real ones.
+    `machines`: machines of the event's set that are not revoked. `other_open`: ids of other open events of the set.
+    `others`: other open events of the set and the service, with their progress. For a drill, both contain only drills;
+    for a real event, only real events.
     """
 
     event_id: str
@@ -164,7 +170,7 @@ class EventFacts:
 
     @property
     def own_sets(self) -> set[int]:
-        """The sets (row ids) in which the event is, or was while it was open."""
+        """Row ids of the event's set, and of the sets to which it belonged earlier while it was open."""
         return {self.set_id, *(home.set_id for home in self.earlier_homes)}
 
     @property
@@ -174,8 +180,10 @@ class EventFacts:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """`code` is stable, `values` are what its sentence names. `overridable`: an approver may override a blocking guard
-    with a reason; no user may override other blocking guards.
+    """A guard that applies to an event: a reason not to approve it now.
+
+    `code` never changes between releases. `values` are the values of the sentence. `overridable`: an approver may
+    override this blocking guard with a reason; otherwise no user can.
     """
 
     code: str
@@ -185,12 +193,12 @@ class Guard:
 
     @property
     def sentence(self) -> Annotated[Reason, InApi.SHOWN]:
-        """The guard's sentence."""
+        """The sentence of the guard, as a reason."""
         return Reason(self.code, **self.values)
 
     @property
     def shown(self) -> Annotated[str, InApi.SHOWN]:
-        """A digest of the guard's values. A decision that returns it covers nothing else."""
+        """A hash of the guard's values. A client returns it with an override, which then covers only these values."""
         # A reader by scope sees other names of sets.
         named = {name: value for name, value in self.values.items() if name != "sets"}
         return hashlib.sha256(json.dumps([self.code, as_json(named)], sort_keys=True).encode()).hexdigest()[:16]
@@ -201,15 +209,15 @@ class Guard:
 
     @property
     def takes_reason(self) -> bool:
-        """Whether it is overridden by a reason."""
+        """Whether a user overrides this guard by giving a reason."""
         return self.needs is Need.REASON or (self.blocks and self.overridable)
 
 
 def affected_machines(facts: EventFacts) -> list[MachineFacts]:
-    """The known machines that `Resources` names.
+    """Return the machines of the set that `Resources` names, in that order.
 
-    Two machines with one name were joined, or come from 0.1.0. The one that enrolled first counts while it is heard, so
-    that no later one replaces it. Among silent ones, the one heard last counts.
+    If two machines have the same name, the live or late one that enrolled first counts, so that a later one cannot
+    replace it. If both are silent, the one that reported last counts.
     """
     by_name: dict[str, MachineFacts] = {}
     for machine in facts.machines:
@@ -226,7 +234,10 @@ def _rank(machine: MachineFacts) -> tuple[bool, float]:
 
 
 def start_candidates(facts: EventFacts) -> list[MachineFacts]:
-    """Live machines whose newest document lists the event: those in `Resources` as listed, then the others by name."""
+    """Return the live machines that list the event, in the order in which they are asked to approve it.
+
+    First come the machines in `Resources`, in that order, then the others by name.
+    """
     hit = affected_machines(facts)
     named = {machine.machine_id for machine in hit}
     others = sorted(
@@ -242,11 +253,10 @@ Values = dict[str, Any]
 class GuardType:
     """One kind of guard.
 
-    `judge` returns, for each time that it applies, the values of its sentence, which is in `fleet.wording.approvals`.
-    `applies` is for the documentation. `always`: also where the event is not Scheduled. `overridable`: see `Guard`.
-    `label` is for forms that ask for its reason. `acceptable`: a rule may give its reason in advance. `problem`: the
-    problem type of a refusal by it. `note_if`: with such values it is only a note. `asked_again`: judged again before
-    an order is sent; `left_to_relay`: then the relay handles it itself.
+    `judge` returns the values of each guard of this kind that applies. `applies` is the text for the documentation;
+    `label` is for forms. `always`: also for events that are not Scheduled. `acceptable`: a rule may accept it in
+    advance. `problem`: problem type of a refusal. `note_if`: true for values that only need a note. `asked_again`:
+    evaluated again before an order is sent. `left_to_relay`: the relay then handles it itself.
     """
 
     code: str
@@ -263,7 +273,7 @@ class GuardType:
     left_to_relay: bool = False
 
     def found(self, facts: EventFacts) -> Iterator[Guard]:
-        """Yield the guards of this kind against approving now."""
+        """Yield the guards of this kind that apply to the event."""
         if self.always or facts.status is EventStatus.SCHEDULED:
             for values in self.judge(facts):
                 needs = Need.NOTE if self.note_if is not None and self.note_if(values) else self.needs
@@ -280,8 +290,9 @@ def _decided(facts: EventFacts) -> list[Values]:
 
 
 def is_unavoidable(facts: EventFacts) -> bool:
-    """Return whether the machines are deleted whatever else happens in the set: to wait for another event saves none.
-    One document announces a burst of reclaimed spot machines.
+    """Return whether the event deletes its machines in any case, so that waiting for another event would save none.
+
+    For example, one document can announce that Azure reclaims many spot machines.
     """
     return event_type_of(facts.event_type).deletes
 
@@ -486,7 +497,10 @@ TAKE_REASONS = tuple(each.code for each in GUARD_TYPES if each.needs is Need.REA
 
 
 def guards(facts: EventFacts, *, now: datetime, expected_version: int | None = None) -> list[Guard]:
-    """Return every reason against approving now, blocking ones first, then by need."""
+    """Return all guards that apply to the event: blocking ones first, then by what they require.
+
+    `expected_version` is the version of the event that the user saw (None: not checked).
+    """
     facts = replace(facts, judged_at=now, expected_version=expected_version)
     found = [guard for each in GUARD_TYPES for guard in each.found(facts)]
     order = list(reversed(Need))
@@ -494,5 +508,5 @@ def guards(facts: EventFacts, *, now: datetime, expected_version: int | None = N
 
 
 def remaining_guards(found: Collection[Guard], codes: Collection[str]) -> list[Guard]:
-    """Return the guards that still ask for something once those of these codes are overridden."""
+    """Return the guards that still require something if those with these codes are overridden."""
     return [guard for guard in found if guard.needs is not Need.NOTE and guard.code not in codes]

@@ -1,4 +1,6 @@
-"""Recheck of an approval before anything is sent: whether the decision covers the event as it is now. Pure."""
+"""Check of an approval before anything is sent: does the decision cover the event as it is now? No I/O in this
+module.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -20,11 +22,11 @@ OF_THE_RELAY = frozenset(each.code for each in GUARD_TYPES if each.left_to_relay
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision as it is checked again. `shown` are the values of `SHOWN` at that time, empty where an earlier release
-    decided. `overrides` are the overridden guards as an approval stores them.
+    """A decision, with what is needed to check it again.
 
-    `accepted`: guard codes that the rule accepts now; None for a decision by a person. `lost`: why the person, or the
-    rule, may no longer decide this.
+    `shown`: the event's values when it was decided (empty for a decision of an earlier release). `overrides`: the
+    overridden guards as stored with the approval. `accepted`: guard codes that the rule accepts now; None for a
+    decision of a person. `consented`: a second person agreed. `lost`: why the person or rule may no longer decide this.
     """
 
     version: int
@@ -42,24 +44,23 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """The reason why nothing is sent. `returns`: the approval returns to people; otherwise it waits for machines to be
-    live."""
+    """Why an approval is not sent. `returns`: users or rules must decide again; otherwise the approval only waits."""
 
     reason: Reason
     returns: bool = True
 
 
 def shown(facts: EventFacts) -> dict[str, Any]:
-    """Return the values on which a decision about this event depends, as JSON values."""
+    """Return the event's values on which a decision depends, as JSON values."""
     values: dict[str, Any] = as_json({name: getattr(facts, name) for name in SHOWN})
     return values
 
 
 def differences(decision: Decision, facts: EventFacts) -> list[dict[str, Any]]:
-    """Return the differences from the decided values: `field`, `before` and `after` each.
+    """Return how the event differs from what was decided: `field`, `before` and `after` of each difference.
 
-    A later NotBefore is no difference; an earlier one is, and so is any value that was not stated before. The order and
-    the case of names in `Resources` do not count.
+    A later NotBefore does not count, an earlier one does. A value that Azure had not stated before counts. The order
+    and letter case of `Resources` do not count.
     """
     if not decision.shown:
         return [] if decision.version == facts.version else [_change(VERSION, decision.version, facts.version)]
@@ -92,7 +93,9 @@ def _is_unknown(duration: int | None) -> bool:
 
 
 def ended_by(decision: Decision, facts: EventFacts) -> Reason | None:
-    """Return why the decision is no longer valid, apart from guards; None while it is valid."""
+    """Return why the decision is no longer valid: the event changed, or the right to decide was lost. None if it is
+    valid.
+    """
     changes = differences(decision, facts)
     if changes:
         return Reason("decided-on-other-values", changes=changes, rule=decision.by_rule)
@@ -100,12 +103,12 @@ def ended_by(decision: Decision, facts: EventFacts) -> Reason | None:
 
 
 def uncovered(decision: Decision, found: Iterable[Guard]) -> list[Guard]:
-    """Return the guards that ask for something which this decision does not cover."""
+    """Return the guards that require something which this decision does not cover."""
     return [guard for guard in found if guard.needs is not Need.NOTE and not _is_covered(decision, guard)]
 
 
 def against_sending(decision: Decision, facts: EventFacts, *, now: datetime) -> list[Guard]:
-    """Return the guards against sending an earlier decision."""
+    """Return the guards that prevent an earlier decision from being sent now."""
     return [guard for guard in uncovered(decision, guards(facts, now=now)) if guard.code not in NOT_ASKED_AGAIN]
 
 
@@ -119,8 +122,10 @@ def _is_covered(decision: Decision, guard: Guard) -> bool:
 
 
 def covers(overridden: Mapping[str, Any], guard: Guard) -> bool:
-    """Return whether an overridden guard named at least the present values: one event under way does not cover three,
-    one window does not cover another.
+    """Return whether an override covers the guard as it applies now. `overridden` is the stored override.
+
+    Example: an override for one event in flight does not cover three, and one for a window does not cover another
+    window.
     """
     if overridden.get("code") != guard.code or "values" not in overridden:
         return False
@@ -138,10 +143,10 @@ def _names_all(name: str, before: Any, now: Any) -> bool:
 
 
 def recheck(decision: Decision, facts: EventFacts, *, now: datetime) -> Objection | None:
-    """Return the reason not to send or hand out an order of a granted approval; None if there is none.
+    """Return why an order of a granted approval must not be sent or handed out; None if it may be.
 
-    An event that is under way because it was approved after this decision was approved in view of it, so it does not
-    count. A last live machine returns the approval only where the others are silent: late ones may be back any moment.
+    Another event that was approved later than this decision does not count. If the event affects the last live machine,
+    the approval returns to users only if the other machines are silent; late machines may soon be live again.
     """
     if facts.status is not EventStatus.SCHEDULED:
         return None

@@ -1,5 +1,5 @@
-"""Blind spots: places where Drydock would not see Azure's announcements, and their certainty.
+"""Blind spots: situations in which Drydock would not see Azure's announcements, and how certain this is.
 
-Sources: "Scheduled Events for Linux VMs in Azure", Microsoft, dated 01/25/2023; "possible" where issue threads
+Source: "Scheduled Events for Linux VMs in Azure", Microsoft, dated 01/25/2023. "Possible" where reports of users
 contradict that page.
 """

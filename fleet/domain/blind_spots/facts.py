@@ -1,4 +1,4 @@
-"""Facts for blind spots, and which blind spots send a notification when they begin and end."""
+"""Facts from which blind spots are found, and the blind spots that send notifications when they begin and end."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ NO_PROBLEM = ("", "ok")
 
 
 class Confidence(StrEnum):
-    """The certainty of a blind spot."""
+    """How certain a blind spot is."""
 
     CERTAIN = "certain"
     LIKELY = "likely"
@@ -25,7 +25,9 @@ class Confidence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AgentFacts:
-    """One enrolled machine that is not revoked. `clock_offset` is seconds that its clock is ahead, None if unknown."""
+    """Facts about one enrolled machine that is not revoked. `clock_offset`: seconds by which the machine's clock is
+    ahead.
+    """
 
     machine_id: int
     name: str
@@ -63,7 +65,9 @@ class AgentFacts:
 
 @dataclass(frozen=True, slots=True)
 class SetFacts:
-    """One set with its machines, and the machines that an inventory lists without an agent as (name, zone, size)."""
+    """Facts about one set and its machines. `missing`: machines in the inventory without an agent, as (name, zone,
+    size).
+    """
 
     set_id: int
     kind: str
@@ -76,7 +80,7 @@ class SetFacts:
 
 @dataclass(frozen=True, slots=True)
 class CacheFacts:
-    """One cache: whether an agent listens, and whether its host publishes notifications at all."""
+    """Facts about one cache. `listening`: an agent listens; `supported`: the host publishes notifications."""
 
     cache_id: int
     host: str
@@ -88,7 +92,7 @@ class CacheFacts:
 
 @dataclass(frozen=True, slots=True)
 class QuarantineFacts:
-    """A row that cannot be advanced, by its name for people; `event_id` where it is an event, or belongs to one."""
+    """A quarantined row. `name` is its name for people; `event_id` is set if it is an event or belongs to one."""
 
     what: str
     name: str
@@ -101,9 +105,9 @@ class QuarantineFacts:
 class BlindSpot:
     """One blind spot.
 
-    `machine_ids` are the machines concerned. `names` are their names and those of machines without an agent, the first
-    of `count`. `values` are further values of its sentences. `part` distinguishes it from others of its code in one
-    set; `other_set` is another set that it names (row id).
+    `machine_ids`: affected machines with an agent. `names`: names of affected machines; they may be fewer than `count`.
+    `values`: further values of the sentences. `part` distinguishes blind spots with the same code in one set.
+    `other_set`: row id of another set that is mentioned.
     """
 
     code: str
@@ -128,7 +132,7 @@ class BlindSpot:
 
     @property
     def advice(self) -> Reason:
-        """The advice for people."""
+        """What an administrator can do about the blind spot, as a reason."""
         return Reason(f"{self.code}.advice", names=self._all_names, **self.values)
 
     @property
@@ -206,10 +210,10 @@ AT_ONCE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A blind spot to notify.
+    """A blind spot about which a notification is sent.
 
-    `set_id` or `cache_id` (row ids) where it concerns one, named `of`. `names` are the machines concerned, the first of
-    `count`; `values` are further values of its sentence.
+    `set_id` or `cache_id` is the row id of the set or cache, `of` the name of it. `names`: affected machines; they may
+    be fewer than `count`. `values`: further values of the sentence.
     """
 
     code: str
@@ -222,13 +226,13 @@ class Trouble:
 
     @property
     def key(self) -> str:
-        """The key that identifies it among all current ones."""
+        """A key that is unique among all current blind spots."""
         where = f"set:{self.set_id}" if self.set_id is not None else f"cache:{self.cache_id}"
         return f"{self.code}:{where if self.set_id or self.cache_id else ''}"
 
 
 def together(troubles: Iterable[Trouble]) -> list[Trouble]:
-    """Group blind spots for notification: many of one code become one that names the first of them."""
+    """Merge many blind spots with the same code into one notification, which names some of them."""
     by_code: dict[str, list[Trouble]] = {}
     for one in troubles:
         by_code.setdefault(one.code, []).append(one)
@@ -243,6 +247,8 @@ def together(troubles: Iterable[Trouble]) -> list[Trouble]:
 
 
 def without_lesser(troubles: Collection[Trouble]) -> list[Trouble]:
-    """Return the blind spots without implied ones: the machines of an unwatched set are silent."""
+    """Return the blind spots without those that another one implies: all agents of a set without a live agent are
+    silent.
+    """
     dark = {one.set_id for one in troubles if one.code == "set-unwatched"}
     return [one for one in troubles if one.code != "agent-silent" or one.set_id not in dark]

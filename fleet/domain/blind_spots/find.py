@@ -1,4 +1,4 @@
-"""All blind spots of a fleet, most dangerous first: those of agents and those of whole sets."""
+"""Finds all blind spots of a fleet, the most dangerous first: those of agents and those of whole sets."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ LACKING = timedelta(minutes=1)
 
 
 def read_version(text: str) -> tuple[int, ...]:
-    """The numbers at the beginning of a version; empty when there are none."""
+    """Return the leading numbers of a version text, for comparison; empty if there are none."""
     found = re.match(r"\d+(?:\.\d+)*", text.strip())
     return tuple(int(part) for part in found[0].split(".")[:6]) if found else ()
 
@@ -47,7 +47,10 @@ NAMED = (Presence.LIVE, Presence.LATE, Presence.EXPECTED)
 def of_its_agents(
     each: SetFacts, *, now: datetime, version: str, protocol: int, clock_tolerance: float
 ) -> Iterator[BlindSpot]:
-    """Yield the blind spots of a set's agents; `version` and `protocol` are the backend's own."""
+    """Yield the blind spots of a set's agents.
+
+    `version` and `protocol` are the backend's; older agents are reported. `clock_tolerance` is in seconds.
+    """
     refused = [agent for agent in each.agents if agent.poll_problem and not agent.live]
     for problem in sorted({agent.poll_problem for agent in refused}):
         agents = [agent for agent in refused if agent.poll_problem == problem]
@@ -145,7 +148,7 @@ def _zones(each: SetFacts) -> Iterator[BlindSpot]:
 
 
 def never_announces_upgrades(size: str) -> bool:
-    """Sizes of the series G, M, N and H never get events for upgrades and reimages of the operating system."""
+    """Return whether VMs of this size never get events for OS upgrades and reimages: the series G, M, N and H."""
     return _WITHOUT_UPGRADE_EVENTS.match(size.strip()) is not None
 
 
@@ -210,7 +213,7 @@ PROBLEM_CHECK = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A number of machines, of which the first are named."""
+    """A number of machines, and the names of the first of them."""
 
     names: tuple[str, ...] = ()
     count: int = 0
@@ -220,13 +223,16 @@ UNNAMED = Named()
 
 
 def of_set(each: SetFacts, *, now: datetime, version: str, protocol: int, clock_tolerance: float) -> list[BlindSpot]:
-    """Return the blind spots of one set, the most dangerous first. `version` and `protocol` are the backend's own."""
+    """Return all blind spots of one set, the most dangerous first. Arguments: see `of_its_agents`."""
     of_these = of_its_agents(each, now=now, version=version, protocol=protocol, clock_tolerance=clock_tolerance)
     return sorted([*of_these, *of_the_set(each, now=now)], key=lambda spot: RANKS[spot.code])
 
 
 def due_at(each: SetFacts, spots: Iterable[BlindSpot], *, now: datetime) -> datetime | None:
-    """Return when time alone may change the blind spots of a set; a machine's silence is noted elsewhere."""
+    """Return when the blind spots of a set may change although no machine reports a change; None if never.
+
+    Changes of presence are handled by reconciliation.
+    """
     edges = [agent.lacking_since + LACKING for agent in each.agents if agent.lacking_since is not None]
     if each.admits_until is not None:
         edges.append(each.admits_until)
@@ -254,8 +260,9 @@ def elsewhere(
 ) -> list[BlindSpot]:
     """Return the blind spots that belong to no set, the most dangerous first.
 
-    `alone` are inventory machines without a set or an agent. `waiting` are machines with a pending admission, and
-    `quarantined` those with quarantined reports. `era_missing`: the database has restarted its transaction count.
+    `alone`: machines of the inventory without a set or agent. `waiting`: machines that wait for admission.
+    `quarantined`: machines with quarantined reports. `era_missing`: the database was restored, but this was not
+    recorded as a new era.
     """
     found = [_quarantined(row) for row in quarantine] + [_unheard(cache) for cache in caches if not cache.listening]
     for code, machines in (("waits-for-admission", waiting), ("reports-quarantined", quarantined)):

@@ -1,8 +1,8 @@
-"""State of a cache maintenance, computed from the notifications of one cache and shard; meetings with events and
-listener outages.
+"""State of a cache maintenance, computed from the notifications about one cache and shard.
 
-Notifications get lost (the subscriber's own connection is cut between Start and FailoverComplete), so an operation
-makes sense from any subset of them. Times come from the notifications; what time alone brings is judged by `status_of`.
+Also finds maintenances that overlap with events, and outages of several listeners. Notifications may be lost, because
+the maintenance also cuts the listener's connection. So a maintenance is computed from any subset of them. Times come
+from the notifications; `status_of` adds what follows from the current time.
 """
 
 from collections import defaultdict
@@ -54,7 +54,7 @@ ACTIVE = (
 
 
 def shard_of(*, ssl_port: int | None, non_ssl_port: int | None, divisor: int) -> int | None:
-    """The shard of a node by its ports; None where neither is stated or in the caches' ranges."""
+    """Return the shard number of a Redis node from its ports; None if no port is stated or in Azure's ranges."""
     for port, base in ((ssl_port, 15000), (non_ssl_port, 13000)):
         if port is not None and base <= port < base + 1000:
             return (port - base) // max(1, divisor)
@@ -73,7 +73,7 @@ ORDER = {
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One notification with the values needed here: `key` identifies it, `at` is when it was first heard."""
+    """One received notification. `key` is unique; `at` is when an agent first received it."""
 
     key: str
     type: str | None
@@ -92,7 +92,7 @@ class Heard:
 
     @property
     def step_at(self) -> datetime:
-        """The stated time of the announced step."""
+        """When the announced step happens, as stated or estimated."""
         if self.start_time is not None:
             return self.start_time
         return self.at + NOTICE if self.kind is NotificationType.SCHEDULED else self.at
@@ -100,12 +100,11 @@ class Heard:
 
 @dataclass(slots=True)
 class Operation:
-    """One maintenance. `node_port` is the node it is about, `partner_port` the one that was promoted.
+    """One maintenance of a cache node.
 
-    `expected_at` is when it begins as far as was stated: Starting counts over Scheduled, whose time is approximate.
-    Each `…_at` is when that notification was first heard; `ended_at` is the end that Ended states, else when it was
-    heard.
-    `was_replica` is the node's role before, `is_replica` after.
+    `node_port`: the node; `partner_port`: the node that was promoted. `expected_at`: announced start, `approximate`
+    until Starting was received. Each `…_at`: when that notification was first received, but `ended_at` is the end that
+    Ended states, if any. `was_replica`, `is_replica`: role of the node before and after.
     """
 
     members: list[Heard] = field(default_factory=list)
@@ -132,7 +131,7 @@ class Operation:
 
     @property
     def began_at(self) -> datetime | None:
-        """The time at which the node went down, as far as known; Starting's time is off by a few seconds at most."""
+        """When the node stopped, accurate to some seconds; None if unknown."""
         if self.start_at is not None:
             return self.start_at
         if self.starting_at is not None:
@@ -141,11 +140,11 @@ class Operation:
 
     @property
     def swapped(self) -> bool:
-        """A primary was hit, so its replica is the primary now."""
+        """Whether a primary was affected, so that its replica is now the primary."""
         return self.failover_at is not None or (self.was_replica is False and self.is_replica is True)
 
     def concerns(self, heard: Heard) -> bool:
-        """Whether this notification can be about this operation."""
+        """Return whether this notification can belong to this maintenance."""
         kind = heard.kind
         if kind is None:
             return heard.at - self.last_at <= NOTICE
@@ -180,12 +179,14 @@ class Operation:
         return self.expected_at is None or abs(heard.step_at - self.expected_at) <= SAME_START
 
     def distance(self, heard: Heard) -> tuple[bool, timedelta]:
-        """Return the distance of a notification from this operation; the smallest wins."""
+        """Return how far a notification is from this maintenance. It is assigned to the maintenance with the smallest
+        value.
+        """
         names = self.partner_port if heard.kind is NotificationType.FAILOVER_COMPLETE else self.node_port
         return (heard.port != names, abs(heard.step_at - (self.expected_at or self.last_at)))
 
     def take(self, heard: Heard) -> None:
-        """Add a notification; they come in the order in which they were heard."""
+        """Add a notification to the maintenance. Call it in the order in which the notifications were received."""
         self.members.append(heard)
         kind = heard.kind
         if kind is None:
@@ -219,8 +220,9 @@ class Operation:
 
 
 def operations_of(heard: Iterable[Heard]) -> list[Operation]:
-    """The operations on one (cache, shard), by when they were first heard of. A type that is not documented joins an
-    operation and never makes one.
+    """Group the notifications about one shard of a cache into maintenances, in the order of their first notification.
+
+    A notification of an undocumented type is added to a maintenance but never begins one.
     """
     found: list[Operation] = []
     for one in sorted(set(heard), key=lambda heard: heard.order):
@@ -235,7 +237,7 @@ def operations_of(heard: Iterable[Heard]) -> list[Operation]:
 
 
 def due_at(operation: Operation, *, now: datetime) -> datetime:
-    """Return when time alone may change the operation's status."""
+    """Return when the status of the maintenance may change although no notification arrives."""
     last = max(operation.last_at, operation.began_at or operation.last_at)
     times = [operation.began_at, last + END_NOT_SEEN_AFTER]
     announced = operation.expected_at or (operation.scheduled_at and operation.scheduled_at + NOTICE)
@@ -245,7 +247,7 @@ def due_at(operation: Operation, *, now: datetime) -> datetime:
 
 
 def status_of(operation: Operation, *, now: datetime) -> MaintenanceStatus:
-    """Return the operation's present status. No operation stays open for ever."""
+    """Return the current status of the maintenance. A timeout ends each maintenance whose end was not received."""
     if operation.ended_at is not None:
         return MaintenanceStatus.ENDED
     begun = operation.starting_at or operation.start_at or operation.failover_at
@@ -281,7 +283,7 @@ MOST = 20
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """A period in which something happens, or may happen while `sure` is False; `key` identifies it."""
+    """The period in which an event or maintenance has an effect. `sure`: it has really started."""
 
     key: str
     begin: datetime
@@ -291,7 +293,7 @@ class Impact:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """The keys of an event and a maintenance, and when both happen; `sure`: both did, or do."""
+    """An event and a maintenance (by their keys) that overlap, and when. `sure`: both have really started."""
 
     event: str
     maintenance: str
@@ -310,8 +312,7 @@ def impact_of_event(
     duration_seconds: int | None,
     now: datetime,
 ) -> Impact | None:
-    """Return when an event affects its machines. Return None where it ended without a start, or its earliest start is
-    not stated."""
+    """Return when an event affects its machines; None if it ended without a start, or has no NotBefore."""
     stated = duration_seconds or 0
     lasts = max(timedelta(seconds=stated), SHORTEST) if stated > 0 else ASSUMED
     if started_at is not None:
@@ -331,7 +332,7 @@ def impact_of_maintenance(
     last_at: datetime,
     now: datetime,
 ) -> Impact | None:
-    """Return when a maintenance affects its cache. Return None where it never started, or the time is unknown."""
+    """Return when a maintenance affects its cache; None if it never started, or the time is unknown."""
     begun = began_at if began_at is not None and began_at <= now else None
     begin = begun or began_at or earliest_at or ended_at
     if begin is None or status is MaintenanceStatus.NEVER_STARTED:
@@ -342,7 +343,7 @@ def impact_of_maintenance(
 
 
 def meetings(events: Iterable[Impact], maintenances: Iterable[Impact], *, now: datetime) -> tuple[Meeting, ...]:
-    """Which meet, the next or latest first; of those that are sure the end is never later than now."""
+    """Return the overlaps of events and maintenances, latest first, at most `MOST`."""
     found = sorted(_pairs(list(events), list(maintenances), now), key=lambda one: one.begin, reverse=True)
     return tuple(found[:MOST])
 
@@ -367,7 +368,10 @@ LEAST = 2
 
 
 def outages_of(lines: Sequence[Line]) -> dict[int, Series]:
-    """Return the series of each entry (id) about a listener that is shown together with others."""
+    """Group timeline entries about listeners that lost their connection together, so that they are shown as one line.
+
+    Return the group of each such entry, by the entry's id.
+    """
     by_host: dict[str, list[Line]] = defaultdict(list)
     for line in lines:
         if line.kind in KINDS and "host" in line.data:

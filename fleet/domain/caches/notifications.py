@@ -1,7 +1,7 @@
-"""Reading one line of `AzureRedisEvents`: key and value pairs between bars, in any order, some of them missing.
+"""Parser for one message of the Redis channel `AzureRedisEvents`: keys and values separated by `|`, in any order.
 
-Read as a scanner. Unreadable values are *not stated* (None, never False or 0) and flagged. Nothing is guessed and
-nothing raises; the caller keeps the line itself.
+Keys may be missing. A value that cannot be parsed becomes None (never False or 0) and adds a flag. The parser never
+raises and does not guess; the caller stores the message itself.
 """
 
 import ipaddress
@@ -23,7 +23,7 @@ MOST_FLAGS = 20
 
 
 class NotificationType(StrEnum):
-    """The documented types. Others are kept under their own name."""
+    """Notification types that Azure documents. Other types are stored with their own name."""
 
     SCHEDULED = "NodeMaintenanceScheduled"
     STARTING = "NodeMaintenanceStarting"
@@ -40,9 +40,9 @@ TYPES["nodemaintenancefailover"] = NotificationType.FAILOVER_COMPLETE
 
 @dataclass(frozen=True, slots=True)
 class ParsedNotification:
-    """The content of one line. `type` is the documented name, or the line's own name for it, or None.
+    """Content of one message. `type` is the documented name, else the name in the message, or None.
 
-    `start_time` is aware, in UTC. `flags` are its unreadable or unusual parts.
+    `start_time` is in UTC. `flags` describe parts that are unusual or cannot be parsed.
     """
 
     type: str | None = None
@@ -127,7 +127,7 @@ def _shown(text: str) -> str:
 
 
 def read_notification(raw: str | bytes) -> ParsedNotification:
-    """Return the content of the line. Never raises."""
+    """Parse a message. Never raises."""
     flags: list[Reason] = []
     if isinstance(raw, bytes):
         text = raw.decode("utf-8", errors="replace")

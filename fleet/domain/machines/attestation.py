@@ -1,8 +1,8 @@
-"""Verification of a machine's identity by a document signed by Azure, with nonces.
+"""Verification of a machine's identity by an attested document, which Azure signs, with nonces.
 
 Source: "Attested data" on Microsoft's page "Azure Instance Metadata Service for virtual machines" (04/11/2023) and the
-sample there: PKCS #7 with one signer, no signed attributes, and sha256WithRSAEncryption where the name of a digest
-belongs. The content is JSON. It has `vmId` and subscription, not the machine's name.
+sample there: PKCS #7 with one signer and no signed attributes. Azure states sha256WithRSAEncryption as digest
+algorithm. The content is JSON with `vmId` and subscription, but not the machine's name.
 """
 
 import base64
@@ -46,7 +46,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Attested:
-    """Azure's signed statement about a machine. Both ids are lower case."""
+    """The content of a verified attested document. Both ids are in lower case."""
 
     vm_id: str
     subscription: str
@@ -57,14 +57,14 @@ class Attested:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Trusted roots, and intermediates that are known in addition to those an agent sends."""
+    """Trusted root certificates, and intermediate certificates in addition to those that an agent sends."""
 
     roots: tuple[x509.Certificate, ...]
     intermediates: tuple[x509.Certificate, ...] = ()
 
 
 def trust_of(certificates: Collection[x509.Certificate]) -> Trust:
-    """Return the trust: self-signed certificates are roots, the others intermediates."""
+    """Divide certificates into roots (self-signed) and intermediates."""
     roots = tuple(one for one in certificates if one.issuer == one.subject)
     return Trust(roots, tuple(one for one in certificates if one.issuer != one.subject))
 
@@ -78,10 +78,12 @@ def verify(
     judge_nonce: Callable[[str], Reason | None],
     subscriptions: Collection[str] | None,
 ) -> Attested:
-    """Return Azure's statement about the machine; `document` and `intermediates` are base64, as received.
+    """Verify an attested document and return its content. `document` and `intermediates` are base64, as the agent sent
+    them.
 
-    `judge_nonce` returns the fault of a nonce, and spends it. Without `subscriptions`, any is accepted. Raises Refused
-    REFUSED with the check that failed; or WANTED, with the `url` of an issuer's certificate that is missing.
+    `judge_nonce` returns what is wrong with a nonce (or None), and marks the nonce as used. `subscriptions` are the
+    accepted ones (None: all). Raises Refused REFUSED with the check that failed, or Refused WANTED with the `url` of a
+    missing intermediate certificate.
     """
     try:
         signed = pkcs7.read(pkcs7.decoded(document, MOST_BYTES))
@@ -125,7 +127,7 @@ def _check_signature(signed: pkcs7.SignedData, leaf: x509.Certificate) -> rsa.RS
 
 
 def _names(leaf: x509.Certificate) -> list[str]:
-    """The names of the metadata service that this certificate is for."""
+    """Return the DNS names of Azure's metadata service in this certificate. Raises Refused if there are none."""
     try:
         named = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -183,7 +185,7 @@ def _check_chain(
 def _last(
     leaf: x509.Certificate, known: Sequence[x509.Certificate], roots: Sequence[x509.Certificate]
 ) -> x509.Certificate | None:
-    """The certificate whose issuer is neither known nor a root; None where names lead to a root."""
+    """Follow the issuers and return the certificate whose issuer is missing; None if the chain reaches a root."""
     here = leaf
     for _ in range(MOST_INTERMEDIATES + 1):
         if any(root.subject == here.issuer for root in roots):
@@ -196,8 +198,9 @@ def _last(
 
 
 def _issuer_url(certificate: x509.Certificate) -> str:
-    """Return the stated address of its issuer's certificate, if that is plain http on a host of Microsoft's; else
-    empty."""
+    """Return the URL of the issuer's certificate, if it is on one of Microsoft's hosts (`ISSUERS`); else an
+    empty text.
+    """
     try:
         access = certificate.extensions.get_extension_for_class(x509.AuthorityInformationAccess).value
     except (x509.ExtensionNotFound, ValueError):
@@ -217,7 +220,7 @@ def _believed(
     judge_nonce: Callable[[str], Reason | None],
     subscriptions: Collection[str] | None,
 ) -> Attested:
-    """The content, which is Azure's by now: whether it is fresh and for us."""
+    """Return the content of a document whose signature is valid, after checking nonce, times and subscription."""
     said = json.loads(content, object_pairs_hook=_once)
     nonce, times = said["nonce"], said["timeStamp"]
     if not isinstance(nonce, str):
@@ -278,13 +281,13 @@ def _mark(key: bytes, said: bytes) -> bytes:
 
 
 def new_nonce(*, key: bytes, now: datetime) -> str:
-    """A nonce of 32 letters and digits."""
+    """Return a new nonce of 32 letters and digits, which contains the time and is signed with `key`."""
     said = _milliseconds(now).to_bytes(_TIME, "big") + secrets.token_bytes(_CHANCE)
     return base64.b32encode(said + _mark(key, said)).decode()
 
 
 def wrong_with(nonce: str, *, keys: Iterable[bytes], now: datetime) -> Reason | None:
-    """Return why this nonce is not valid at this time; None where it is ours and young enough."""
+    """Return why this nonce is not valid; None if Drydock created it with one of these keys less than `LASTS` ago."""
     try:
         raw = base64.b32decode(nonce.encode("ascii"))
     except (binascii.Error, ValueError):

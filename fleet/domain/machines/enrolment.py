@@ -1,4 +1,4 @@
-"""Enrolment policy, install commands, machine keys, and grouping of enrolments for display."""
+"""Enrolment policies, install commands, machine keys, and grouping of enrolments for display."""
 
 import hmac
 import re
@@ -21,7 +21,10 @@ LEAST = 3
 
 
 def arrivals_of(lines: Sequence[Line]) -> dict[int, Series]:
-    """Return the series of each enrolment's entry (id) that is shown together with others."""
+    """Group timeline entries of machines that enrolled at nearly the same time, so that they are shown as one line.
+
+    Return the group of each such entry, by the entry's id.
+    """
     enrolments = [line for line in lines if line.kind is EntryKind.MACHINE_ENROLLED]
     return groups_of(enrolments, text_of=_arrivals, within=TOGETHER)
 
@@ -37,7 +40,7 @@ MAX_NAME = 200
 
 
 class EntrancePolicy(StrEnum):
-    """The way in which unknown machines enrol."""
+    """How a new machine may enrol."""
 
     # By a join token, or by an attested document of an allowed subscription; else a person admits them.
     JOIN = "join"
@@ -53,15 +56,19 @@ class EntrancePolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Checked evidence of an enrolling machine: Azure's attestation, and the key that `signed_by` names."""
+    """Verified evidence about an enrolling machine: the attested document, and the name of the machine key that signed
+    the request (`signed_by`).
+    """
 
     attested: Attested | None = None
     signed_by: str = ""
 
 
 def matched_proof(proof: Proof, *, vm_id: str, compute: Mapping[str, Any]) -> Proof:
-    """Return the proof, if it is about this machine and agrees with the machine's own statements. Raises Refused
-    `attestation-refused`.
+    """Return the proof if it belongs to this machine and does not contradict the machine's instance metadata
+    (`compute`).
+
+    Raises Refused `attestation-refused` otherwise.
     """
     if proof.attested is not None:
         if proof.attested.vm_id != vm_id:
@@ -77,8 +84,10 @@ CHOICES = (EntrancePolicy.JOIN, EntrancePolicy.AUTO, EntrancePolicy.ATTESTED, En
 
 
 def policy_of(*, stated: str, chosen: str, decided: str, subscriptions: bool) -> EntrancePolicy:
-    """Return the policy in force: the setting's, else the administrator's choice, else the one decided when the tables
-    were created. Without any of these, join tokens admit; where `subscriptions` are named, attested documents do.
+    """Return the enrolment policy in force: `stated` by the setting, else `chosen` by an administrator.
+
+    Without either, installations from 0.1.0 (`decided` is `token`) require a join token. New ones use attested
+    documents if `subscriptions` are configured, else join tokens.
     """
     if stated or chosen:
         return EntrancePolicy(stated or chosen)
@@ -88,11 +97,11 @@ def policy_of(*, stated: str, chosen: str, decided: str, subscriptions: bool) ->
 
 
 def is_admitted_by_policy(policy: EntrancePolicy, proof: Proof, *, known: bool, allowed: bool, token: bool) -> bool:
-    """Whether the policy alone admits a machine that has not proved to be a known one; otherwise an administrator
-    admits it.
+    """Return whether the policy admits a machine automatically; if not, an administrator must admit it.
 
-    `allowed`: its subscription may enrol. `token`: it shows a valid join token; the policy `token` has checked it
-    before. Raises Refused `attestation-refused`.
+    `known`: the machine claims to be an enrolled one and has not proved it. `allowed`: its subscription may enrol.
+    `token`: it has a valid join token. Raises Refused `attestation-refused` if the policy requires an attested
+    document.
     """
     if policy is EntrancePolicy.JOIN and token:
         return not known
@@ -107,7 +116,7 @@ def is_admitted_by_policy(policy: EntrancePolicy, proof: Proof, *, known: bool, 
 
 
 def remedy_of(code: str) -> Reason:
-    """Return the remedy for an enrolment that was refused for a reason with this code."""
+    """Return what an administrator can do about a refused enrolment. `code` is the code of the reason."""
     if code in ("attested-required", "attested-subscription-strange"):
         return Reason("remedy-policy")
     if code.startswith("attested-"):
@@ -123,8 +132,9 @@ def remedy_of(code: str) -> Reason:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The statements of a waiting machine about itself; texts, empty where not stated. `home` is the set that it would
-    be in, as `kind:name`.
+    """What a waiting machine states about itself. Texts are empty if not stated.
+
+    `home` is the set to which it would belong, as `kind:name`.
     """
 
     name: str = ""
@@ -136,7 +146,9 @@ class Claimed:
 
 
 def enrolled_name(resource_name: str, compute: Mapping[str, Any], otherwise: str) -> str:
-    """Return the name of a machine that enrols with this stated name and instance metadata."""
+    """Return the name of an enrolling machine: its resource name, else the name in the instance metadata, else
+    `otherwise`.
+    """
     return machine_name((resource_name.strip() or str(compute.get("name") or "") or otherwise)[:MAX_NAME])
 
 
@@ -164,8 +176,9 @@ def claim_contradictions(
 ) -> tuple[Reason, ...]:
     """Return the reasons against admitting a waiting machine.
 
-    `known` is the machine that it claims to be. `attested` is the subscription that Azure has signed, `allowed` whether
-    that one may enrol. `duplicates` counts other requests for the machine; `namesake`: another machine has its name.
+    `known` is the enrolled machine that it claims to be (None: a new machine). `attested`: its subscription, signed by
+    Azure; `allowed`: that subscription may enrol. `duplicates`: number of other requests for the same machine.
+    `namesake`: another machine has the same name.
     """
     found = []
     if duplicates:
@@ -218,14 +231,16 @@ WINDOWS_FOLDER = r"C:\ProgramData\Drydock"
 
 @dataclass(frozen=True, slots=True)
 class InstallLine:
-    """The command or file for machines of a `platform`: `linux`, `windows`, `cloud-init`, `azure-cli`, `other`."""
+    """The install command or file for one platform: `linux`, `windows`, `cloud-init`, `azure-cli`, `other`."""
 
     platform: str
     text: str
 
 
 def install_lines(*, fleet_url: str, join_token: str, package: str) -> tuple[InstallLine, ...]:
-    """For each platform what makes a new machine enrol with this join token. `package` is what pip is given."""
+    """Return the install commands for each platform. `package` is the agent's package as an argument of `pip
+    install`.
+    """
     steps = _linux_steps(fleet_url, join_token, package)
     return (
         InstallLine("linux", f"sudo sh -c {shlex.quote(steps)}"),
@@ -245,7 +260,7 @@ def _settings(fleet_url: str, join_token: str) -> list[str]:
 
 
 def _linux_steps(fleet_url: str, join_token: str, package: str) -> str:
-    """Return the steps for root, in any POSIX shell; a second run changes only the settings."""
+    """Return the install commands for root in a POSIX shell. Running them again changes only the settings."""
     return " && ".join(
         [
             "python3 -m venv /opt/drydock-agent",
@@ -271,8 +286,9 @@ def _plain(text: str) -> str:
 
 
 def _windows(fleet_url: str, join_token: str, package: str) -> str:
-    """For PowerShell as administrator: a task that starts with the machine, and settings that administrators alone may
-    read.
+    """Return the install commands for an administrator's PowerShell.
+
+    They create a task that starts with the machine, and a settings file that only administrators can read.
     """
     scripts, settings = rf"{WINDOWS_HOME}\Scripts", rf"{WINDOWS_FOLDER}\agent.toml"
     run = rf'/c set "DRYDOCK_CONFIG={settings}" && "{scripts}\drydock-agent.exe" run'
@@ -298,7 +314,7 @@ def _windows(fleet_url: str, join_token: str, package: str) -> str:
 
 
 def _ps(text: str) -> str:
-    """A string of PowerShell in which nothing is special."""
+    """Return the text as a PowerShell string literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -306,21 +322,24 @@ def _ps(text: str) -> str:
 
 
 def machine_key(master: bytes, vm_id: str, generation: int) -> bytes:
-    """The key of this machine since that enrolment: 32 bytes."""
+    """Return the 32-byte key of a machine. `master` is the installation's master key, `generation` the number of the
+    enrolment.
+    """
     return hmac.digest(master, f"drydock machine key 1\n{vm_id}\n{generation}".encode(), "sha256")
 
 
 def key_name(master: bytes, vm_id: str, generation: int) -> str:
-    """Return the name by which the database finds a machine with this key. It discloses nothing of the key and cannot
-    be forged."""
+    """Return the name of a machine key, by which the database finds the machine. It does not reveal the key."""
     return hmac.digest(master, f"drydock machine name 1\n{vm_id}\n{generation}".encode(), "sha256").hex()
 
 
 def next_generation(last: int, now: datetime) -> int:
-    """Higher than every one before, also than those that a database put back to an older state has forgotten."""
+    """Return the number of the next enrolment of a machine: higher than `last`, and than any that a restored database
+    has lost.
+    """
     return max(last + 1, int(now.timestamp() * 1000))
 
 
 def call_signature(key: bytes, text: bytes) -> str:
-    """The HMAC of a call, in hex."""
+    """Return the signature of a request: the HMAC-SHA256 of `text` in hex."""
     return hmac.digest(key, text, "sha256").hex()

@@ -1,7 +1,7 @@
-"""Parsing of `az` output about machines and sets, instance metadata, and machine names.
+"""Parsing of `az` output about machines and sets, of instance metadata, and of machine names.
 
-`/metadata/instance` is reported to leave keys out, or values empty, unless `extended=true` is given (and agents before
-0.2.0 did not give it). So a missing key means nothing, and an empty value means something only in a complete answer.
+`/metadata/instance` may omit keys or return empty values unless `extended=true` is given, which agents before 0.2.0 did
+not do. So a missing key proves nothing, and an empty value counts only in a complete answer.
 """
 
 import json
@@ -28,9 +28,10 @@ MOST_TAGS = 50
 
 
 def merged(known: Mapping[str, Any], stated: Mapping[str, Any], *, complete: bool) -> dict[str, Any]:
-    """Return the metadata of a machine of which `known` was known, now that `stated` was read.
+    """Merge the stored instance metadata of a machine with a newly reported one.
 
-    A value of a form that Azure does not use counts as not stated, in a complete answer as well.
+    `complete`: the new answer was requested with `extended=true`, so empty values in it count. A value of an unexpected
+    type never replaces a stored one.
     """
     found = dict(stated)
     for key in KEPT:
@@ -61,7 +62,9 @@ def _is_empty(value: Any) -> bool:
 
 
 def _tags(known: list[Any], stated: list[Any]) -> list[Any]:
-    """The tags that are stated, and after them those that were known: a partial answer may list some only."""
+    """Return the new tags, followed by stored tags that the new answer omits, because an incomplete answer may omit
+    some.
+    """
     names = {_name(tag) for tag in stated}
     return [*stated, *(tag for tag in known if _name(tag) not in names)][: max(len(stated), MOST_TAGS)]
 
@@ -84,9 +87,10 @@ _ID = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class InventoryItem:
-    """One machine. `resource_id` is Azure's id, lower case; `in_set` None when the item does not say.
+    """One machine of an inventory. `resource_id` is Azure's id in lower case. `in_set` is None if the set is not
+    stated.
 
-    Texts that are not stated are empty.
+    Other texts are empty if not stated.
     """
 
     resource_id: str
@@ -101,7 +105,7 @@ class InventoryItem:
     os_type: str = ""
 
     def with_more(self, other: "InventoryItem") -> "InventoryItem":
-        """Return both as one: a value that this one does not state is taken from the other."""
+        """Return this item with missing values taken from another item about the same machine."""
         stated = self.in_set
         if stated is None or (stated.kind == "standalone" and other.in_set is not None):
             stated = other.in_set
@@ -114,13 +118,11 @@ class InventoryItem:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The content of an inventory.
+    """Content of an imported inventory.
 
-    `upgrade_notices` states for scale sets whether OSImageNotificationProfile is enabled, `terminate_notices` the
-    seconds of an enabled TerminateNotificationProfile.
-
-    `covered` names what the files list completely if they were printed whole: `vm:<subscription>` and
-    `scale_set:<subscription>/<resource group>/<name>`, lower case.
+    `upgrade_notices`: for scale sets, whether OSImageNotificationProfile is enabled. `terminate_notices`: seconds of an
+    enabled TerminateNotificationProfile. `covered`: what the files list completely, if they were not filtered, as
+    `vm:<subscription>` or `scale_set:<subscription>/<resource group>/<name>` in lower case.
     """
 
     machines: tuple[InventoryItem, ...] = ()
@@ -130,10 +132,7 @@ class Inventory:
 
 
 def read_json(raw: bytes) -> Any:
-    """The JSON of a file in UTF-8, or in the UTF-16 that a redirection in PowerShell writes.
-
-    Raises Refused `validation`.
-    """
+    """Parse a JSON file in UTF-8, or in UTF-16 as PowerShell writes it. Raises Refused `validation`."""
     encoding = "utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
         return json.loads(raw.decode(encoding))
@@ -142,10 +141,7 @@ def read_json(raw: bytes) -> Any:
 
 
 def read_inventory(printed: Any) -> Inventory:
-    """Everything in one answer of `az`, or in several of them one after the other in a list.
-
-    Raises Refused `validation`.
-    """
+    """Parse the output of one `az` command, or a list with the outputs of several. Raises Refused `validation`."""
     items = printed if isinstance(printed, list) else [printed]
     machines: dict[str, InventoryItem] = {}
     spelled: dict[str, SetKey] = {}
@@ -267,7 +263,7 @@ def _enabled(item: dict[str, Any]) -> bool:
 
 
 def _terminate_notice(item: dict[str, Any]) -> int | None:
-    """Return the seconds of an enabled TerminateNotificationProfile, which states whole minutes; None without one."""
+    """Return the seconds of an enabled TerminateNotificationProfile of a scale set; None if there is none."""
     profile = _profile(item, "terminateNotificationProfile")
     found = re.fullmatch(r"PT(\d{1,2})M", _text(profile, "notBeforeTimeout"))
     return int(found[1]) * 60 if found is not None and profile.get("enable") is True else None
@@ -294,11 +290,10 @@ _OTHER = re.compile(r"[^\w.()-]")
 
 
 def machine_name(stated: str) -> str:
-    """Return a machine's stated name as one word, as all of Azure's names are, so that no name becomes part of a
-    sentence."""
+    """Return the machine name as one word: characters that Azure does not permit in names become `_`."""
     return _OTHER.sub("_", stated.strip())
 
 
 def name_with_suffix(name: str, machine_id: str) -> str:
-    """Return the derived name of a machine while another one has its name. No machine can state such a name."""
+    """Return the name that a machine gets while another machine has the same name. No machine can state such a name."""
     return f"{name[:150]}~{machine_id[:8]}"

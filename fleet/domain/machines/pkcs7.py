@@ -1,7 +1,7 @@
 """Strict parser of DER and of the one PKCS #7 form that Azure uses.
 
-Libraries that also read BER let two programs see two things in the same bytes. This one refuses whatever has a second
-form: lengths that are indefinite or longer than they need be, strings in pieces, tags of several bytes.
+Lenient parsers let two programs interpret the same bytes differently. This parser refuses every alternative encoding:
+indefinite or overlong lengths, strings in pieces, tags of several bytes.
 """
 
 import base64
@@ -19,19 +19,19 @@ MOST_DEPTH = 16
 
 
 class NotDer(ValueError):
-    """An error: the bytes are not DER, or not in the expected form."""
+    """Error: the bytes are not DER, or not in the expected form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value: its tag, its content, and all of its bytes."""
+    """One DER value: its tag, its content, and all of its bytes."""
 
     tag: int
     content: bytes
     whole: bytes
 
     def parts(self, tag: int | None = None) -> list["Value"]:
-        """The values within. Raises NotDer where it has another tag than this one."""
+        """Return the values inside this value. Raises NotDer if this value does not have the tag `tag`."""
         if tag is not None and self.tag != tag:
             raise NotDer(f"tag {self.tag:#x} where {tag:#x} belongs")
         found, rest = [], self.content
@@ -41,14 +41,14 @@ class Value:
         return found
 
     def of(self, tag: int) -> bytes:
-        """The content. Raises NotDer where it has another tag."""
+        """Return the content. Raises NotDer if this value does not have the tag `tag`."""
         if self.tag != tag:
             raise NotDer(f"tag {self.tag:#x} where {tag:#x} belongs")
         return self.content
 
     @property
     def number(self) -> int:
-        """An INTEGER. Raises NotDer."""
+        """The value as an integer. Raises NotDer if it is not an INTEGER."""
         raw = self.of(INTEGER)
         if not raw or (len(raw) > 1 and (raw[0] == 0) == (raw[1] < 0x80) and raw[0] in (0, 0xFF)):
             raise NotDer("an integer that is longer than it need be")
@@ -56,7 +56,7 @@ class Value:
 
 
 def read_der(raw: bytes) -> Value:
-    """The one value that these bytes are, down to its last part. Raises NotDer."""
+    """Parse the bytes as exactly one DER value, and check all nested values. Raises NotDer."""
     value, rest = _first(raw)
     if rest:
         raise NotDer("something stands behind it")
@@ -111,7 +111,7 @@ _DATA = bytes.fromhex("2a864886f70d010701")
 
 @dataclass(frozen=True, slots=True)
 class SignedData:
-    """The parts of a document, before its signer is known."""
+    """The parts of a PKCS #7 document. The signature is not verified yet."""
 
     content: bytes
     certificates: tuple[x509.Certificate, ...]
@@ -149,7 +149,9 @@ def certificate(raw: bytes) -> x509.Certificate:
 
 
 def read(raw: bytes) -> SignedData:
-    """The parts of the one shape that Azure writes."""
+    """Parse a PKCS #7 document in the one form that Azure uses. Raises Refused `attestation-refused` for any other
+    form.
+    """
     try:
         kind, wrapped = read_der(raw).parts(SEQUENCE)
         (signed,) = wrapped.parts(0xA0)
@@ -196,7 +198,7 @@ def _signer_info(info: Value, content: bytes, certificates: tuple[x509.Certifica
 
 
 def _algorithm(value: Value) -> bytes:
-    """The name of an algorithm, which has no parameters."""
+    """Return the object identifier of an algorithm. Raises Refused if the algorithm has parameters."""
     name, *parameters = value.parts(SEQUENCE)
     if parameters and [one.whole for one in parameters] != [b"\x05\x00"]:
         raise refusal("attested-algorithm")
@@ -204,7 +206,7 @@ def _algorithm(value: Value) -> bytes:
 
 
 def signer_of(signed: SignedData) -> x509.Certificate:
-    """Return the certificate that the signer names, at any position among the certificates."""
+    """Return the signer's certificate from those in the document. Raises Refused unless exactly one matches."""
     found = [
         one
         for one in signed.certificates

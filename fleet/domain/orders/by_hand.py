@@ -1,6 +1,4 @@
-"""Instructions for an operator when no agent relays an approval: commands ready to be copied, and when to offer them.
-Pure.
-"""
+"""Instructions to approve an event by hand when no agent can, with commands to copy. No I/O in this module."""
 
 import json
 import shlex
@@ -23,9 +21,9 @@ CURL = "curl --silent --show-error --fail-with-body --noproxy '*' --max-time 20 
 
 @dataclass(frozen=True, slots=True)
 class ByHand:
-    """The manual steps and their `reason`; `machines` are those of the set on any of which one command can be run.
+    """Instructions to approve an event by hand, and why they are needed.
 
-    `linux` is for a shell, `windows` for PowerShell. `event_id` is spelled as the first of the machines spelled it.
+    One command must be run on any one of `machines`: `linux` in a shell, or `windows` in PowerShell.
     """
 
     reason: Reason
@@ -36,17 +34,17 @@ class ByHand:
 
 
 def linux_command(event_id: str) -> str:
-    """Return a command for a shell with curl; any user may run it."""
+    """Return the command that approves the event, for a shell with curl. Any user of the machine may run it."""
     return f"{CURL} --data {shlex.quote(_body(event_id))} {shlex.quote(URL)}"
 
 
 def look_command() -> str:
-    """Return a command for a shell with curl that shows what Azure has announced to the machine."""
+    """Return a command that shows which events Azure has announced to the machine, for a shell with curl."""
     return f"{CURL} {shlex.quote(URL)}"
 
 
 def windows_command(event_id: str) -> str:
-    """Return the command for Windows PowerShell and PowerShell 7."""
+    """Return the command that approves the event, for Windows PowerShell and PowerShell 7."""
     body = _body(event_id).replace("'", "''")
     return (
         "[System.Net.WebRequest]::DefaultWebProxy = $null; "
@@ -67,9 +65,9 @@ def by_hand(
     now: datetime,
     timeouts: Timeouts,
 ) -> ByHand | None:
-    """Return the manual steps for an event that no agent relays; None while they are not needed.
+    """Return instructions to approve the event by hand; None while they are not needed.
 
-    `state` is that of the live approval, else of the newest one; `orders` are its own.
+    `state` is the state of the open approval, else of the newest one. `orders` are the orders of that approval.
     """
     if facts.drill or facts.status is not EventStatus.SCHEDULED or is_advice(facts.event_type):
         return None

@@ -1,4 +1,4 @@
-"""Next step of the relay for one approval, with its timeouts. Pure: the caller carries the step out."""
+"""The next step of the relay for one approval, and the timeouts. No I/O: the caller performs the step."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ from fleet.domain.states import (
 
 @dataclass(frozen=True, slots=True)
 class OrderFacts:
-    """One order of the approval; `refused` means that asking this machine again is no use."""
+    """One order of an approval. `refused`: asking the same machine again would not help."""
 
     order_id: Any
     machine_id: int
@@ -44,7 +44,7 @@ class OrderFacts:
 
     @property
     def last_seen_at(self) -> datetime:
-        """When it reached its machine; while that is not known, when it was offered."""
+        """When the order was delivered to the machine; when it was offered, if delivery is not known."""
         return self.delivered_at or self.offered_at
 
     @property
@@ -60,12 +60,12 @@ class OrderFacts:
 
     @property
     def busy(self) -> bool:
-        """Whether Azure answered neither yes nor no: it is to be asked later, and the effect is unknown."""
+        """Whether Azure's answer means "try again later", so that the effect is unknown."""
         return is_busy(self.outcome, self.azure_status)
 
     @property
     def asked(self) -> int:
-        """How often Azure was asked for it, or may have been."""
+        """How many requests to Azure this order caused, at most."""
         if self.outcome == "refused":
             return 0
         # An agent of 0.1.0 does not report it: it asked up to three times where Azure was busy.
@@ -74,13 +74,13 @@ class OrderFacts:
 
 
 def is_busy(outcome: str, azure_status: int | None) -> bool:
-    """Whether an answer to an order means that Azure is to be asked later."""
+    """Return whether Azure's answer to an order means "try again later": 202, 429 or 5xx."""
     status = azure_status or 0
     return outcome == "answered" and (status in (202, 429) or status >= 500)
 
 
 def answered_at(order: OrderFacts) -> datetime:
-    """Return when it was answered; where that is not known, when it was offered."""
+    """Return when the order was answered; when it was offered, if that is not known."""
     return order.answered_at or order.offered_at
 
 
@@ -99,13 +99,15 @@ LAST_PAUSE = timedelta(seconds=15)
 
 
 def is_exhausted(facts: EventFacts, orders: list[OrderFacts], now: datetime) -> bool:
-    """Whether Azure has been asked as often as permitted by now."""
+    """Return whether the permitted number of requests to Azure is used up for now. Some are reserved for the last
+    minute.
+    """
     kept = 0 if last_minute_start(facts) <= now else KEPT_POSTS
     return sum(order.asked for order in orders) >= MOST_POSTS - kept
 
 
 def last_minute_start(facts: EventFacts) -> datetime:
-    """Return when the last minute before NotBefore begins; NEVER where none is stated."""
+    """Return when the last minute before NotBefore begins; `NEVER` without NotBefore."""
     if facts.not_before is None:
         return NEVER
     # A stated time may be any: the first day of the calendar has no day before it.
@@ -113,8 +115,10 @@ def last_minute_start(facts: EventFacts) -> datetime:
 
 
 def retry_at(facts: EventFacts, orders: list[OrderFacts]) -> datetime:
-    """Return when to ask a busy Azure again: later each time, with jitter, and not before its own Retry-After. The last
-    minute is an exception: it is for trying.
+    """Return when to send the next request after Azure answered "try again later".
+
+    The pause doubles each time, with jitter, and respects Retry-After. In the last minute before NotBefore the pause is
+    shorter.
     """
     answered = sorted((order for order in orders if order.outcome), key=answered_at)
     times = next((number for number, order in enumerate(reversed(answered)) if not order.busy), len(answered))
@@ -137,12 +141,12 @@ MULTIPLES = {"answer": 1, "receipt": 2, "sent_overdue": 2, "answered_overdue": 3
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Timeouts of an approval.
+    """Timeouts of the relay for one approval.
 
-    `answer`: a machine that does not answer within it is passed over. `receipt`: how long a receipt is awaited when the
-    event moves after a machine may have asked Azure. `sent_overdue`, `answered_overdue`: the step is marked for people.
-    `by_hand`: people are notified how to act without agents. `doubted`: without a start this long after Azure's 200,
-    another machine also asks.
+    `answer`: another machine is asked if one does not answer. `receipt`: how long to wait for a receipt if the event
+    changes after Azure may have been asked. `sent_overdue`, `answered_overdue`: the step is shown as overdue.
+    `by_hand`: users get instructions to approve by hand. `doubted`: another machine asks too if the event has not
+    started this long after Azure's 200.
     """
 
     answer: timedelta
@@ -173,7 +177,9 @@ class Do(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """`machine` is whom to offer to, or to wake; `inferred` for a conclusion instead of an answer."""
+    """The next step of the relay. `machine` is the machine that gets the order or is woken. `inferred`: concluded
+    without an answer of Azure.
+    """
 
     do: Do
     reason: Reason | str = ""
@@ -192,8 +198,10 @@ def next_step(
     now: datetime,
     timeouts: Timeouts,
 ) -> NextStep:
-    """Decide the next step of an approval in GRANTED, RELAYING or ACCEPTED, or of a closed one whose order Azure had
-    accepted; any other has none.
+    """Return the next step of the relay for an approval.
+
+    There is a step only for an approval in GRANTED, RELAYING or ACCEPTED, or for a closed one whose order Azure
+    accepted.
     """
     if state is ApprovalState.ACCEPTED:
         return _after_acceptance(facts, orders, now, timeouts)
@@ -229,9 +237,10 @@ def with_objection(
     now: datetime,
     timeouts: Timeouts,
 ) -> NextStep:
-    """Return the step when an order must no longer be sent: no machine is asked, and the approval returns to people.
+    """Return the next step if an objection prevents further orders: no machine is asked, and users decide again.
 
-    An order that its machine has cannot be recalled: its answer is awaited first. Azure's acceptance remains valid.
+    An order that a machine already has cannot be recalled: its answer is awaited first. Azure's acceptance remains
+    valid.
     """
     if step.do not in (Do.OFFER, Do.WAKE, Do.NOTHING):
         return step
@@ -249,11 +258,10 @@ def with_objection(
 
 
 def receipt_may_arrive(facts: EventFacts, order: OrderFacts, timeouts: Timeouts) -> bool:
-    """Whether a receipt may be in a spool: the order's machine is live or late, and its reports since then have not all
-    arrived.
+    """Return whether the receipt of an order may still arrive: its machine is live or late and has unsent reports.
 
-    This happens when Postgres or the gateway was unavailable: Azure may have answered meanwhile, and even the order's
-    delivery may not be recorded here.
+    This happens after Postgres or the gateway was unavailable. Azure may have answered in that time, and even the
+    delivery of the order may not be recorded yet.
     """
     if order.outcome:
         return False
@@ -350,15 +358,17 @@ def _no_machine_would(askable: list[MachineFacts], orders: list[OrderFacts]) -> 
 
 
 def _start_is_on_its_way(orders: list[OrderFacts], now: datetime, timeouts: Timeouts) -> bool:
-    """Whether an agent has read Started: its document comes with the next report, and no machine needs to be asked
-    before."""
+    """Return whether an agent answered that the event has started, so that its document will arrive with the next
+    report.
+    """
     return any(o.reason == "already-started" and o.refused and now - o.offered_at < timeouts.receipt for o in orders)
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The machine that is asked next and the time, if nothing happens until then. `silent` is the machine whose answer
-    is awaited."""
+    """The machine that will be asked next, and when, if nothing else happens. `silent`: the machine whose answer is
+    awaited.
+    """
 
     machine: MachineFacts
     at: datetime
@@ -366,7 +376,7 @@ class Forecast:
 
 
 def timeout_ends(facts: EventFacts, orders: list[OrderFacts], timeouts: Timeouts) -> set[datetime]:
-    """The times at which a time runs out for the next step; some of them may be past."""
+    """Return the times at which timeouts of the approval end. Some may be in the past."""
     ends = {
         at + span
         for o in orders
@@ -385,9 +395,9 @@ def forecast(
     now: datetime,
     timeouts: Timeouts,
 ) -> Forecast | None:
-    """Return what `next_step` will offer, in advance; None when no machine will be asked any more.
+    """Return which machine `next_step` will ask next, and when; None if no machine will be asked.
 
-    The result changes with the clock only where a timeout ends: `next_step` is evaluated at those times.
+    It evaluates `next_step` at each time at which a timeout ends, because the result changes only then.
     """
     ends = timeout_ends(facts, orders, timeouts)
     for at in [now, *sorted(end for end in ends if end > now)]:
@@ -403,7 +413,7 @@ def forecast(
 
 
 def due_at(*, facts: EventFacts, orders: list[OrderFacts], now: datetime, timeouts: Timeouts) -> datetime:
-    """Return when to compute the next step again without news. Changes of presence are news."""
+    """Return when to compute the next step again if no machine reports anything until then."""
     over = facts.status is not EventStatus.SCHEDULED or (facts.not_before is not None and facts.not_before <= now)
     # Polls, which change no presence, show what a spool may still contain; a machine without its order is woken again.
     untold = over and any(receipt_may_arrive(facts, order, timeouts) for order in orders)

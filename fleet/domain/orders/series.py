@@ -1,4 +1,4 @@
-"""Display of repeated requests as one line, and whether an agent verifies signatures of orders."""
+"""Grouping of repeated timeline entries into one line, and whether an agent verifies the signatures of orders."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,7 +18,7 @@ LEAST = 2
 
 
 class Line(Protocol):
-    """The attributes of a timeline entry by which lines are grouped."""
+    """The attributes of a timeline entry that are needed to group entries."""
 
     @property
     def id(self) -> int: ...
@@ -36,8 +36,9 @@ class Line(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Entries that people read as one: `id` is that of the first as they are listed, `count` of Azure's answers or of
-    the entries.
+    """Several timeline entries that are shown as one line.
+
+    `id` is the id of the entry that is listed first. `count` is the number of Azure's answers, or of entries.
     """
 
     id: int
@@ -48,12 +49,15 @@ class Series:
 
     @property
     def key(self) -> str:
-        """A key that stays the same when more of the same series is listed."""
+        """A key that stays the same when more entries are added to the group."""
         return f"{self.text.code}-{self.first_at.timestamp():.3f}-{self.text.values.get('host', '')}"
 
 
 def series_of(lines: Sequence[Line]) -> dict[int, Series]:
-    """Return the series of each entry (id) about an order while Azure was busy, one series for each approval."""
+    """Group the entries about orders while Azure answered "try again later", one group for each approval.
+
+    Return the group of each such entry, by the entry's id.
+    """
     answered: dict[int, list[Line]] = defaultdict(list)
     for line in lines:
         if line.approval_id is not None and _is_busy(line):
@@ -97,8 +101,10 @@ def _series(line_id: int, answered: Sequence[Line]) -> Series:
 def groups_of(
     lines: Sequence[Line], *, text_of: Callable[[Sequence[Line]], Reason | None], within: timedelta
 ) -> dict[int, Series]:
-    """Return the series of each entry (id) that is shown together with others: each follows the one before by no more
-    than `within`. `text_of` returns the sentence of a group, or None if its entries are shown one by one.
+    """Group entries, each at most `within` later than the one before. Return the group of each entry, by the entry's
+    id.
+
+    `text_of` returns the sentence of a group, or None if its entries are shown separately.
     """
     found: dict[int, Series] = {}
     for group in close_together(lines, at=lambda line: line.at, within=within):
@@ -116,8 +122,10 @@ def groups_of(
 
 
 class SignatureCheck(StrEnum):
-    """An agent's handling of signatures. `NO_KEY`: it checks nothing, or refuses every order, by its settings.
-    `STRANGE_KEYS`: it trusts none of the backend's keys, and refuses every order.
+    """Whether an agent verifies the signatures of orders.
+
+    `NO_KEY`: by its settings it verifies nothing, or refuses every order. `STRANGE_KEYS`: it trusts none of the
+    backend's keys, and so refuses every order.
     """
 
     CHECKED = "checked"
@@ -127,7 +135,10 @@ class SignatureCheck(StrEnum):
 
 
 def check_of(trusted: Collection[str] | None, known: Collection[str]) -> SignatureCheck:
-    """`trusted` are the ids of keys as an agent names them, None where it checks nothing; `known` the backend's own."""
+    """Return whether an agent verifies signatures. `trusted`: key ids that the agent trusts (None: it does not verify).
+
+    `known`: ids of the backend's keys.
+    """
     if trusted is None:
         return SignatureCheck.NONE
     if not trusted:

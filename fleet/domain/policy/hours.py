@@ -12,7 +12,7 @@ WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 def zone_of(name: str) -> ZoneInfo:
-    """The time zone of this IANA name. Raises ValueError for a name that is none."""
+    """Return the time zone with this IANA name; UTC if empty. Raises ValueError for an unknown name."""
     try:
         return ZoneInfo(name or "UTC")
     except (KeyError, ValueError, OSError) as error:
@@ -22,12 +22,12 @@ def zone_of(name: str) -> ZoneInfo:
 def is_within_hours(
     at: datetime, *, weekdays: Collection[int], from_time: time | None, until_time: time | None, time_zone: str
 ) -> bool:
-    """Whether a time lies in these hours: local time, `from_time` included, `until_time` not.
+    """Return whether a time is within these weekly hours in local time, from `from_time` up to but excluding
+    `until_time`.
 
-    Hours that pass midnight belong to the weekday on which they begin. No weekdays are all of them, no times the whole
-    day. Where clocks are changed, hours are one stretch: one that begins or ends in the repeated hour begins in its
-    first and ends in its second run, one that begins or ends in the skipped hour does so when clocks are changed.
-    Raises ValueError for an unknown time zone.
+    No weekdays mean every day, no times the whole day. Hours past midnight belong to the weekday on which they begin.
+    When clocks change: hours begin in the first and end in the second of the repeated hours; a time in the skipped hour
+    means the moment of the change. Raises ValueError for an unknown time zone.
     """
     zone = zone_of(time_zone)
     today = at.astimezone(zone).date()
@@ -38,7 +38,7 @@ def is_within_hours(
 def next_edge(
     at: datetime, *, weekdays: Collection[int], from_time: time | None, until_time: time | None, time_zone: str
 ) -> datetime | None:
-    """The first time after this one at which `is_within_hours` may say something else; None where it never does."""
+    """Return the next time at which the result of `is_within_hours` may change; None if it never does."""
     if not weekdays and from_time is None and until_time is None:
         return None
     zone = zone_of(time_zone)
@@ -49,7 +49,7 @@ def next_edge(
 
 
 def _days(today: date, weekdays: Collection[int], *, days: int) -> Iterator[date]:
-    """Yesterday, and so many days from today on, as far as they are among the weekdays."""
+    """Yield yesterday, today and the following days, `days` in number from today, that are among the weekdays."""
     every = (today + timedelta(days=number) for number in range(-1, days))
     return (day for day in every if not weekdays or day.weekday() in weekdays)
 
@@ -64,8 +64,9 @@ def _stretch(day: date, from_time: time | None, until_time: time | None, zone: Z
 
 
 def _instant(day: date, clock: time, zone: ZoneInfo, *, fold: int) -> datetime:
-    """Return a local time in UTC: of a time that occurs twice the first (`fold` 0) or second one, of a skipped time the
-    moment at which clocks are changed.
+    """Return a local time in UTC. `fold` 0 or 1 selects the first or second of two equal local times.
+
+    A skipped local time becomes the moment at which clocks change.
     """
     local = datetime.combine(day, clock, zone).replace(fold=fold)
     found = local.astimezone(UTC)
@@ -81,7 +82,7 @@ def _instant(day: date, clock: time, zone: ZoneInfo, *, fold: int) -> datetime:
 
 
 class NamesHours(Protocol):
-    """Objects that apply in certain hours only: rules and routes."""
+    """An object that applies only in certain weekly hours: a rule or a notification route."""
 
     @property
     def weekdays(self) -> Collection[int]: ...
@@ -94,7 +95,7 @@ class NamesHours(Protocol):
 
 
 def in_hours(what: NamesHours, at: datetime) -> bool:
-    """Whether a time is in the named hours, as `is_within_hours` defines it."""
+    """Return whether a time is within the hours of a rule or route (see `is_within_hours`)."""
     if not what.weekdays and what.from_time is None and what.until_time is None:
         return True
     return is_within_hours(
@@ -116,17 +117,17 @@ LABELS = (
 
 
 def is_among(value: str, named: Sequence[str]) -> bool:
-    """Whether it is one of these, without case; nothing named is everything."""
+    """Return whether the value is one of these, in any letter case. An empty list contains everything."""
     return not named or value.casefold() in {one.casefold() for one in named}
 
 
 def json_value(value: Any) -> Any:
-    """Return the value as JSON values: clock times as `18:00:00`."""
+    """Convert a value to JSON values; a clock time becomes a text such as `18:00:00`."""
     return value.isoformat() if isinstance(value, time) else as_json(value)
 
 
 def stated_values(what: Any) -> dict[str, Any]:
-    """Return the values of a rule or a window, without its labels, that differ from an empty one."""
+    """Return the values of a rule or window that differ from the defaults, without its labels."""
     nothing = type(what)()
     values = {field.name: getattr(what, field.name) for field in fields(what) if field.name not in LABELS}
     return {name: json_value(value) for name, value in values.items() if value != getattr(nothing, name)}

@@ -1,4 +1,4 @@
-"""Rules (standing decisions): which rule decides an event, and validation of a rule."""
+"""Rules, which decide events automatically: which rule applies to an event, and validation of rules."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from fleet.domain.reasons import Reason, Refused
 
 
 class Action(StrEnum):
-    """The action of a rule on an event that it matches. `leave` ends the search: people decide."""
+    """What a rule does with an event that it matches. `leave`: users decide, and no later rule is tried."""
 
     APPROVE_NOW = "approve_now"
     APPROVE_WHEN_PREPARED = "approve_when_prepared"
@@ -37,7 +37,7 @@ APPROVES: dict[Action, When] = {
 
 @dataclass(frozen=True, slots=True)
 class StandingRule:
-    """A rule as it stands. The fields are those of the model `Rule`; `rule_id` is 0 while it is not saved."""
+    """A rule, with the fields of the model `Rule`. `rule_id` is 0 until the rule is saved."""
 
     name: str = ""
     reason: str = ""
@@ -69,12 +69,12 @@ SAID = tuple(name for name in StandingRule.__slots__ if name in ("name", "reason
 
 
 def is_in_force(rule: StandingRule, *, now: datetime) -> bool:
-    """Switched on, not expired, not deleted."""
+    """Return whether a rule is enabled, not expired and not deleted."""
     return rule.enabled and not rule.deleted and (rule.expires_at is None or now < rule.expires_at)
 
 
 def is_matching(rule: StandingRule, facts: EventFacts, *, now: datetime) -> bool:
-    """Whether a rule in force applies to this event. Drills are exempt: no rule matches them."""
+    """Return whether a rule is in force and matches this event now. No rule matches a drill."""
     return (
         is_in_force(rule, now=now)
         and may_concern(rule, facts)
@@ -84,7 +84,7 @@ def is_matching(rule: StandingRule, facts: EventFacts, *, now: datetime) -> bool
 
 
 def may_concern(rule: StandingRule, facts: EventFacts) -> bool:
-    """Whether a rule speaks of this event at some time or other."""
+    """Return whether a rule could match this event at some time, ignoring hours and notice."""
     return (
         not facts.drill
         and _may_decide(rule, facts.event_type)
@@ -96,14 +96,16 @@ def may_concern(rule: StandingRule, facts: EventFacts) -> bool:
 
 
 def _may_decide(rule: StandingRule, event_type: str) -> bool:
-    """Advice is approved by no rule, and an unknown type only by one that names it exactly."""
+    """Return whether a rule may decide an event of this type: never advice, and an unknown type only if named
+    exactly.
+    """
     if rule.action not in APPROVES:
         return True
     return not is_advice(event_type) and (not is_unknown(event_type) or event_type in rule.event_types)
 
 
 def first_match(rules: Iterable[StandingRule], facts: EventFacts, *, now: datetime) -> StandingRule | None:
-    """The first of these rules, in their order, that matches: it decides."""
+    """Return the first rule, in the given order, that matches the event; this rule decides. None if none matches."""
     return next((rule for rule in rules if is_matching(rule, facts, now=now)), None)
 
 
@@ -129,7 +131,7 @@ def _in_notice(rule: StandingRule, not_before: datetime | None, now: datetime) -
 
 
 class RuleAction(StrEnum):
-    """The action of the rules on an event; `guarded` means that a rule would approve, but a guard blocks it."""
+    """What the rules do with an event. `guarded`: a rule would approve, but a guard blocks the approval."""
 
     NOTHING = "nothing"
     APPROVE = "approve"
@@ -140,7 +142,7 @@ class RuleAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The action of the first matching rule, and the guards against it that it does not accept."""
+    """What the first matching rule does, and the guards (`against`) that block it because it does not accept them."""
 
     does: RuleAction
     rule: StandingRule | None = None
@@ -152,7 +154,7 @@ class Verdict:
 
 
 def verdict(rules: Iterable[StandingRule], facts: EventFacts, *, now: datetime) -> Verdict:
-    """Return the action of these rules, in their order, on an event that is neither decided nor held."""
+    """Return what these rules, in their order, do with an undecided event."""
     rule = first_match(rules, facts, now=now)
     if rule is None:
         return Verdict(RuleAction.NOTHING)
@@ -168,8 +170,11 @@ def verdict(rules: Iterable[StandingRule], facts: EventFacts, *, now: datetime) 
 def still_deciding_rule(
     rules: Iterable[StandingRule], rule_id: int | None, when: str, facts: EventFacts, *, decided_at: datetime
 ) -> StandingRule | None:
-    """The rule of an approval as it is now, if it is still the first of these rules in force that matches and approves
-    the event in that way; else None. Hours and notice count as of the decision, since time alone changes them.
+    """Return the current version of the rule that approved an event, if the rules would still decide the same; else
+    None.
+
+    `when` is the kind of approval. Hours and notice are checked for the time of the decision (`decided_at`), because
+    they change with time alone.
     """
     rule = first_match(rules, facts, now=decided_at)
     if rule is None or rule.rule_id != rule_id or Action(rule.action) not in APPROVES:
@@ -178,12 +183,14 @@ def still_deciding_rule(
 
 
 def accepted_reasons(rule: StandingRule) -> dict[str, str]:
-    """The reasons that a rule gives in advance, by the code of the guard: what `overrides` holds."""
+    """Return the reasons that a rule gives in advance for guards, by guard code, in the form of an approval's
+    `overrides`.
+    """
     return {code: rule.reason for code in rule.accepts if code in ACCEPTABLE}
 
 
 def wording(rule: StandingRule) -> Reason:
-    """The whole rule, as it is kept with each of its decisions."""
+    """Return the whole rule as a sentence. It is stored with each decision of the rule."""
     return Reason("rule", **{"action": rule.action, **stated_values(rule)})
 
 
@@ -198,7 +205,7 @@ TYPE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{0,49}")
 
 
 def faults(rule: StandingRule, *, now: datetime) -> Iterator[Fault]:
-    """Yield the faults of a rule whose fields are each valid."""
+    """Yield the faults of a rule as a whole. Each field must already be valid."""
     if rule.accepts and rule.action not in APPROVES:
         yield "accepts", Reason("accepts-without-approving")
     yield from choice_faults([("event_types", [one for one in rule.event_types if _is_misspelt(one, rule)], TYPES)])
@@ -213,8 +220,9 @@ def faults(rule: StandingRule, *, now: datetime) -> Iterator[Fault]:
 
 
 def refuse(found: Sequence[Fault], *, inside: str = "") -> None:
-    """Raises Refused `validation` for the first of these faults, with all of them as `errors`. `inside` stands before
-    the name of each field.
+    """Raise Refused `validation` for the first fault, with all faults as `errors`. Does nothing if there are none.
+
+    `inside` is a prefix for the field names.
     """
     if found:
         errors = [{"field": inside + field, "message": reason} for field, reason in found]
@@ -222,7 +230,9 @@ def refuse(found: Sequence[Fault], *, inside: str = "") -> None:
 
 
 def _is_misspelt(event_type: str, rule: StandingRule) -> bool:
-    """Whether a rule cannot name this type: no name of one, a known one in other letters, or advice to be approved."""
+    """Return whether a rule cannot use this type: not a type name, a known type in other letters, or advice to
+    approve.
+    """
     if event_type in TYPES:
         return False
     if is_advice(event_type):
@@ -231,7 +241,7 @@ def _is_misspelt(event_type: str, rule: StandingRule) -> bool:
 
 
 def choice_faults(choices: Iterable[tuple[str, Sequence[str], Sequence[str]]]) -> Iterator[Fault]:
-    """Yield a fault for each invalid choice; `choices` are a field's name, the chosen values, and the valid ones."""
+    """Yield a fault for each invalid choice. `choices` are (field name, chosen values, valid values)."""
     for field, chosen, known in choices:
         unknown = next((one for one in chosen if one not in known), None)
         if unknown is not None:

@@ -1,4 +1,4 @@
-"""No-approval windows: validation, and the next time at which rules and windows change."""
+"""No-approval windows: validation, and when rules and windows next change their effect."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,7 +14,9 @@ from fleet.domain.scheduling import first_after, just_before
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A requested window: once (`starts_at`, `ends_at`), or every week. The fields are the model's."""
+    """A requested no-approval window: once (`starts_at`, `ends_at`) or every week. The fields are those of the
+    model.
+    """
 
     name: str = ""
     reason: str = ""
@@ -30,12 +32,12 @@ class Window:
 
 
 def window_wording(window: Window) -> Reason:
-    """Return the wording of when and where a window applies."""
+    """Return when and where a window applies, as a sentence."""
     return Reason("window", **stated_values(window))
 
 
 def window_faults(window: Window, *, now: datetime) -> Iterator[Fault]:
-    """Yield the faults of a window whose fields are each valid."""
+    """Yield the faults of a window as a whole. Each field must already be valid."""
     once = window.starts_at is not None or window.ends_at is not None
     weekly = bool(window.weekdays) or window.from_time is not None or window.until_time is not None
     if once and weekly:
@@ -56,7 +58,7 @@ PAST = timedelta(microseconds=1)
 
 
 def due_at(facts: EventFacts, rules: Iterable[StandingRule], windows: Iterable[Window], *, now: datetime) -> datetime:
-    """Return when these rules must judge an undecided event again."""
+    """Return when the rules must judge an undecided event again, because hours, notice or windows change."""
     times = [facts.not_before, *_of_windows(facts, windows, now)]
     for rule in rules:
         if may_concern(rule, facts):
