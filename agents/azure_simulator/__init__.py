@@ -1,1 +1,3 @@
-"""A simulated Azure: the metadata service of a whole fleet in one process, steered over HTTP. Standard library only."""
+"""A simulated Azure: the metadata service of a whole fleet in one process, controlled over HTTP. Standard library
+only.
+"""

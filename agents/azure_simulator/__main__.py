@@ -1,4 +1,4 @@
-"""`python -m azure_simulator`: serve a fleet until interrupted."""
+"""Command line of the simulator: `python -m azure_simulator` serves a fleet until it is interrupted."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def _serve(loaded: fleet.Fleet, arguments: argparse.Namespace) -> None:
 
 
 async def _parent_gone(parent: int, stopped: asyncio.Event) -> None:
-    """Wait for a signal, or until `parent` is no longer the process that started this one."""
+    """Wait for the event `stopped`, or until the process `parent` no longer exists."""
     while not stopped.is_set() and os.getppid() == parent:
         try:
             await asyncio.wait_for(stopped.wait(), _PARENT_LOOK_SECONDS)
@@ -68,7 +68,9 @@ async def _parent_gone(parent: int, stopped: asyncio.Event) -> None:
 
 
 def _with_redis(loaded: fleet.Fleet, given: list[str]) -> fleet.Fleet:
-    """`given` holds `URL` for the caches that name no server, or `HOST=URL` for one of them."""
+    """Return the fleet with servers for the caches. `given` has `HOST=URL` for one cache, or `URL` for all caches
+    without a server.
+    """
     # A host name has no colon, and each URL one before whatever `=` may follow.
     own = {host.lower(): url for host, equals, url in (each.partition("=") for each in given) if ":" not in host}
     for host in own:

@@ -1,4 +1,4 @@
-"""The fields of a `POST /control/events`, and their defaults."""
+"""Fields of `POST /control/events`, and their defaults."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _KNOWN = {
 
 
 class RefusedError(Exception):
-    """A control call that cannot be carried out; `status` is its HTTP status."""
+    """A control call cannot be carried out. `status` is the HTTP status of the response."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -48,8 +48,9 @@ MOST_AT_ONCE = 20_000
 
 
 def announce_all(azure: Azure, body: Mapping[str, Any], now: datetime) -> list[Event]:
-    """Create the events that `body` describes, spread evenly over `within_seconds`. Raises RefusedError, and then the
-    events before the one that is refused are there."""
+    """Create several events from the fields in `body`, spread evenly over `within_seconds`. Raises RefusedError if one
+    of them is refused; the earlier ones then remain.
+    """
     only(body, {"events", "within_seconds"})
     wanted = body["events"]
     if not isinstance(wanted, list) or not all(isinstance(one, dict) for one in wanted) or len(wanted) > MOST_AT_ONCE:
@@ -59,7 +60,7 @@ def announce_all(azure: Azure, body: Mapping[str, Any], now: datetime) -> list[E
 
 
 def announce(azure: Azure, body: Mapping[str, Any], now: datetime, *, after_seconds: float = 0) -> Event:
-    """Create the event that `body` describes. Raises RefusedError."""
+    """Create one event from the fields in `body`, announced `after_seconds` from now. Raises RefusedError."""
     only(body, _KNOWN)
     in_set = find_set(azure, body)
     event_type = one_of(body, "type", EVENT_TYPES)
@@ -101,7 +102,7 @@ def announce(azure: Azure, body: Mapping[str, Any], now: datetime, *, after_seco
 
 
 def shown(event: Event) -> dict[str, Any]:
-    """One event with its whole history, for `GET /control/events`."""
+    """Return one event with its whole history, for `GET /control/events`."""
     return {
         "EventId": event.event_id,
         "set": event.set.name,
@@ -126,7 +127,7 @@ def shown(event: Event) -> dict[str, Any]:
 
 
 def find_set(azure: Azure, body: Mapping[str, Any]) -> MachineSet:
-    """The set that `body` names. Raises RefusedError."""
+    """Return the machine set that `body` names. Raises RefusedError."""
     try:
         return azure.fleet.find_set(text(body, "set"))
     except FleetError as error:
@@ -155,7 +156,7 @@ _WITHOUT_UPGRADE_EVENTS = re.compile(r"(?:standard_|basic_)?[gmnh][a-z]*\d", re.
 
 
 def _refuse_unannounced_upgrade(in_set: MachineSet, resources: tuple[str, ...]) -> None:
-    """Raises RefusedError where Azure announces no upgrade of the operating system of these machines."""
+    """Raise RefusedError if Azure would not announce an upgrade of the operating system for these machines."""
     if not in_set.upgrades_announced:
         raise RefusedError(409, f"os_upgrade: OSImageNotificationProfile of {in_set.name} is not enabled")
     never = [m.name for m in in_set.machines if m.name in resources and _WITHOUT_UPGRADE_EVENTS.match(m.size)]
@@ -185,7 +186,7 @@ def one_of(body: Mapping[str, Any], key: str, allowed: tuple[str, ...], *, defau
 
 
 def optional_number(body: Mapping[str, Any], key: str, *, least: float = -1e10) -> float | None:
-    """None where `body` does not say."""
+    """Return the number `body[key]`, or None if it is absent. Raises RefusedError if it is less than `least`."""
     return None if body.get(key) is None else number(body, key, default=0, least=least)
 
 

@@ -1,4 +1,4 @@
-"""Answers of the metadata service on every path except scheduled events."""
+"""Responses of the metadata service for all paths except scheduled events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAMESPACE = uuid.UUID("1b0e4a0c-7d5a-4f7e-8f43-64c3b2b9d6b1")
 
 
 class Answers:
-    """Answers to valid requests: GET, with the header and no repeated name."""
+    """Creates the responses to valid requests: GET, with the required header and without repeated parameters."""
 
     def __init__(self, authority: attestation.Authority) -> None:
         self._authority = authority
@@ -40,7 +40,9 @@ class Answers:
         now: datetime,
         forged: str = "",
     ) -> Answer:
-        """`path` is in lower case. An attested document is `forged` in one of the ways of `attestation`."""
+        """Return the response for a path, which must be in lower case. `forged` makes an attested document invalid in
+        one of the ways that `attestation` lists.
+        """
         version = parameters.get("api-version", "")
         if path == VERSIONS:
             return Response(200, encoded({"apiVersions": list(instance.VERSIONS)}))
@@ -74,8 +76,8 @@ class Answers:
 
 
 def _token(machine: Machine, parameters: dict[str, str], now: datetime) -> Response:
-    """A token of a managed identity, which no service accepts. Source: "How managed identities for Azure resources work
-    with Azure virtual machines", Microsoft, 2025.
+    """Return a token of a managed identity, which no service accepts. Source: "How managed identities for Azure
+    resources work with Azure virtual machines", Microsoft, 2025.
     """
     resource, client_id = parameters.get("resource", ""), parameters.get("client_id", "")
     if parameters.get("api-version", "") < _OLDEST_VERSION:

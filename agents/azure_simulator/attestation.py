@@ -1,7 +1,8 @@
-"""`/metadata/attested/document`: who a machine is, signed by an authority that this simulator makes for itself.
+"""Attested documents (`/metadata/attested/document`), which prove a machine's identity. They are signed by a
+certificate authority that the simulator creates.
 
-Sources: "Attested data" on Microsoft's page "Azure Instance Metadata Service for virtual machines" (04/11/2023), its
-sample there, and the API's definition (`nonce`: up to 32 alphanumeric characters; the page says ten digits).
+Sources: "Attested data" on Microsoft's page "Azure Instance Metadata Service for virtual machines" (04/11/2023), the
+sample there, and the API definition (`nonce`: up to 32 alphanumeric characters; the page says ten digits).
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ _STRANGERS = {"foreign-root": DOMAIN, "wrong-subject": "metadata.example.org"}
 
 
 class UnavailableError(Exception):
-    """Nothing can be signed here. The text has the reason."""
+    """Attested documents cannot be signed here. The message states the reason."""
 
 
 def content(in_set: MachineSet, machine: Machine, version: str, nonce: str, now: datetime) -> dict[str, Any]:
-    """Return the content to sign, in one of VERSIONS. Without a `nonce` it is the time, as at Azure.
+    """Return the content to sign for a machine, in one of VERSIONS. An empty `nonce` is replaced by the time, as at
+    Azure.
 
-    `licenseType` belongs to machines with Azure Hybrid Benefit only, and the fleet has none.
+    `licenseType` is omitted: only machines with Azure Hybrid Benefit have it.
     """
     whole: dict[str, Any] = {
         "nonce": nonce or now.strftime("%Y%m%d-%H%M%S"),
@@ -63,7 +65,9 @@ def content(in_set: MachineSet, machine: Machine, version: str, nonce: str, now:
 
 
 def forged(signed: dict[str, Any], forged_as: str, now: datetime) -> dict[str, Any]:
-    """Return the content to sign for a forged document: Azure's own, with wrong values."""
+    """Return the content for a forged document: Azure's content with wrong values. `forged_as` names the kind of
+    forgery.
+    """
     changes: dict[str, dict[str, Any]] = {
         "expired": {"timeStamp": {"createdOn": _stamp(now - 2 * LIFE), "expiresOn": _stamp(now - LIFE)}},
         "old-nonce": {"nonce": "0123456789"},
@@ -78,9 +82,10 @@ def _stamp(at: datetime) -> str:
 
 
 class Authority:
-    """A root, an intermediate, and a leaf for each region, as at Azure. Created on first use; thread-safe.
+    """Certificate authority: a root, an intermediate, and a leaf certificate for each region, as at Azure. Created at
+    first use; thread-safe.
 
-    Every method that signs or shows a certificate raises UnavailableError.
+    Each method that signs or returns a certificate raises UnavailableError.
     """
 
     def __init__(self) -> None:
@@ -92,7 +97,9 @@ class Authority:
         self._strangers: dict[str, Any] = {}
 
     def document(self, signed: dict[str, Any], location: str, now: datetime, forged_as: str = "") -> dict[str, str]:
-        """The answer of the metadata service. A leaf is renewed before it has run out."""
+        """Sign the content and return it as the response of the metadata service. The region's leaf certificate is
+        renewed before it expires.
+        """
         with self._lock:
             if forged_as in _STRANGERS:
                 # Signed by unknown authorities, or for names that are not Azure's.
@@ -109,13 +116,13 @@ class Authority:
         return {"encoding": "pkcs7", "signature": base64.b64encode(signature).decode()}
 
     def shown(self, now: datetime) -> dict[str, str]:
-        """The certificates in PEM: what to trust, and what stands between that and the leaves."""
+        """Return the certificates as PEM: the root to trust, and the intermediate."""
         with self._lock:
             root, intermediate = self._chain.authorities(now)
         return {"root": self._chain.pem(root), "intermediate": self._chain.pem(intermediate)}
 
     def intermediate(self, now: datetime) -> bytes:
-        """Return the intermediate certificate in DER, as the leaves' `CA Issuers` states."""
+        """Return the intermediate certificate as DER. The field `CA Issuers` of the leaf certificates refers to it."""
         with self._lock:
             intermediate: bytes = self._chain.der(self._chain.authorities(now)[1])
         return intermediate

@@ -1,7 +1,7 @@
-"""The certificates behind attested documents, and PKCS #7 in Azure's form. Needs the package `cryptography`.
+"""Certificates and PKCS #7 signatures of attested documents in Azure's form. Needs the package `cryptography`.
 
-Other programs' libraries would write a tidier PKCS #7; what is written here is that of the sample on Microsoft's page:
-no signed attributes, one certificate, and sha256WithRSAEncryption where the name of a digest belongs.
+The PKCS #7 structure is written by hand, because libraries would not write it as the sample on Microsoft's page: no
+signed attributes, one certificate, and sha256WithRSAEncryption in the field for the digest algorithm.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _RSA = bytes.fromhex("06092a864886f70d010101")
 
 
 class Chain:
-    """The keys of a root, an intermediate and its leaves. The authorities' certificates begin with the first use."""
+    """Keys and certificates of a root, an intermediate and leaves. The certificates of the authorities are valid from
+    their first use.
+    """
 
     def __init__(self, bits: int, domain: str) -> None:
         self._domain = domain
@@ -34,7 +36,7 @@ class Chain:
         self._authorities: tuple[x509.Certificate, x509.Certificate] | None = None
 
     def authorities(self, now: datetime) -> tuple[x509.Certificate, x509.Certificate]:
-        """Root and intermediate."""
+        """Return the root and the intermediate certificate."""
         if self._authorities is None:
             root = self._certificate(_name(_ROOT), self._root_key.public_key(), now, _ROOT_LIFE)
             root = root.issuer_name(_name(_ROOT)).add_extension(*_authority(None))
@@ -49,7 +51,9 @@ class Chain:
         return self._authorities
 
     def leaf(self, location: str, issuer_url: str, now: datetime) -> x509.Certificate:
-        """For the metadata service of one region; named as on the page, `eastus.metadata.azure.com`."""
+        """Create the leaf certificate for the metadata service of one region, named as on Microsoft's page:
+        `eastus.metadata.azure.com`.
+        """
         self.authorities(now)
         region = re.sub(r"[^a-z0-9-]", "", location.lower())
         names = [f"{region}.{self._domain}", self._domain] if region else [self._domain]
@@ -67,7 +71,7 @@ class Chain:
         return made.sign(self._key, hashes.SHA256())
 
     def pkcs7(self, content: bytes, leaf: x509.Certificate) -> bytes:
-        """`content` with its signature and the leaf, in DER."""
+        """Return `content` with a signature and the leaf certificate, as PKCS #7 in DER."""
         digest = _der(_SEQUENCE, _SHA256_WITH_RSA, _NULL)
         serial = leaf.serial_number.to_bytes(leaf.serial_number.bit_length() // 8 + 1, "big")
         signer = _der(

@@ -1,8 +1,8 @@
-"""The simulated state of Azure: the events of each set and their changes, and each machine's incarnation. No input or
-output.
+"""Simulated state of Azure: the events of each set, their changes, and the incarnation of each machine. This module
+does no input or output.
 
-Time is an argument. `settle` carries out what became due since the last call (an event reached NotBefore, a started one
-ends), at the time when it was due. So the outcome does not depend on the times of the calls.
+The time is an argument. `settle` applies everything that became due since the last call (an event reaches NotBefore, or
+a started event ends) with the time when it was due. The result therefore does not depend on when it is called.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ KEPT_ENDED = 10_000
 
 
 class NotPossibleError(Exception):
-    """The event is not in a state from which this move exists."""
+    """The current state of the event does not permit this change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """One `StartRequests` that named the event: which machine sent it, and when."""
+    """One `StartRequests` call for an event: the machine that sent it, and the time."""
 
     vm: str
     at: datetime
@@ -58,11 +58,11 @@ class Impact:
 
 @dataclass(slots=True, kw_only=True)
 class Event:
-    """One scheduled event. `due` is when its status changes automatically; `not_before` is in whole seconds, as Azure
-    writes it.
+    """One scheduled event. `due` is the time of the next automatic change of status. `not_before` has whole seconds, as
+    at Azure.
 
-    `ended_as` is `completed` or `cancelled`. `started_by` is `approval`, `not_before`, `control`, or `azure` for an
-    event that began at Started.
+    `ended_as` is `completed` or `cancelled`. `started_by` is `approval`, `not_before` or `control`, or `azure` for an
+    event that was created as Started.
     """
 
     event_id: str
@@ -91,7 +91,9 @@ class Event:
 
 @dataclass(slots=True)
 class _MachineState:
-    """The start of a machine's incarnation: at 1 with its first call, so machines of one set need not agree."""
+    """State of one machine: when its incarnation started. The incarnation is 1 at the first call of a machine, so
+    machines of the same set may have different ones.
+    """
 
     first_change: int
     shift: int
@@ -100,7 +102,7 @@ class _MachineState:
 
 
 class Azure:
-    """The state of the whole fleet. Every time is an aware datetime in UTC."""
+    """The state of the whole fleet. All times are aware datetimes in UTC."""
 
     def __init__(self, fleet: Fleet, *, first_call_seconds: float = 0.0) -> None:
         self.fleet = fleet
@@ -124,7 +126,7 @@ class Azure:
         self._order = itertools.count()
 
     def settle(self, now: datetime) -> None:
-        """Bring about everything that is due by `now`, in order of time."""
+        """Apply all changes that are due by `now`, in order of time."""
         while self._due and self._due[0][0] <= now:
             due, _, event_id = heapq.heappop(self._due)
             event = self._events.get(event_id)
@@ -156,8 +158,9 @@ class Azure:
         back_after_seconds: float | None = None,
         after_seconds: float = 0,
     ) -> Event:
-        """Announce an event to every machine of `in_set`, `after_seconds` from now. It is listed as Started at once if
-        `starts_as` is Started."""
+        """Announce an event to every machine of `in_set`, `after_seconds` from now. With `starts_as` Started, it is
+        Started immediately.
+        """
         self.settle(now)
         announced_at = now + timedelta(seconds=after_seconds)
         # Never before NotBefore, which has no fractions of a second: round up.
@@ -186,9 +189,10 @@ class Azure:
         return event
 
     def approve(self, event: Event, *, vm: str, now: datetime, delay_seconds: float = 0) -> None:
-        """A machine's `StartRequests`. Repeats are noted and change nothing.
+        """Record a machine's `StartRequests` call and start the event. A repeated approval is recorded without effect.
 
-        With a delay the other tenants of the host are waited for, if need be beyond NotBefore.
+        With `delay_seconds`, the start is delayed, even beyond NotBefore, as if other tenants of the host had to be
+        waited for.
         """
         first = not event.approvals
         event.approvals.append(Approval(vm=vm, at=now))
@@ -200,7 +204,7 @@ class Azure:
             self._begin(event, now, "approval")
 
     def start(self, event: Event, now: datetime) -> None:
-        """Azure starts it now. Raises NotPossibleError when it is over."""
+        """Start an event as if Azure did so now. Raises NotPossibleError if it has ended."""
         if event.status == ENDED:
             raise NotPossibleError("the event is over")
         if event.status == PLANNED:
@@ -209,20 +213,22 @@ class Azure:
             self._begin(event, now, "control")
 
     def complete(self, event: Event, now: datetime) -> None:
-        """Complete an event. From Scheduled, start and end fall between two polls. Raises NotPossibleError if it had
-        ended."""
+        """Complete an event. If it is still Scheduled, agents never see it as Started. Raises NotPossibleError if it
+        has ended.
+        """
         self.start(event, now)
         self._end(event, now, "completed")
 
     def cancel(self, event: Event, now: datetime) -> None:
-        """Azure thinks better of it. Raises NotPossibleError unless it is Scheduled."""
+        """Cancel an event as if Azure withdrew it. Raises NotPossibleError unless it is Scheduled."""
         if event.status != SCHEDULED:
             raise NotPossibleError("only an event that is still Scheduled can be cancelled")
         self._end(event, now, "cancelled")
 
     def interrupt(self, event: Event, seconds: float, now: datetime) -> None:
-        """Pause the event's machines. While it is Started there may be further impacts, shorter than announced, which
-        the document does not show. Raises NotPossibleError."""
+        """Pause the machines of a Started event for `seconds`. There may be several such impacts, shorter than
+        announced; documents do not show them. Raises NotPossibleError.
+        """
         if event.status != STARTED:
             raise NotPossibleError("only an event that is Started has impacts")
         announced = event.duration_seconds
@@ -233,12 +239,12 @@ class Azure:
             self._paused[machine_id] = now + timedelta(seconds=seconds)
 
     def pause_left(self, machine: Machine, now: datetime) -> float:
-        """Return the seconds until an interrupted machine continues."""
+        """Return the seconds until a paused machine continues."""
         until = self._paused.get(machine.id)
         return max(0.0, (until - now).total_seconds()) if until is not None else 0.0
 
     def exists(self, machine: Machine, now: datetime) -> bool:
-        """False for a machine that a Preempt or Terminate has deleted."""
+        """Return False if a Preempt or Terminate event has deleted the machine."""
         if machine.id in self._deleted:
             back_at = self._deleted[machine.id]
             if back_at is None or now < back_at:
@@ -248,29 +254,32 @@ class Azure:
         return True
 
     def find(self, event_id: str) -> Event | None:
-        """The event with this id in any case, open or ended."""
+        """Return the event with this id (in any case), open or ended, or None."""
         return self._events.get(event_id.upper())
 
     def events(self) -> list[Event]:
-        """All events, oldest first, ended ones included."""
+        """Return all events including ended ones, oldest first."""
         return list(self._events.values())
 
     def open_events(self, in_set: MachineSet) -> list[Event]:
-        """Return the events that the set's machines receive, oldest first."""
+        """Return the open events of the set, oldest first."""
         return self._open[in_set.key]
 
     def changes(self, in_set: MachineSet) -> int:
-        """A number that moves with every change of the set's events."""
+        """Return a number that increases with every change of the set's events."""
         return self._changes[in_set.key]
 
     def changed_since(self, number: int) -> tuple[int, list[MachineSet]]:
-        """The sets that have changed since this number, oldest change first, and the number to continue from."""
+        """Return the sets that changed after the change with this number, oldest change first. The first value is the
+        number for the next call.
+        """
         found = itertools.takewhile(lambda change: change[0] > number, reversed(self._newest.values()))
         return self._change, [in_set for _, in_set in found][::-1]
 
     def called(self, in_set: MachineSet, machine: Machine, now: datetime) -> float:
-        """Note a good request. Seconds until it can be answered: the first call, and the first one after a day of
-        silence, switch the service on, which takes a while."""
+        """Record a valid request of a machine. Return the seconds until it can be answered. The first request, and the
+        first one after a day without requests, enable the service, which takes time.
+        """
         state = self._machine_states.get(machine.id)
         if state is None or now - state.last_call > SWITCHED_OFF_AFTER:
             first = self._changes[in_set.key]
@@ -280,18 +289,18 @@ class Azure:
         return max(0.0, (state.enabled_at - now).total_seconds())
 
     def incarnation(self, in_set: MachineSet, machine: Machine, now: datetime) -> int:
-        """Return the machine's own incarnation at `now`. A call after a day's silence starts again at 1."""
+        """Return the incarnation that this machine sees at `now`. It restarts at 1 after a day without requests."""
         self.called(in_set, machine, now)
         state = self._machine_states[machine.id]
         return self._changes[in_set.key] - state.first_change + state.shift
 
     def jump_incarnation(self, machine: Machine, by: int) -> None:
-        """Let numbers be left out, as when changes fell between two polls."""
+        """Increase the incarnation of a machine by `by`, as if there had been changes between two polls."""
         if machine.id in self._machine_states:
             self._machine_states[machine.id].shift += by
 
     def forget_machine(self, machine: Machine) -> None:
-        """Reset a machine as after a day without a call: its next call starts again at 1."""
+        """Reset a machine as after a day without requests: the next request sees incarnation 1."""
         self._machine_states.pop(machine.id, None)
 
     def _wait_until(self, event: Event, due: datetime) -> None:

@@ -1,4 +1,4 @@
-"""For tests: the simulator as a child process, and its control calls as methods."""
+"""Simulator as a child process for tests, with the control calls as methods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class ControlError(Exception):
-    """A control call was refused; `status` is its HTTP status."""
+    """A control call was refused. `status` is the HTTP status."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(f"{status}: {reason}")
@@ -32,18 +32,20 @@ class ControlError(Exception):
 
 
 class Events:
-    """`/control/events` of a running simulator."""
+    """The control calls for events (`/control/events`) of a running simulator."""
 
     def __init__(self, simulator: RunningSimulator) -> None:
         self._simulator = simulator
 
     def create(self, **fields: Any) -> str:
-        """Announce an event: at least `set` and `type`, all fields as in the control call. Returns its EventId."""
+        """Announce an event. `set` and `type` are required; all fields are those of the control call. Return the
+        EventId.
+        """
         answer = self._simulator.call("POST", "/control/events", fields)
         return str(answer["EventId"])
 
     def create_all(self, events: Sequence[Mapping[str, Any]], *, within_seconds: float = 0) -> list[str]:
-        """Announce many by one call, spread over this many seconds. Returns their EventIds."""
+        """Announce several events with one call, spread over `within_seconds`. Return the EventIds."""
         body = {"events": list(events), "within_seconds": within_seconds}
         made: list[str] = self._simulator.call("POST", "/control/events", body)["EventIds"]
         return made
@@ -58,19 +60,19 @@ class Events:
         return self._move(event_id, "cancel")
 
     def interrupt(self, event_id: str, seconds: float) -> dict[str, Any]:
-        """Pause the machines of a Started event."""
+        """Pause the machines of a Started event for `seconds`. Return the event."""
         answer: dict[str, Any] = self._simulator.call(
             "POST", f"/control/events/{event_id}/impact", {"seconds": seconds}
         )
         return answer
 
     def get(self, event_id: str) -> dict[str, Any]:
-        """One event with its times and approvals."""
+        """Return one event with its times and approvals."""
         answer: dict[str, Any] = self._simulator.call("GET", f"/control/events/{event_id}")
         return answer
 
     def all(self) -> list[dict[str, Any]]:
-        """All events, oldest first, ended ones included."""
+        """Return all events including ended ones, oldest first."""
         answer: list[dict[str, Any]] = self._simulator.call("GET", "/control/events")
         return answer
 
@@ -80,9 +82,9 @@ class Events:
 
 
 class RunningSimulator:
-    """`python -m azure_simulator` as a child on a free port, for the length of a `with` block.
+    """Context manager that runs `python -m azure_simulator` as a child process on a free port.
 
-    `fleet` is a fleet file's path or its content. The child ends with this process, however that ends.
+    `fleet` is the path of a fleet file, or its content. The child process always ends with this process.
     """
 
     def __init__(
@@ -141,11 +143,13 @@ class RunningSimulator:
         return self._child.pid
 
     def vm_url(self, vm: str) -> str:
-        """Return the address that a machine's agent uses in place of `http://169.254.169.254`."""
+        """Return the address that the agent of this machine uses instead of `http://169.254.169.254`."""
         return f"{self.url}/vm/{vm}"
 
     def fault(self, vm: str, fault: str, **fields: Any) -> list[dict[str, Any]]:
-        """Lay a fault on a machine or on all (`*`); fields `count`, `seconds`, `delay_seconds`, `method`."""
+        """Add a fault to a machine, or to all machines (`*`). Optional fields: `count`, `seconds`, `delay_seconds`,
+        `method`.
+        """
         answer: list[dict[str, Any]] = self.call("POST", "/control/faults", {"vm": vm, "fault": fault, **fields})
         return answer
 
@@ -153,30 +157,30 @@ class RunningSimulator:
         self.call("DELETE", "/control/faults")
 
     def log(self, **query: str | int) -> list[dict[str, Any]]:
-        """Requests to the metadata service, newest last; query `since`, `method`, `vm`, `limit`."""
+        """Return requests to the metadata service, newest last. Optional filters: `since`, `method`, `vm`, `limit`."""
         answer: list[dict[str, Any]] = self.call("GET", f"/control/log?{urllib.parse.urlencode(query)}")
         return answer
 
     def advance(self, seconds: float) -> None:
-        """Move the simulator's clock."""
+        """Move the simulator's clock forward by `seconds`."""
         self.call("POST", "/control/clock", {"advance_seconds": seconds})
 
     def story(self, story: str, **fields: Any) -> dict[str, Any]:
-        """Play a story; the answer holds its `EventId`."""
+        """Start a story. The result contains the `EventId`."""
         answer: dict[str, Any] = self.call("POST", "/control/stories", {"story": story, **fields})
         return answer
 
     def redis(self, cache: str, raw: str) -> int:
-        """Publish one line on a cache's channel; returns how many subscribers got it."""
+        """Publish one line on the channel of a cache. Return the number of subscribers that received it."""
         return int(self.call("POST", "/control/redis", {"cache": cache, "raw": raw})["subscribers"])
 
     def play(self, cache: str, play: str, speed: float = 1.0) -> float:
-        """Play a whole maintenance on a cache's server; returns how many seconds that takes."""
+        """Start a simulated maintenance on the server of a cache. Return the duration in seconds."""
         body = {"cache": cache, "play": play, "speed": speed}
         return float(self.call("POST", "/control/redis", body)["seconds"])
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Any call; returns the decoded JSON. Raises ControlError."""
+        """Make any control call and return the decoded JSON. Raises ControlError."""
         data = None if body is None else json.dumps(body).encode()
         # The address is the one that our own child printed.
         request = urllib.request.Request(self.url + path, data=data, method=method)  # noqa: S310

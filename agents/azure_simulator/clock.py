@@ -1,4 +1,4 @@
-"""The simulator's time. Everything else gets `now` as an argument or a `Clock` to ask."""
+"""The simulator's clock. Other modules receive the time `now` or a `Clock` as an argument."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 
 class Clock:
-    """The machine's own time in UTC, plus whatever it was moved by."""
+    """The machine's time in UTC, plus the time by which the clock was moved."""
 
     def __init__(self) -> None:
         self._moved = timedelta(0)
@@ -24,7 +24,7 @@ class Clock:
 
 
 class FrozenClock(Clock):
-    """Stands still between two calls of `advance` or `set`; for tests that compare times exactly."""
+    """Clock that changes only through `advance` and `set`, for tests that compare exact times."""
 
     def __init__(self, at: datetime) -> None:
         super().__init__()
@@ -41,10 +41,10 @@ class FrozenClock(Clock):
 
 
 def rfc1123(at: datetime) -> str:
-    """`Mon, 11 Apr 2022 22:26:58 GMT`, whatever the locale."""
+    """Format a time as `Mon, 11 Apr 2022 22:26:58 GMT`, independently of the locale."""
     return email.utils.format_datetime(at, usegmt=True)
 
 
 def rfc3339(at: datetime | None) -> str | None:
-    """`2022-04-11T22:26:58.000000Z`, or None."""
+    """Format a time as `2022-04-11T22:26:58.000000Z`. None stays None."""
     return None if at is None else at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,4 +1,6 @@
-"""The control calls, with which a caller acts as Azure. Each answers JSON; `error` states what cannot be done."""
+"""Control calls, with which a test or demo makes Azure act. Each responds with JSON; `error` states why a call was
+refused.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ Body = Mapping[str, Any]
 
 
 class Control:
-    """The calls as functions (the stories use them too), and the table that maps requests to them."""
+    """The control calls as methods, which stories use, too, and the table that maps HTTP requests to them."""
 
     def __init__(self, azure: Azure, faults: Faults, log: Log, clock: Clock, authority: Authority) -> None:
         self._azure = azure
@@ -70,24 +72,24 @@ class Control:
         return self._azure
 
     def create_event(self, body: Body) -> dict[str, Any]:
-        """Announce an event, or many; the answer is its `EventId`, or their `EventIds`. Raises RefusedError."""
+        """Announce one or several events. Return the `EventId`, or the `EventIds`. Raises RefusedError."""
         if "events" in body:
             made = announcement.announce_all(self._azure, body, self._clock.now())
             return {"EventIds": [event.event_id for event in made]}
         return {"EventId": announcement.announce(self._azure, body, self._clock.now()).event_id}
 
     def events(self) -> list[dict[str, Any]]:
-        """All events, oldest first, with their times."""
+        """Return all events with their times, oldest first."""
         self._azure.settle(self._clock.now())
         return [announcement.shown(event) for event in self._azure.events()]
 
     def event(self, event_id: str) -> dict[str, Any]:
-        """One event with its times. Raises RefusedError."""
+        """Return one event with its times. Raises RefusedError."""
         self._azure.settle(self._clock.now())
         return announcement.shown(self._find(event_id))
 
     def move_event(self, event_id: str, move: str) -> dict[str, Any]:
-        """`start`, `complete` or `cancel`. Raises RefusedError."""
+        """Change an event; `move` is `start`, `complete` or `cancel`. Return the event. Raises RefusedError."""
         now = self._clock.now()
         self._azure.settle(now)
         event = self._find(event_id)
@@ -113,7 +115,7 @@ class Control:
         return announcement.shown(event)
 
     def machines(self) -> list[dict[str, Any]]:
-        """Every machine, and whether it still exists and runs."""
+        """Return every machine, and whether it exists and runs."""
         now = self._clock.now()
         self._azure.settle(now)
         return [
@@ -128,7 +130,7 @@ class Control:
         ]
 
     def add_fault(self, body: Body) -> list[dict[str, Any]]:
-        """Lay a fault on one machine or on all (`*`). Raises RefusedError."""
+        """Add a fault to one machine or to all (`*`). Raises RefusedError."""
         only(body, {"vm", "fault", "count", "seconds", "delay_seconds", "method", "newest", "names", "status"})
         vm = text(body, "vm")
         if vm != "*" and vm not in self._azure.machines:
@@ -154,7 +156,7 @@ class Control:
         return [fault.shown() for fault in added]
 
     def move_clock(self, body: Body) -> dict[str, Any]:
-        """Move the simulator's time by `advance_seconds`, or `at` a time in RFC 3339. Raises RefusedError."""
+        """Move the simulator's clock by `advance_seconds`, or to the RFC 3339 time `at`. Raises RefusedError."""
         only(body, {"advance_seconds", "at"})
         seconds = optional_number(body, "advance_seconds")
         if ("at" in body) == (seconds is not None):
@@ -177,8 +179,9 @@ class Control:
         raise RefusedError(404, f"there is no control call {method} {path}")
 
     def _changes(self, request: Request) -> dict[str, Any]:
-        """Return the events of every set that changed since a number, for a simulated fleet that asks once for all its
-        machines."""
+        """Return the events of every set that changed after a given change number. A simulated fleet makes this call
+        once for all its machines.
+        """
         asked = dict(request.query)
         only(asked, {"since"})
         if not asked.get("since", "0").isdecimal():
@@ -216,7 +219,7 @@ class Control:
         return {"now": rfc3339(self._clock.now())}
 
     def play_redis(self, body: Body) -> dict[str, Any]:
-        """Play a whole maintenance on the server of `cache`. Raises RefusedError."""
+        """Start a simulated maintenance on the server of `cache`. Raises RefusedError."""
         speed = number(body, "speed", default=1.0, least=0.001)
         return self.maintenances.begin(self._cache(body), one_of(body, "play", tuple(PLAYS)), speed)
 

@@ -1,7 +1,7 @@
-"""A set's events as a machine sees them, by api-version.
+"""Scheduled events documents as machines see them, by api-version.
 
-Source: "Scheduled Events for Linux VMs in Azure" (Microsoft, 01/25/2023), its table of versions, and for the underscore
-the same page for Windows.
+Sources: "Scheduled Events for Linux VMs in Azure" (Microsoft, 01/25/2023), table of versions; for the underscore the
+same page for Windows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ALWAYS = ("Freeze", "Reboot", "Redeploy")
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The fields and requirements of one api-version of `/metadata/scheduledevents`."""
+    """Fields and requirements of one api-version of `/metadata/scheduledevents`."""
 
     event_types: tuple[str, ...]
     extra_fields: tuple[str, ...] = ()
@@ -44,12 +44,12 @@ VERSIONS: dict[str, Version] = {
 
 
 def rendered_events(events: Iterable[Event], version: Version) -> list[dict[str, Any]]:
-    """The `Events` array; events of a type that the version does not know are left out."""
+    """Return the `Events` array of a document. Events whose type this version does not know are omitted."""
     return [_rendered(event, version) for event in events if event.event_type in version.event_types]
 
 
 def document(incarnation: int, events: list[dict[str, Any]]) -> bytes:
-    """The whole answer, as UTF-8 JSON."""
+    """Return the whole document as UTF-8 JSON."""
     return encoded({"DocumentIncarnation": incarnation, "Events": events})
 
 

@@ -1,6 +1,6 @@
-"""Faults between a machine and the metadata service, as data.
+"""Faults of the connection between a machine and the metadata service.
 
-A fault applies to the requests of one machine: it is used up after `count` of them, or after its `seconds`.
+A fault applies to the requests of one machine. It ends after `count` requests or after `seconds`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ DEFAULT_DELAYS = {"slow": 3.0, "late-answer": 3.0, "hang": 300.0, "instance-hang
 
 @dataclass(slots=True)
 class Fault:
-    """One fault on one machine. `remaining` None: any number of requests. `until` None: no end."""
+    """One fault of one machine. `remaining` is the number of requests left, None for no limit. `until` is the end, None
+    for no end.
+    """
 
     name: str
     vm: str
@@ -104,7 +106,7 @@ class Fault:
 
 
 class Faults:
-    """The faults that wait, by machine."""
+    """The active faults of all machines."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[Fault]] = {}
@@ -123,7 +125,7 @@ class Faults:
         names: bool = True,
         status: int = 400,
     ) -> list[Fault]:
-        """Lay a fault on each machine. With neither `count` nor `seconds` it bites once."""
+        """Add a fault to each of these machines. Without `count` and `seconds` it applies to one request."""
         if count is None and seconds is None:
             count = 1
         until = None if seconds is None else now + timedelta(seconds=seconds)
@@ -138,7 +140,9 @@ class Faults:
             self._waiting.pop(vm, None)
 
     def newest_version(self, vm: str, now: datetime) -> str:
-        """The newest version that the cloud of this machine knows; empty where it does not lag. Uses up nothing."""
+        """Return the newest api-version that this machine's cloud supports, or an empty string if it supports all. This
+        does not use up the fault.
+        """
         lagging = (fault for fault in self._waiting.get(vm, ()) if STAGES[fault.name] == VERSION)
         return next((fault.newest for fault in lagging if fault.until is None or now < fault.until), "")
 
@@ -146,7 +150,7 @@ class Faults:
         return [fault for faults in self._waiting.values() for fault in faults]
 
     def take(self, vm: str, stage: str, method: str, now: datetime) -> list[Fault]:
-        """The faults that bite this request at this stage, each spent by one."""
+        """Return the faults that apply to this request at this stage, and reduce the remaining count of each."""
         waiting = self._waiting.get(vm)
         if not waiting:
             return []
@@ -237,7 +241,7 @@ _BLANK = ("location", "placementGroupId", "platformFaultDomain", "platformUpdate
 
 
 def spoilt_instance(name: str, whole: dict[str, Any]) -> dict[str, Any]:
-    """The instance metadata as an `instance-` fault leaves it."""
+    """Return the instance metadata, changed by the fault `name` (`instance-…`)."""
     compute = whole.get("compute")
     if name == "instance-no-compute" or compute is None:
         return {part: value for part, value in whole.items() if part != "compute"}
@@ -251,5 +255,5 @@ def spoilt_instance(name: str, whole: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_raw_newlines(body: bytes) -> bytes:
-    """JSON with its newlines no longer escaped, as Azure has been seen to send it."""
+    """Return JSON in which newlines in strings are not escaped, as Azure has sometimes sent it."""
     return body.replace(b"\\n", b"\n")

@@ -1,4 +1,4 @@
-"""The fleet file: which sets, machines and caches there are. Any mistake in it is named in plain words."""
+"""The fleet file, which lists sets, machines and caches. Errors are reported as sentences for the user."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _NAMESPACE = uuid.UUID("6f1d2b1e-6f0e-4c1f-9a67-1f5e5a9d3c10")
 
 
 class FleetError(ValueError):
-    """The fleet file cannot be used. The text says where and why."""
+    """The fleet file is invalid. The message states where and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One VM. `id` is unique in the file; `name` is what `Resources` holds and is unique only within its set.
+    """One VM. `id` is unique in the file; `name` is used in `Resources` and is unique only within the set.
 
-    An empty `vm_id` makes a machine of the classic model, for which Azure has no compute metadata. `identities` are the
-    client ids of its managed identities.
+    An empty `vm_id` means a classic VM, for which Azure has no compute metadata. `identities` are the client ids of the
+    managed identities.
     """
 
     id: str
@@ -43,7 +43,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class LoadBalancer:
-    """The load balancer of a set: its public address, and the mapping of its ports to the machines' ports."""
+    """Load balancer of a set: the public address, and the mapping of ports to the machines' ports."""
 
     address: str
     ports: tuple[tuple[int, int], ...]
@@ -51,11 +51,11 @@ class LoadBalancer:
 
 @dataclass(frozen=True, slots=True)
 class MachineSet:
-    """The machines that receive the same events. A scale set has one of these for each of its placement groups, told
-    apart by `placement_group`, a name of the file; Azure's `placement_group_id` is empty unless it is a scale set.
+    """The machines that receive the same events. A scale set has one for each placement group. `placement_group` is the
+    name in the fleet file; Azure's `placement_group_id` is empty for all other kinds.
 
-    `upgrades_announced`: its OSImageNotificationProfile is enabled. `terminate_notice_seconds` is that of its
-    TerminateNotificationProfile, None where the file states none.
+    `upgrades_announced`: the OSImageNotificationProfile is enabled. `terminate_notice_seconds` is from the
+    TerminateNotificationProfile, None if the file does not state it.
     """
 
     kind: str
@@ -71,14 +71,16 @@ class MachineSet:
 
     @property
     def key(self) -> str:
-        """Unique within the fleet: `availability_set:<subscription>/<resource group>/web`, lower case."""
+        """Key that is unique in the fleet, in lower case, for example `availability_set:<subscription>/<resource
+        group>/web`.
+        """
         group = f"/{self.placement_group}" if self.placement_group else ""
         return f"{self.kind}:{self.subscription}/{self.resource_group}/{self.name}{group}".lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """One Azure Cache for Redis. `server` is the URL of the real server that simulates it, or empty."""
+    """One Azure Cache for Redis. `server` is the URL of the Redis server that simulates it, or empty."""
 
     host: str
     tier: str
@@ -91,7 +93,7 @@ class Fleet:
     caches: tuple[Cache, ...]
 
     def find_set(self, name: str) -> MachineSet:
-        """The set called `name`, `<kind>:<name>`, or by its whole key; any case. Raises FleetError."""
+        """Return the set with this `name`, `<kind>:<name>` or key; case is ignored. Raises FleetError."""
         found = self._by_name.get(name.lower(), [])
         if len(found) == 1:
             return found[0]
@@ -109,7 +111,7 @@ class Fleet:
         return found
 
     def find_cache(self, host: str) -> Cache:
-        """The cache with this host name, any case. Raises FleetError."""
+        """Return the cache with this host name; case is ignored. Raises FleetError."""
         for cache in self.caches:
             if cache.host.lower() == host.lower():
                 return cache
@@ -117,7 +119,7 @@ class Fleet:
 
 
 def load(path: Path) -> Fleet:
-    """Read the fleet file at `path`. Raises FleetError, also where it cannot be opened."""
+    """Read and check the fleet file at `path`. Raises FleetError, also if the file cannot be opened."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -130,7 +132,7 @@ def load(path: Path) -> Fleet:
 
 
 def parse(data: Any) -> Fleet:
-    """Check decoded JSON and make a fleet of it. Raises FleetError."""
+    """Check the decoded JSON of a fleet file and return the fleet. Raises FleetError."""
     top = _object(data, "the fleet")
     _only(top, "the fleet", {"sets", "caches"})
     sets = tuple(_set(item, f"sets[{i}]") for i, item in enumerate(_list(top.get("sets"), "sets")))

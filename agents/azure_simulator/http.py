@@ -1,6 +1,6 @@
-"""A small HTTP/1.1 server on asyncio: every byte is under our control, so that it can misbehave.
+"""Small HTTP/1.1 server on asyncio. It controls every byte, so that it can also send invalid responses.
 
-The handler answers at once (a `Response`) or later (a coroutine); the second is cancelled when the client goes away.
+The handler returns a `Response`, or a coroutine for a later response, which is cancelled if the client disconnects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ MAX_BODY_BYTES = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class Request:
-    """One request. `target` and `head` are as received; header names are lower case, repeated ones joined."""
+    """One HTTP request. `target` and `head` are as received. Header names are lower case; repeated headers are
+    joined.
+    """
 
     method: str
     target: str
@@ -31,18 +33,20 @@ class Request:
 
     @property
     def path(self) -> str:
-        """The path, percent-decoded, without the query."""
+        """The path without the query, percent-decoded."""
         return _split_target(self.target)[0]
 
     @property
     def query(self) -> tuple[tuple[str, str], ...]:
-        """Names and values in order, repeated names included."""
+        """Names and values of the query in order, including repeated names."""
         return _split_target(self.target)[1]
 
 
 @dataclass(slots=True)
 class Response:
-    """One answer. A `length` other than the body's is declared as it is and closes the connection afterwards."""
+    """One HTTP response. If `length` differs from the body's length, it is sent as Content-Length, and the connection
+    is closed afterwards.
+    """
 
     status: int
     body: bytes = b""
@@ -52,14 +56,14 @@ class Response:
 
 
 class Reset(Response):
-    """No answer: the connection is reset."""
+    """Instead of a response, reset the connection."""
 
     def __init__(self) -> None:
         super().__init__(status=0)
 
 
 class Hangup(Response):
-    """No answer: the connection is closed in good order."""
+    """Instead of a response, close the connection normally."""
 
     def __init__(self) -> None:
         super().__init__(status=0)
@@ -70,7 +74,7 @@ Handler = Callable[[Request], Answer]
 
 
 class BadRequestError(Exception):
-    """The bytes are no request that we can answer; the connection cannot be used any further."""
+    """The bytes are not a supported request. The connection cannot be used further."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -78,7 +82,7 @@ class BadRequestError(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """One client's connection; requests are answered one after another, in order."""
+    """Connection of one client. Requests are answered one at a time, in order."""
 
     def __init__(self, handler: Handler, connections: set[Connection]) -> None:
         self._handler = handler
@@ -170,7 +174,9 @@ class Connection(asyncio.Protocol):
 
 
 def parse(buffer: bytearray) -> tuple[Request, int] | None:
-    """The first request in `buffer` and how many bytes it took; None while it is not whole. Raises BadRequestError."""
+    """Return the first request in `buffer` and its length in bytes, or None if it is incomplete. Raises
+    BadRequestError.
+    """
     end, gap = buffer.find(b"\r\n\r\n"), 4
     if end < 0:
         # Written by hand with nc or printf: lines that end without a carriage return.
@@ -201,7 +207,7 @@ def parse(buffer: bytearray) -> tuple[Request, int] | None:
 
 
 def parse_headers(head: bytes) -> dict[str, str]:
-    """The headers of a request's head, names in lower case."""
+    """Return the headers of a request, with names in lower case."""
     headers: dict[str, str] = {}
     for line in head.split(b"\n")[1:]:
         name, colon, value = line.decode("latin-1").partition(":")

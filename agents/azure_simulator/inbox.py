@@ -1,4 +1,4 @@
-"""A receiver of outgoing messages for trying Drydock without a real one: it keeps the last of them."""
+"""Receiver of webhooks, to try Drydock without a real receiver. It stores the latest messages in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST = 100
 
 
 class Inbox:
-    """`POST` keeps a webhook as it comes, without asking whose it is; `GET` shows them, newest first."""
+    """Stores each `POST` without a check of the signature. `GET` returns the stored messages, newest first."""
 
     def __init__(self) -> None:
         self._kept: deque[dict[str, Any]] = deque(maxlen=MOST)

@@ -1,7 +1,7 @@
-"""`/metadata/instance`: the simulated description of a machine. All values are text, absent ones empty.
+"""Instance metadata of a machine (`/metadata/instance`). All values are text, missing ones empty.
 
 Source: "Azure Instance Metadata Service for virtual machines" (Microsoft, 04/11/2023, with versions up to 2025-04-07),
-which states for each field the version that introduced it. The availability set is not in it, at Azure neither.
+which states the version that introduced each field. As at Azure, the availability set is not included.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ INTRODUCED = {
 
 
 def instance(in_set: MachineSet, machine: Machine, version: str) -> dict[str, Any]:
-    """The whole answer in one of VERSIONS, `compute` and `network`. A machine of the classic model has no `compute`."""
+    """Return the instance metadata (`compute` and `network`) in one of VERSIONS. A classic VM has no `compute`."""
     whole = {"compute": _compute(in_set, machine)} if machine.vm_id else {}
     known: dict[str, Any] = _as_of(version, {**whole, "network": _network(machine)})
     return known
@@ -136,7 +136,7 @@ def _compute(in_set: MachineSet, machine: Machine) -> dict[str, Any]:
 
 
 def _names(in_set: MachineSet, machine: Machine) -> tuple[str, str, str]:
-    """Return the prefix of ids in the resource group, the machine's own id, and its host name."""
+    """Return the id prefix of the resource group, the id of the machine, and the host name."""
     group = f"/subscriptions/{in_set.subscription}/resourceGroups/{in_set.resource_group}/providers/Microsoft.Compute"
     number = machine.name.rpartition("_")[2]
     if in_set.kind != "scale_set" or not number.isdigit():
@@ -195,7 +195,7 @@ def _network(machine: Machine) -> dict[str, Any]:
 
 
 def private_address(machine: Machine) -> str:
-    """Return an address derived from the id, so that it stays the same."""
+    """Return the private IP address of a machine. It is derived from the id, so it never changes."""
     digest = _digest(machine)
     return f"10.0.{digest[0]}.{4 + digest[1] % 250}"
 
@@ -214,7 +214,7 @@ def _base36(number: int) -> str:
 
 
 def leaf(tree: Any, path: list[str]) -> Any:
-    """The part of `tree` at `path`; names in any case, lists by number. Raises KeyError."""
+    """Return the part of `tree` at `path`; names may have any case, and list items are numbers. Raises KeyError."""
     for name in path:
         if isinstance(tree, dict):
             tree = {key.lower(): value for key, value in tree.items()}[name.lower()]
@@ -226,7 +226,9 @@ def leaf(tree: Any, path: list[str]) -> Any:
 
 
 def as_text(part: Any) -> str:
-    """A leaf's own text; for anything else the names below it, with a slash where there is more below those."""
+    """Return a single value as text. For an object or list, return the names in it, one a line, with a slash after
+    those that contain more.
+    """
     if isinstance(part, str):
         return part
     items = part.items() if isinstance(part, dict) else ((str(i), item) for i, item in enumerate(part))

@@ -1,7 +1,8 @@
-"""`/metadata/loadbalancer`: the rules by which a machine is reached, and goes out, through its set's load balancer.
+"""Load balancer metadata of a machine (`/metadata/loadbalancer`): the inbound and outbound rules of the load balancer
+of the machine's set.
 
-Source: "Retrieve load balancer metadata using Azure Instance Metadata Service" (Microsoft, 01/29/2026), and of its
-errors "Common error codes when using IMDS to retrieve load balancer information" (06/26/2024).
+Sources: "Retrieve load balancer metadata using Azure Instance Metadata Service" (Microsoft, 01/29/2026); for errors
+"Common error codes when using IMDS to retrieve load balancer information" (06/26/2024).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ NONE = (
 
 
 def content(balancer: LoadBalancer, machine: Machine) -> dict[str, Any]:
-    """The whole answer. Ports are numbers here, unlike in `/metadata/instance`."""
+    """Return the load balancer metadata of a machine. Ports are numbers here, unlike in `/metadata/instance`."""
     ends = {"frontendIpAddress": balancer.address, "privateIpAddress": instance.private_address(machine)}
     inbound = [
         {

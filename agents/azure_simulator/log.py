@@ -1,4 +1,4 @@
-"""The requests to the metadata service: a bounded memory, newest last."""
+"""Log of requests to the metadata service: the newest ones, in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ KEPT = 50_000
 
 @dataclass(slots=True)
 class Entry:
-    """One request. `status` is None while it waits, and 0 where the connection was cut instead of an answer."""
+    """One logged request. `status` is None until it is answered, and 0 if the connection was closed without a
+    response.
+    """
 
     index: int
     vm: str
@@ -42,7 +44,7 @@ class Entry:
 
 
 class Log:
-    """The newest GETs, and separately the newest other requests: polls must not push out approvals."""
+    """The newest GET requests and, separately, the newest other requests, so that polls do not displace approvals."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._gets: deque[Entry] = deque(maxlen=kept)
@@ -56,7 +58,7 @@ class Log:
         return entry
 
     def entries(self, *, since: int = 0, method: str = "", vm: str = "", limit: int = 0) -> list[dict[str, Any]]:
-        """Entries with an index above `since`, newest last; the newest `limit` of them unless that is 0."""
+        """Return entries with an index above `since`, newest last. With `limit`, only the newest ones."""
         merged = heapq.merge(self._gets, self._others, key=lambda entry: entry.index)
         wanted = [
             entry for entry in merged if entry.index > since and method in ("", entry.method) and vm in ("", entry.vm)

@@ -1,5 +1,6 @@
-"""The metadata service of every machine: the calling machine, whether there is an answer, and scheduled events
-themselves."""
+"""The metadata service of every machine: identifies the calling machine, applies faults, and responds to requests for
+scheduled events.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _INCARNATION_JUMP = 3
 
 
 class Metadata:
-    """Answers as Azure would answer the calling machine."""
+    """Responds to requests as Azure would respond to the calling machine."""
 
     def __init__(
         self,
@@ -55,7 +56,9 @@ class Metadata:
         self._written: dict[tuple[str, str], tuple[int, bytes]] = {}
 
     def answer(self, vm: str, path: str, request: Request) -> Answer:
-        """`path` is that of the metadata service, whatever stands before it in the request's own."""
+        """Return the response to a request of the machine `vm`. `path` is the path of the metadata service, without the
+        simulator's prefix.
+        """
         now = self._clock.now()
         entry = self._log.add(vm, now, request)
         answer = self._answer(vm, path.rstrip("/").lower(), request, now)
@@ -109,7 +112,9 @@ class Metadata:
         said: dict[str, str],
         now: datetime,
     ) -> Answer | None:
-        """The answer for `/metadata/instance` under this fault; None where the fault does not bite this request."""
+        """Return the response for `/metadata/instance` under this fault, or None if the fault does not apply to this
+        request.
+        """
         kind = fault.name.removeprefix("instance-")
         if kind.isdecimal():
             return error(int(kind), _LATER[int(kind)])
@@ -255,7 +260,9 @@ class Metadata:
 
 
 def _unknown_version(fault: faults.Fault) -> Response:
-    """The refusal of a version: as documented with 400, as some clouds with 404, where it may give no reason."""
+    """Return the rejection of an api-version: status 400 as documented, or 404 as some clouds do, possibly without a
+    reason.
+    """
     if fault.status == 404 and not fault.names:
         return error(404, _LATER[404])
     named = [version for version in reversed(documents.VERSIONS) if version <= fault.newest]
@@ -285,7 +292,7 @@ async def _hang(seconds: float) -> Response:
 
 
 def _judged(request: Request) -> tuple[str, Response | None]:
-    """Return the api-version of a request for scheduled events, and the refusal of the request."""
+    """Return the api-version of a request for scheduled events, and a response if the request must be rejected."""
     name = dict(parameters(request)).get("api-version", "")
     version = documents.VERSIONS.get(name)
     refusal = refused(request, enforce_header=version is None or version.header_enforced)
@@ -295,7 +302,7 @@ def _judged(request: Request) -> tuple[str, Response | None]:
 
 
 def _requested_ids(body: bytes) -> list[str] | None:
-    """The ids of a `StartRequests` payload; None where it is malformed."""
+    """Return the event ids in a `StartRequests` body, or None if it is invalid."""
     try:
         payload = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Publishes on the channel of a cache's stand-in, a real server that speaks Redis' protocol, and cuts its clients."""
+"""Publishes notifications on the Redis server that simulates a cache, and disconnects its clients."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ _TIMEOUT_SECONDS = 5
 
 
 class NotPublishedError(Exception):
-    """The line did not reach a server. The text has the reason."""
+    """The Redis server could not be reached. The message states the reason."""
 
 
 async def publish(url: str, raw: str) -> int:
-    """Publish one line as it is; returns how many subscribers the server handed it to. Raises NotPublishedError."""
+    """Publish one unchanged line. Return the number of subscribers that received it. Raises NotPublishedError."""
     return await _command(url, "PUBLISH", CHANNEL, raw)
 
 
 async def cut(url: str, seconds: float) -> int:
-    """Close the connections of all subscribers, and answer no client for `seconds`; return how many were closed.
+    """Close the connections of all subscribers and let the server answer no client for `seconds`. Return the number of
+    closed connections.
 
-    Other clients of the server are affected as well: give a cache a server of its own. Raises NotPublishedError.
+    This also affects other clients of the server: use a separate server for each cache. Raises NotPublishedError.
     """
     closed = await _command(url, "CLIENT", "KILL", "TYPE", "pubsub")
     if milliseconds := round(seconds * 1000):

@@ -1,6 +1,7 @@
-"""Whole maintenances of a cache, line by line, on the real server that simulates it.
+"""Simulated maintenances of a cache, line by line, on the Redis server that simulates it.
 
-`failover` is the example of Microsoft's page to the second: announced at 16:21:39, begun at 16:34:46, over at 16:37:48.
+`failover` has the times of the example on Microsoft's page: announced at 16:21:39, started at 16:34:46, ended at
+16:37:48.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ PLAYS_SHOWN = 50
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One line, `at` seconds from the beginning, about node `node`. Without `kind`, the server closes all connections
-    of subscribers and answers no client for `away` seconds. `start` counts from the beginning, too."""
+    """One step of a maintenance: a line about the node `node`, published `at` seconds after the beginning. With an
+    empty `kind`, the server instead disconnects all subscribers and answers no client for `away` seconds. `start` also
+    counts from the beginning.
+    """
 
     at: float
     kind: str = ""
@@ -76,7 +79,9 @@ PLAYS: dict[str, tuple[Step, ...]] = {
 
 
 def line(step: Step, begun: datetime, speed: float) -> str:
-    """The line of a step, with the pairs in the order of Microsoft's page."""
+    """Return the notification line of a step, with the pairs in the order of Microsoft's page. `begun` is the time of
+    the beginning.
+    """
     pairs = [("NotificationType", step.kind)]
     if step.start is not None:
         at = begun + timedelta(seconds=step.start / speed)
@@ -92,7 +97,9 @@ def line(step: Step, begun: datetime, speed: float) -> str:
 
 @dataclass(slots=True)
 class Playing:
-    """One play: its lines, with how many clients heard them or lost their connection; `error` when it broke off."""
+    """A running or finished maintenance: the published lines with the number of clients that received them or were
+    disconnected. `error` is set if it stopped early.
+    """
 
     cache: str
     play: str
@@ -103,7 +110,7 @@ class Playing:
     error: str = ""
 
     def shown(self) -> dict[str, Any]:
-        """The answer of the control call."""
+        """Return the state for the response of the control call."""
         return {
             "cache": self.cache,
             "play": self.play,
@@ -116,7 +123,7 @@ class Playing:
 
 
 class Maintenances:
-    """Plays on the servers of caches, one at a time on each. Needs a running event loop."""
+    """The maintenances on all servers, one at a time on each. Needs a running event loop."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -124,7 +131,9 @@ class Maintenances:
         self._tasks: dict[asyncio.Task[None], Playing] = {}
 
     def begin(self, cache: Cache, play: str, speed: float) -> dict[str, Any]:
-        """Play on the cache's server; answers at once. Raises RefusedError where one is being played there already."""
+        """Start a maintenance on the cache's server. Return the cache, the name and the duration in seconds, without
+        waiting. Raises RefusedError if a maintenance is already running there.
+        """
         if any(each.cache == cache.host for each in self._tasks.values()):
             raise RefusedError(409, f"a maintenance of {cache.host} is being played already")
         playing = Playing(cache.host, play, speed, self._clock.now())
@@ -135,11 +144,11 @@ class Maintenances:
         return {"cache": cache.host, "play": play, "seconds": PLAYS[play][-1].at / speed}
 
     def shown(self) -> list[dict[str, Any]]:
-        """The last plays, oldest first."""
+        """Return the latest maintenances, oldest first."""
         return [playing.shown() for playing in self._plays]
 
     def stop(self) -> None:
-        """Stop playing; the lines so far remain."""
+        """Stop all maintenances. Lines already published remain."""
         for task in list(self._tasks):
             task.cancel()
 

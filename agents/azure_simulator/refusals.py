@@ -1,4 +1,4 @@
-"""Refusals of the metadata service on any path, with Azure's own bodies."""
+"""Rejections of requests to the metadata service on any path, with Azure's response bodies."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ def error(status: int, text: str) -> Response:
 
 
 def parameters(request: Request) -> list[tuple[str, str]]:
-    """The query, names in lower case."""
+    """Return names (in lower case) and values of the query."""
     return [(name.lower(), value) for name, value in request.query]
 
 
 def refused(request: Request, *, enforce_header: bool) -> Response | None:
-    """Return the refusal of a request to any of the paths, or None."""
+    """Return the rejection of an invalid request, or None if it is valid. With `enforce_header`, the header `Metadata`
+    is required.
+    """
     if "x-forwarded-for" in request.headers:
         return error(400, "Bad request. X-Forwarded-For header is not allowed")
     if enforce_header and request.headers.get("metadata", "").lower() != "true":

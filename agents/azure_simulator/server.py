@@ -1,4 +1,4 @@
-"""Puts the parts together behind one port."""
+"""Server of the simulator: combines the metadata services and the control calls on one port."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from azure_simulator.metadata import Metadata
 
 
 class Server:
-    """A running simulator. `url` has no slash at its end; `control` steers it from within the process."""
+    """A running simulator. `url` has no trailing slash; `control` makes control calls from within the process."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Server:
         self._inbox = inbox.Inbox()
 
     def answer(self, request: Request) -> Answer:
-        """The one handler: by path to a machine's metadata service, or to the control calls."""
+        """Handle any request: by path, for the metadata service of a machine or as a control call."""
         path = request.path
         if path.startswith("/vm/"):
             vm, slash, rest = path.removeprefix("/vm/").partition("/")
@@ -64,13 +64,13 @@ class Server:
         return Response(404, b'{"error":"Not found"}')
 
     def wire_answer(self, request: Request) -> Answer:
-        """Answer a request to the second listener: the metadata of the one machine, and nothing else."""
+        """Handle a request to the second address, which serves only the metadata service of one machine."""
         if request.path.lower().startswith("/metadata/"):
             return self._metadata.answer(self._as_vm, request.path, request)
         return Response(404, b'{"error":"Not found"}')
 
     def vm_url(self, vm: str) -> str:
-        """Return the address that a machine's agent uses in place of `http://169.254.169.254`."""
+        """Return the address that the agent of this machine uses instead of `http://169.254.169.254`."""
         return f"{self.url}/vm/{vm}"
 
 
@@ -86,10 +86,10 @@ async def start(
     first_call_seconds: float = 0.0,
     most_a_second: int = 0,
 ) -> AsyncIterator[Server]:
-    """Serve until the block is left. Port 0 picks a free one; see the server's `url`.
+    """Run a simulator, as an asynchronous context manager. Port 0 selects a free one; see `Server.url`.
 
-    `wire_server` is a second address at which `as_vm` is served, as at the endpoint that DHCP names. Raises FleetError
-    where `as_vm` is no machine, OSError where an address cannot be had.
+    `wire_server` is a second address for the machine `as_vm`, like the endpoint that DHCP states. Raises FleetError if
+    `as_vm` is not a machine, OSError if an address is not available.
     """
     if wire_server is not None and not as_vm:
         raise FleetError("the wire server serves one machine: say which with --as-vm")

@@ -1,4 +1,4 @@
-"""The events of a fleet during a day, compressed to minutes: single stories, and all of them in turn without end."""
+"""Stories: typical events of a fleet, compressed from a day to minutes. They run singly, or all in turn without end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DAY = 86_400.0
 
 
 class Controls(Protocol):
-    """The control calls that a story makes."""
+    """The control calls that a story needs."""
 
     @property
     def azure(self) -> Azure: ...
@@ -42,7 +42,9 @@ class Controls(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One event and, without an approval before it, its withdrawal. `kinds` are kinds of sets, preferred first."""
+    """One event of a story; it may be cancelled if it is not approved in time. `kinds` are kinds of sets, preferred
+    first.
+    """
 
     kinds: tuple[str, ...]
     says: Mapping[str, Any]
@@ -109,14 +111,16 @@ STORIES: dict[str, Story] = {
 
 @dataclass(slots=True)
 class Player:
-    """Plays stories over the control calls. Needs a running event loop."""
+    """Runs stories with control calls. Needs a running event loop."""
 
     control: Controls
     _tasks: dict[asyncio.Task[None], str] = field(default_factory=dict)
     _turn: itertools.count[int] = field(default_factory=itertools.count)
 
     def begin(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Play `story`, or `all` in turn for ever; fields other than `speed` go into the event. Raises RefusedError."""
+        """Start the story `story` of the body, or `all` in turn without end. Fields other than `speed` are added to the
+        event. Raises RefusedError.
+        """
         name = one_of(body, "story", (*STORIES, REDIS_STORY, "all"))
         speed = number(body, "speed", default=1.0, least=0.001)
         if name == REDIS_STORY:
@@ -134,11 +138,11 @@ class Player:
         return {"story": name}
 
     def shown(self) -> dict[str, Any]:
-        """The stories there are, and those that still have something to come."""
+        """Return the available stories, and those that still run."""
         return {"stories": [*STORIES, REDIS_STORY, "all"], "playing": list(self._tasks.values())}
 
     def stop(self) -> None:
-        """Stop playing; the events that were announced remain."""
+        """Stop all stories. Announced events remain."""
         for task in list(self._tasks):
             task.cancel()
 
@@ -206,7 +210,7 @@ class Player:
         return sets[next(self._turn) % len(sets)]
 
     def _free_machines(self, in_set: MachineSet, wanted: int) -> list[str]:
-        """Up to `wanted` machines of one update domain, such as have no open event where there are any."""
+        """Return up to `wanted` machines of one update domain, preferably without an open event."""
         busy = {name for event in self.control.azure.open_events(in_set) for name in event.resources}
         free = [machine for machine in in_set.machines if machine.name not in busy] or list(in_set.machines)
         # Not always the same ones.

@@ -1,4 +1,4 @@
-"""`python -m drydock_agent run | check | once | trust KEY`."""
+"""Command line of the agent: `python -m drydock_agent run | check | once | trust KEY`."""
 
 from __future__ import annotations
 
@@ -34,11 +34,13 @@ log = logging.getLogger("drydock_agent")
 
 
 class Stopped(BaseException):
-    """Raised in the main thread by SIGTERM or SIGINT."""
+    """Exception that SIGTERM and SIGINT raise in the main thread to stop the agent."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Return the exit status: 0 success, 1 a failed check or delivery, 2 wrong usage or settings."""
+    """Run the command line. Return the exit status: 0 for success, 1 for a failed check or delivery, 2 for wrong
+    arguments or settings.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments in (["-h"], ["--help"]):
         print(USAGE)

@@ -1,4 +1,6 @@
-"""Full jitter: after each failure a random wait up to a limit that doubles, so that the retries of a fleet spread."""
+"""Exponential backoff with full jitter: after each failure a random wait up to a limit that doubles. The retries of
+many agents are therefore spread over time.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ QUIET_SECONDS = 30.0
 
 
 class Backoff:
-    """Counts consecutive failures. `random` is injected; `most` is the longest wait in seconds."""
+    """Counter of consecutive failures that computes the waits between retries. `random` returns a number from 0 to 1;
+    `most` is the longest wait in seconds.
+    """
 
     def __init__(self, random: Random, *, most: float = MAX_SECONDS) -> None:
         self._random = random
@@ -23,15 +27,17 @@ class Backoff:
 
     @property
     def failing(self) -> bool:
-        """Whether the last attempt failed."""
+        """True if the last attempt failed."""
         return self._failures > 0
 
     def succeeded(self) -> None:
-        """Reset the count."""
+        """Record a success: reset the count of failures."""
         self._failures = 0
 
     def failed(self, retry_after: float | None = None, *, most: float | None = None) -> float:
-        """Return the seconds to wait: up to 1, 2, 4 ... `most`, in addition to `retry_after`."""
+        """Record a failure. Return the seconds to wait: a random time of at most 1, 2, 4 ... `most` seconds, plus
+        `retry_after`.
+        """
         limit = min(self._most if most is None else most, MIN_SECONDS * 2 ** min(self._failures, 10))
         self._failures += 1
         return (retry_after or 0.0) + self._random.uniform(0.0, limit)

@@ -1,4 +1,4 @@
-"""The `check` command: tests the connections of this machine, one sentence each."""
+"""The command `check`: tests the connections of this machine and reports one sentence about each."""
 
 from __future__ import annotations
 
@@ -34,14 +34,16 @@ OFFSET_SECONDS = 2.0
 
 @dataclass(slots=True, frozen=True)
 class Finding:
-    """Result of one check."""
+    """Result of one check, with a sentence for the user."""
 
     good: bool
     sentence: str
 
 
 def check(settings: Settings, *, clock: Clock) -> list[Finding]:
-    """Run all checks once. Changes nothing, neither here nor in the backend, and requests no orders."""
+    """Run all checks once and return their results. Nothing is changed on this machine or in the backend, and no orders
+    are requested.
+    """
     state = StateFolder(settings.state_dir, clock)
     first = _state(state)
     looked = []
@@ -124,7 +126,7 @@ def _backend(settings: Settings, state: StateFolder, clock: Clock) -> list[Findi
 
 
 def _enrolment(settings: Settings, state: StateFolder, client: BackendClient, word: str) -> Finding:
-    """Check whether the backend would admit this machine now; neither side stores anything."""
+    """Check whether the backend would admit this machine now. Neither side stores anything."""
     identity = _identity(settings, state)
     if identity is None:
         return Finding(
@@ -148,7 +150,7 @@ def _enrolment(settings: Settings, state: StateFolder, client: BackendClient, wo
 
 
 def _identity(settings: Settings, state: StateFolder) -> machine.Identity | None:
-    """Return the identity from one query; no id is generated."""
+    """Return the machine's identity after one query of the metadata service, or None. No id is generated."""
     imds = Imds(settings.imds_url)
     try:
         compute = imds.instance()

@@ -1,4 +1,4 @@
-"""The machine's clock, and the backend's clock carried forward from the last contact."""
+"""The machine's clock, and the backend's time computed from the last contact."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEP_SECONDS = 1.0
 
 
 def boot() -> str:
-    """Return an id that changes with each boot; empty on systems other than Linux."""
+    """Return an id that changes with each boot, or an empty string on systems other than Linux."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except (OSError, ValueError):
@@ -23,7 +23,9 @@ def boot() -> str:
 
 
 class Clock:
-    """Wall clock (aware, UTC) and monotonic seconds; injected, so that a test can replace both."""
+    """Wall clock (aware datetimes in UTC) and monotonic clock in seconds. It is passed as an argument, so that tests
+    can replace it.
+    """
 
     boot = boot()
 
@@ -34,15 +36,17 @@ class Clock:
         return time.monotonic()
 
     def since_boot(self) -> float:
-        """Seconds of this boot, the same in every process; on Linux also those in which the machine slept."""
+        """Return the seconds since boot, the same in every process. On Linux they include the time in which the machine
+        slept.
+        """
         kind = getattr(time, "CLOCK_BOOTTIME", None)
         return time.monotonic() if kind is None else time.clock_gettime(kind)
 
 
 @dataclass(slots=True, frozen=True)
 class ClockReading:
-    """What the clocks showed when a time was recorded: seconds since `boot`, the wall clock, and by how many seconds
-    the backend's clock was ahead of it, None where that was not known.
+    """All clocks at the moment when a time was recorded: seconds since boot, wall clock, and the seconds by which the
+    backend's clock was ahead of the wall clock (None if unknown).
     """
 
     boot: str
@@ -52,20 +56,22 @@ class ClockReading:
 
     @staticmethod
     def of(clock: Clock, ahead: float | None) -> ClockReading:
-        """Read the clocks now."""
+        """Read all clocks now. `ahead` is `ServerClock.offset`."""
         return ClockReading(clock.boot, clock.since_boot(), clock.now().timestamp(), ahead)
 
     @staticmethod
     def from_text(text: str | None) -> ClockReading | None:
-        """Return the reading that `to_text` wrote; None where there is none."""
+        """Parse the JSON of `to_text`. Return None if it is missing or invalid."""
         return None if text is None else ClockReading(*json.loads(text))
 
     def to_text(self) -> str:
-        """Return the reading as JSON, for the spool."""
+        """Encode the reading as JSON for the spool."""
         return json.dumps([self.boot, self.since_boot, self.wall, self.ahead])
 
     def step_until(self, later: ClockReading) -> float:
-        """Return by how many seconds the wall clock was set until a later reading; 0 where that cannot be known."""
+        """Return the seconds by which the wall clock was changed between this reading and a later one, or 0 if this is
+        unknown.
+        """
         if self.boot and self.boot == later.boot:
             step = (later.wall - self.wall) - (later.since_boot - self.since_boot)
         elif self.ahead is not None and later.ahead is not None:
@@ -76,9 +82,8 @@ class ClockReading:
 
 
 class ServerClock:
-    """The backend's time as of the last contact, carried forward by monotonic seconds.
-
-    A wall clock that is a day off, or is set while the agent runs, changes nothing here.
+    """The backend's time at the last contact, extrapolated with the monotonic clock. A wrong or changed wall clock of
+    this machine therefore has no effect.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -86,30 +91,34 @@ class ServerClock:
         self._contact: tuple[datetime, float] | None = None
 
     def contact(self, server_time: datetime, at: float) -> None:
-        """Note that the backend's clock showed `server_time` at `at` monotonic seconds."""
+        """Record that the backend's clock showed `server_time` when the monotonic clock showed `at`."""
         self._contact = (server_time, at)
 
     def now(self) -> datetime:
-        """Return the backend's time; the machine's own before the first contact."""
+        """Return the backend's time, or the machine's own time before the first contact."""
         if self._contact is None:
             return self._clock.now()
         server_time, at = self._contact
         return server_time + timedelta(seconds=self._clock.monotonic() - at)
 
     def offset(self) -> float | None:
-        """Seconds by which the backend's clock is ahead of the machine's; None before the first contact."""
+        """Return the seconds by which the backend's clock is ahead of the machine's, or None before the first
+        contact.
+        """
         if self._contact is None:
             return None
         return (self.now() - self._clock.now()).total_seconds()
 
 
 def to_text(at: datetime) -> str:
-    """RFC 3339 in UTC, with microseconds and `Z`."""
+    """Format a time as RFC 3339 in UTC, with microseconds and `Z`."""
     return at.astimezone(timezone.utc).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def from_text(text: object) -> datetime | None:
-    """An aware time from RFC 3339 text; None where it is no such text. A time without a zone is taken as UTC."""
+    """Parse an RFC 3339 time into an aware datetime, or return None if it is invalid. A time without a zone is taken as
+    UTC.
+    """
     if not isinstance(text, str):
         return None
     try:
@@ -120,6 +129,6 @@ def from_text(text: object) -> datetime | None:
 
 
 def _readable(text: str) -> str:
-    """Return the time in the notation of Python 3.10: no `Z`, and six digits of a second where there is a fraction."""
+    """Convert a time to the notation that Python 3.10 can parse: no `Z`, and six digits for fractions of a second."""
     text = _FRACTION.sub(lambda found: f".{found[1][:6]:0<6}", text, count=1)
     return f"{text[:-1]}+00:00" if text.endswith(("Z", "z")) else text

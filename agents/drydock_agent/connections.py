@@ -1,4 +1,4 @@
-"""HTTP client for small answers over kept-alive connections that another thread can close."""
+"""HTTP client for small responses. It reuses connections, and another thread can abort its calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import urllib3.connectionpool
 
 
 class NoAnswer(Exception):
-    """No usable answer. `timed_out` is False if the peer refused or closed the connection."""
+    """A call got no usable response. `timed_out` is False if the peer refused or closed the connection."""
 
     def __init__(self, sentence: str, *, timed_out: bool = False) -> None:
         super().__init__(sentence)
@@ -27,12 +27,12 @@ class NoAnswer(Exception):
 
 
 class Interrupted(Exception):
-    """The call was ended or not started because the agent stops. Only the supervisor catches it."""
+    """A call was aborted or not started because the agent stops. Only the supervisor catches this."""
 
 
 @dataclass(slots=True, frozen=True)
 class Answer:
-    """Status, headers (looked up without case) and the whole body."""
+    """HTTP response: status, headers (case-insensitive) and the whole body."""
 
     status: int
     headers: Mapping[str, str]
@@ -40,10 +40,10 @@ class Answer:
 
 
 class Connections:
-    """One session, for one thread. Proxies come only from `proxies`, never from the environment; no redirects.
+    """HTTP session for one thread. It uses only the proxies in `proxies`, never those of the environment, and follows
+    no redirects.
 
-    `interrupt()` may be called from any thread: it shuts every open socket, so that a held call ends at once, and no
-    further call is opened.
+    `interrupt()` may be called from any thread. It closes every open socket, so that the current call ends at once.
     """
 
     def __init__(
@@ -74,9 +74,10 @@ class Connections:
         body: bytes | None = None,
         cut: bool = False,
     ) -> Answer:
-        """One call. `timeout` is (connect, read) in seconds, `limit` the most bytes of a body: a longer one is `cut`,
-        or no answer. After `whole` seconds `cut_if_overdue()` ends it. Raises `NoAnswer` and, after `interrupt()`,
-        `Interrupted`."""
+        """Send one request and return the response. `timeout` is (connect, read) in seconds. A body longer than `limit`
+        bytes is truncated if `cut`, else it raises `NoAnswer`. `whole` is the maximum duration of the call in seconds,
+        which `cut_if_overdue()` enforces. Raises `NoAnswer`, and `Interrupted` after `interrupt()`.
+        """
         if self._interrupted.is_set():
             raise Interrupted("the agent is stopping")
         self._overdue_at = None if whole is None else time.monotonic() + whole
@@ -109,24 +110,27 @@ class Connections:
         return prepared
 
     def interrupt(self) -> None:
-        """End the call in progress and refuse every further one."""
+        """Abort the current call and refuse all further ones. May be called from any thread."""
         self._interrupted.set()
         self._adapter.cut()
 
     def cut_if_overdue(self) -> None:
-        """End the call in progress if it has lasted longer than its `whole` seconds: a time-out between two pieces
-        never ends one that comes byte by byte."""
+        """Abort the current call if it has lasted longer than its `whole` seconds. A read timeout is not enough: it
+        never ends a response that arrives byte by byte.
+        """
         overdue_at = self._overdue_at
         if overdue_at is not None and time.monotonic() > overdue_at:
             self._adapter.cut()
 
     def close(self) -> None:
-        """Close the connection, from the thread that uses it."""
+        """Close the session. Call this from the thread that uses it."""
         self._session.close()
 
 
 class _CuttableAdapter(requests.adapters.HTTPAdapter):
-    """Adapter that tracks the connections of its pools and shares one TLS context."""
+    """Adapter of `requests` that tracks its open connections, so that they can be closed, and shares one TLS
+    context.
+    """
 
     def __init__(self, tls: ssl.SSLContext | None) -> None:
         self._opened: weakref.WeakSet[urllib3.connection.HTTPConnection] = weakref.WeakSet()
@@ -177,7 +181,7 @@ class _CuttableAdapter(requests.adapters.HTTPAdapter):
 
 
 def _root_cause(error: BaseException) -> str:
-    """Return the innermost reason; the outer ones repeat addresses and pool objects."""
+    """Return the innermost cause of an exception as text. The outer ones only repeat addresses and internal objects."""
     cause: BaseException = error
     while True:
         # urllib3 keeps the reason in a field, among its arguments, in a tuple of words and reason, or as the cause.

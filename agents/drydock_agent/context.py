@@ -1,4 +1,4 @@
-"""Objects shared by the parts of one run."""
+"""Objects that all parts of one run share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from drydock_agent.spool.store import Spool
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Context:
-    """Shared objects of one run as one machine. `to_upload` is set when the uploader has work."""
+    """Shared objects of one run of the agent. Setting the event `to_upload` wakes the uploader."""
 
     settings: Settings
     machine_id: str
@@ -28,5 +28,5 @@ class Context:
     to_upload: threading.Event = field(default_factory=threading.Event)
 
     def outbox(self) -> Outbox:
-        """Return a new outbox, for one part."""
+        """Create an outbox for one part."""
         return Outbox(spool=self.spool, limiter=self.limiter, written=self.to_upload)

@@ -1,7 +1,7 @@
-"""Drills on this machine: simulate an announced event, start and end it, and answer orders in place of Azure.
+"""Drills on this machine: simulate the announcement, start and end of an event, and respond to orders instead of Azure.
 
-This module has no client of the metadata service. The state of a drill is kept in the spool, so it continues after a
-restart. A drill ends on its own schedule, even if the backend is unreachable.
+This module has no client of the metadata service. The state of a drill is stored in the spool, so a drill continues
+after a restart. It ends on schedule even if the backend is unreachable.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger("drydock_agent")
 
 
 def is_drill(order: wire.Order) -> bool:
-    """Return whether an order belongs to a drill. If in doubt it does, so that it cannot reach Azure."""
+    """Return whether an order belongs to a drill. In doubt return True, so that the order cannot reach Azure."""
     return order.drill is not None or is_drill_id(order.event_id)
 
 
@@ -42,7 +42,9 @@ def is_drill_id(event_id: object) -> bool:
 
 @dataclass(slots=True, frozen=True)
 class SimulatedEvent:
-    """The simulated event. Times are the backend's, as text; `start_at` is empty until it is approved."""
+    """The simulated event of a drill. Times are text by the backend's clock; `start_at` is empty until the event is
+    approved.
+    """
 
     id: str
     event: dict[str, Any]
@@ -65,7 +67,9 @@ class SimulatedEvent:
 
 
 class Rehearsal:
-    """State of one drill. `Orders` calls `carry_out`, the poller calls `update_listed`; `step` applies time."""
+    """The current drill and its state. `Orders` calls `carry_out` for each order of a drill, the poller calls
+    `update_listed` with the real events, and `step` advances the drill on schedule.
+    """
 
     name = "rehearsal"
 
@@ -82,22 +86,24 @@ class Rehearsal:
 
     @property
     def is_active(self) -> bool:
-        """Whether a drill is in progress."""
+        """True while a drill is in progress."""
         return self._current is not None
 
     def listed(self) -> dict[str, dict[str, Any]]:
-        """Return the simulated event as a document would list it, by its id in lower case."""
+        """Return the simulated event by its id in lower case, in the form of the metadata service. Empty without a
+        drill.
+        """
         simulated = self._current
         return {simulated.key: simulated.event} if simulated is not None else {}
 
     def update_listed(self, listed: Iterable[str]) -> None:
-        """Record the ids of the listed events: any real event ends the drill."""
+        """Record the ids of the events that the metadata service lists. Any real event ends the drill."""
         self._has_real_event = any(not is_drill_id(event_id) for event_id in listed)
         if self._has_real_event and self._current is not None:
             self.wake.set()
 
     def carry_out(self, order: wire.Order) -> str:
-        """Carry out the order of a drill. Return an empty text, or the reason for refusing it. Raises `SpoolError`."""
+        """Carry out an order of a drill. Return an empty string, or the reason for refusing it. Raises `SpoolError`."""
         with self._lock:
             reason = self._refusal(order)
             if not reason:
@@ -106,7 +112,9 @@ class Rehearsal:
         return reason
 
     def step(self) -> float:
-        """Apply the next due step. Return 0 if one was due, else the seconds until the next check."""
+        """Carry out the next step of the drill if it is due. Return 0 if one was due, else the seconds until the next
+        check.
+        """
         try:
             with self._lock:
                 return self._pass_time()
@@ -162,7 +170,7 @@ class Rehearsal:
         return ""
 
     def _read(self, order: wire.Order, drill: dict[str, Any]) -> SimulatedEvent | None:
-        """Return the event that an order simulates; None if it is unreadable or exceeds the limits."""
+        """Return the event that an order asks to simulate, or None if it is invalid or exceeds the limits."""
         event, seconds = drill.get("event"), drill.get("duration_seconds")
         not_before = from_text(drill.get("not_before"))
         if not isinstance(event, dict) or not_before is None or isinstance(seconds, bool):
@@ -202,7 +210,9 @@ class Rehearsal:
         self._report(simulated, "gone", reason=reason, keep=None)
 
     def _report(self, simulated: SimulatedEvent, step: str, *, keep: SimulatedEvent | None, reason: str = "") -> None:
-        """Report a step and save the drill's state, in one transaction."""
+        """Write a report about a step of the drill, and save the state `keep` (None: the drill has ended) in the same
+        transaction.
+        """
         data = wire.RehearsalData(
             rehearsal=simulated.id, event_id=str(simulated.event["EventId"]), step=step, reason=reason
         )

@@ -1,4 +1,4 @@
-"""Lazy imports of modules."""
+"""Imports of modules at first use."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 class LazyImport:
-    """Proxy that imports its module on first attribute access.
+    """Proxy for a module that is imported when an attribute of it is first read.
 
-    Most machines see no event for weeks, so modules that only an event needs should not use memory.
+    Most machines have no event for weeks. Modules that only an event needs should therefore use no memory before.
     """
 
     def __init__(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Limiter for repeated warnings: each at most once an hour, with the count of suppressed ones."""
+"""Limiter of repeated warnings: each kind is logged at most once an hour."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ log = logging.getLogger("drydock_agent")
 
 
 class LogLimiter:
-    """Remembers per key when it last warned. Keys are fixed words of the code, so the memory is bounded."""
+    """Suppresses repeated warnings. A warning is identified by its key, a fixed string in the code, so the memory is
+    bounded.
+    """
 
     def __init__(self, clock: Clock, *, period: float = HOUR) -> None:
         self._clock = clock
@@ -23,7 +25,9 @@ class LogLimiter:
         self._left_out: dict[str, int] = {}
 
     def warn(self, key: str, message: str, *, exc_info: bool = False) -> None:
-        """Log `message` unless `key` warned within the last hour."""
+        """Log `message` unless this key was logged within the last hour. The next logged warning states how many were
+        suppressed.
+        """
         with self._lock:
             now = self._clock.monotonic()
             last = self._last.get(key)
@@ -37,10 +41,10 @@ class LogLimiter:
         log.warning("%s", message, exc_info=exc_info)
 
     def recovered(self, key: str, message: str) -> None:
-        """Log `message` once if `key` has warned since the last recovery; the next warning then comes at once.
+        """Log `message` once after a warning with this key. The next warning is then logged immediately.
 
-        A condition that fails and recovers all the time still warns at most once an hour. Only a recovery that lasted
-        as long as the failure counts, so the hour is kept when lines were omitted.
+        This only happens if the recovery has lasted as long as the failure. A condition that alternates quickly is
+        still logged at most once an hour.
         """
         with self._lock:
             if key not in self._last:

@@ -25,7 +25,9 @@ log = logging.getLogger("drydock_agent")
 
 
 class TextFormatter(logging.Formatter):
-    """`time LEVEL sentence`, then the fields; the exception follows below."""
+    """Formatter of log lines as text: `time LEVEL sentence`, then the fields. An exception follows on the next
+    lines.
+    """
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
@@ -37,7 +39,9 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """An object a line: `time`, `level`, `logger`, `event` (the sentence), the fields, `exception`."""
+    """Formatter of log lines as JSON, one object a line: `time`, `level`, `logger`, `event` (the sentence), the fields,
+    `exception`.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {
@@ -53,7 +57,9 @@ class JsonFormatter(logging.Formatter):
 
 
 class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Handler for standard error that replaces unwritable text and prints no traceback of `logging`."""
+    """Handler for standard error. It replaces characters that cannot be written, and prints no traceback of the module
+    `logging`.
+    """
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
         # Standard error may be closed.
@@ -62,7 +68,9 @@ class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 def log_to_stderr(level: str, style: str) -> None:
-    """Write all log lines in this style, including those of libraries and uncaught exceptions."""
+    """Configure logging to standard error at this level, as `text` or `json`. This includes libraries and uncaught
+    exceptions.
+    """
     root = logging.getLogger()
     # Until the settings were read the style may have been another one.
     handler = next((one for one in root.handlers if isinstance(one, StderrHandler)), None) or StderrHandler()

@@ -1,4 +1,4 @@
-"""Entry points `run` and `once`: find the metadata service, identify the machine, run the supervisor."""
+"""The commands `run` and `once`: find the metadata service, identify the machine, and run the supervisor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger("drydock_agent")
 
 
 def run(settings: Settings, *, clock: Clock, stop: threading.Event) -> None:
-    """Run until `stop` is set. Raises `StateError` and `SpoolError` where the state folder cannot be used."""
+    """Run the agent until `stop` is set. Raises `StateError` or `SpoolError` if the state folder cannot be used."""
     state = StateFolder(settings.state_dir, clock)
     state.prepare()
     limiter = LogLimiter(clock)
@@ -53,7 +53,9 @@ def run(settings: Settings, *, clock: Clock, stop: threading.Event) -> None:
 
 
 def once(settings: Settings, *, clock: Clock) -> list[str]:
-    """Poll once, deliver once and request orders once. Return each problem as a sentence."""
+    """Poll the metadata service, deliver all reports and request orders, each once. Return the problems as
+    sentences.
+    """
     state = StateFolder(settings.state_dir, clock)
     state.prepare()
     limiter = LogLimiter(clock)
@@ -91,7 +93,9 @@ def _until_idle(part: Part) -> None:
 
 
 def _watch(supervisor: Supervisor, *, rediscover: bool) -> None:
-    """Return when the machine's identity changed; with `rediscover` also after `RETRY_SECONDS` without an answer."""
+    """Wait until the machine turns out to have another identity. With `rediscover`, also return after `RETRY_SECONDS`
+    without a response of the metadata service.
+    """
     # A wait without end cannot be interrupted by Ctrl-C on Windows.
     pause = 0.5 if sys.platform == "win32" else WATCH_SECONDS
     heard, last = time.monotonic(), supervisor.scheduled_events.last_poll_at

@@ -1,6 +1,7 @@
 """Identity of this machine and its instance metadata.
 
-The id is the `vmId`; else `DRYDOCK_MACHINE_ID`; else, on a classic VM only, a UUID kept in the state folder.
+The machine id is Azure's `vmId`; if there is none, `DRYDOCK_MACHINE_ID`; else, only on a classic VM, a generated UUID
+in the state folder.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ _NIL_UUID = "00000000-0000-0000-0000-000000000000"
 
 @dataclass(slots=True, frozen=True)
 class Identity:
-    """The identity of a machine. `source` is the origin of the id: `imds`, `config` or `file`. `compute` is the
-    instance metadata, if read; `complete` means that an empty value in it is a statement. `former_id` is the id with
-    which this machine enrolled while Azure gave no `vmId`, else empty. `api_version` is that of `compute`.
+    """Identity of this machine. `source` is the origin of the id: `imds`, `config` or `file`. `compute` is the instance
+    metadata, or None if it was not read; `api_version` is the version with which it was read. `complete` means that an
+    empty value in it really has no value. `former_id` is the id under which this machine enrolled before Azure gave a
+    `vmId`, or empty.
     """
 
     machine_id: str
@@ -51,11 +53,11 @@ class Identity:
 
 
 class UnknownMachine(Exception):
-    """The machine cannot be identified yet."""
+    """The machine cannot be identified at present."""
 
 
 def vm_id(compute: dict[str, Any]) -> str:
-    """The `vmId` in lower case, empty where the metadata has none."""
+    """Return the `vmId` of the instance metadata in lower case, or an empty string if there is none."""
     stated = compute.get("vmId")
     text = stated.strip() if isinstance(stated, str) else ""
     try:
@@ -66,7 +68,9 @@ def vm_id(compute: dict[str, Any]) -> str:
 
 
 def resource_name(settings: Settings, compute: dict[str, Any] | None) -> str:
-    """The name that Azure puts into `Resources`: configured, else as the instance metadata has it."""
+    """Return the name that Azure uses for this machine in `Resources` of events: the configured name, or else the one
+    in the instance metadata.
+    """
     return settings.resource_name or str((compute or {}).get("name") or "")
 
 
@@ -81,11 +85,12 @@ def resolve(
     answer_timeout: float = ANSWER_TIMEOUT_SECONDS,
     for_ever: bool = True,
 ) -> Identity:
-    """Query the metadata service for `answer_timeout` seconds, then use the stored or configured id.
+    """Identify this machine: query the metadata service for `answer_timeout` seconds, then use the stored or configured
+    id.
 
-    A generated id would stay in the fleet as a second machine next to the real one. So one is generated only if no id
-    is stored and the service answered for ten minutes as on a classic VM. Until then this repeats the query, or with
-    `for_ever` off raises `UnknownMachine` after `answer_timeout` seconds without any answer.
+    A wrongly generated id would appear in the fleet as a second machine. It is therefore generated only if no id is
+    stored and the service has responded as on a classic VM for ten minutes. Until then, the query is repeated. With
+    `for_ever` False, raises `UnknownMachine` after `answer_timeout` seconds without a response.
     """
     begun = silent_since = clock.monotonic()
     classic_since: float | None = None
@@ -140,7 +145,9 @@ def former_id(state: StateFolder, machine_id: str) -> str:
 
 
 def stored_identity(settings: Settings, state: StateFolder) -> Identity | None:
-    """Return the identity that Azure gave earlier, else the configured one, else the one used to enrol."""
+    """Return the identity from the state folder or the settings: Azure's id, else the configured one, else the one used
+    to enrol. None without any.
+    """
     known = state.vm_id()
     if known:
         return Identity(known, "imds", former_id=former_id(state, known))
@@ -153,7 +160,7 @@ def stored_identity(settings: Settings, state: StateFolder) -> Identity | None:
 
 
 class Instance:
-    """Reads the instance metadata once an hour; the first reading identified the machine."""
+    """Reads the instance metadata once an hour and reports it. The first reading already identified the machine."""
 
     name = "instance"
 
@@ -183,7 +190,7 @@ class Instance:
         self._due = context.clock.monotonic() + (PERIOD_SECONDS if identity.compute is not None else 0.0)
 
     def step(self) -> float:
-        """Read and report when due. Return the seconds until the next reading."""
+        """Read and report the instance metadata if this is due. Return the seconds until the next reading."""
         if self._unreported is None and self._report_again.is_set():
             self._unreported = self.compute
         if self._unreported is None:
@@ -209,20 +216,22 @@ class Instance:
         return pause
 
     def interrupt(self) -> None:
-        """End the call in progress."""
+        """Abort the current call."""
         self._imds.interrupt()
 
     def cut_if_overdue(self) -> None:
-        """End an overdue call."""
+        """Abort the current call if it has taken too long."""
         self._imds.cut_if_overdue()
 
     def resend(self) -> None:
-        """Report the last reading again, because the backend may lack it."""
+        """Report the last reading again, because the backend may have lost it."""
         self._report_again.set()
         self.wake.set()
 
     def resource_name(self) -> str:
-        """The name of this machine in `Resources`, as it was stated last; empty while nothing states it."""
+        """Return the last known name that Azure uses for this machine in `Resources`, or an empty string if it is
+        unknown.
+        """
         return self._name
 
     def _report(self, compute: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""`requests`, imported without its optional detector of text encodings.
+"""Imports `requests` without its optional package for detecting text encodings.
 
-The detector costs 3 MB on every machine, and the agent never needs it: all bodies are read as bytes. Where other code
-has already imported it, or `requests` itself, this changes nothing.
+That package uses 3 MB of memory, and the agent never needs it, because it reads all bodies as bytes. If it or
+`requests` is already imported, this module changes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The state folder: the spool, the credential (mode 0600) and, where Azure gives none, the machine's id."""
+"""The state folder: the spool, the credential (file mode 0600), and the generated machine id if Azure gives none."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ log = logging.getLogger("drydock_agent")
 
 
 class StateError(Exception):
-    """The state folder cannot be used, in one sentence."""
+    """The state folder cannot be used. The message is a sentence for the user."""
 
 
 @dataclass(slots=True, frozen=True)
 class Credential:
-    """The credential of this machine from its enrolment, with its id at that time."""
+    """The machine's credential or key from the enrolment, with the machine id at that time."""
 
     machine_id: str
     machine_id_source: str
@@ -36,14 +36,14 @@ class Credential:
 
 
 class StateFolder:
-    """The one folder that the agent writes to. Every method raises `StateError` where the folder cannot be used."""
+    """The only folder to which the agent writes. Every method raises `StateError` if the folder cannot be used."""
 
     def __init__(self, root: Path, clock: Clock) -> None:
         self.root = root
         self._clock = clock
 
     def prepare(self) -> None:
-        """Make the folder where it is missing, and prove that it can be written."""
+        """Create the folder if it does not exist, and check that it can be written."""
         probe = self.root / f"probe-{os.getpid()}"
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ class StateFolder:
             raise StateError(f"The state folder {self.root} cannot be written: {error.strerror}.") from error
 
     def credential(self) -> Credential | None:
-        """The stored credential, or None where there is none that can be read."""
+        """Return the stored credential, or None if there is no valid one."""
         try:
             content = json.loads((self.root / "credential.json").read_text("utf-8"))
             known = {name: str(content[name]) for name in ("machine_id", "machine_id_source", "secret")}
@@ -65,11 +65,11 @@ class StateFolder:
             return None
 
     def keep_credential(self, credential: Credential) -> None:
-        """Store `credential`, readable by this user alone."""
+        """Store the credential in a file that only the agent's user can read."""
         self._replace("credential.json", json.dumps({name: getattr(credential, name) for name in Credential.__slots__}))
 
     def signing_keys(self) -> dict[str, str]:
-        """The trusted signing keys, public halves in base64 by their id; none where there are none that can be read."""
+        """Return the trusted public signing keys in base64, by key id. Empty if there are no valid ones."""
         try:
             content = json.loads((self.root / "signing-keys.json").read_text("utf-8"))
             return {str(key): str(value) for key, value in content.items()}
@@ -80,11 +80,11 @@ class StateFolder:
             return {}
 
     def keep_signing_keys(self, keys: dict[str, str]) -> None:
-        """Store the trusted signing keys."""
+        """Store the trusted public signing keys (base64 by key id)."""
         self._replace("signing-keys.json", json.dumps(keys))
 
     def own_machine_id(self) -> str:
-        """The UUID of this folder, made at the first call."""
+        """Return the generated machine id of this folder, a UUID. It is created at the first call."""
         path = self.root / "machine-id"
         try:
             return str(uuid.UUID(path.read_text("ascii").strip()))
@@ -97,20 +97,20 @@ class StateFolder:
         return made
 
     def vm_id(self) -> str:
-        """The `vmId` that Azure gave for this machine last, or empty."""
+        """Return the last `vmId` from Azure for this machine, or an empty string."""
         try:
             return (self.root / "vm-id").read_text("utf-8").strip()[:200]
         except (OSError, ValueError):
             return ""
 
     def keep_vm_id(self, vm_id: str) -> None:
-        """Store the `vmId` that Azure gave."""
+        """Store the `vmId` from Azure."""
         if vm_id != self.vm_id():
             self._replace("vm-id", vm_id + "\n")
 
     def admission_secret(self, *, keep: bool = True) -> str:
-        """Return the secret with which this machine requests admission, created at the first call; empty if it cannot
-        be kept. Without `keep` a new one is not stored.
+        """Return the secret with which this machine requests admission. It is created at the first call; with `keep`
+        False, the new one is not stored. Return an empty string if it cannot be stored.
         """
         path = self.root / "ask"
         try:
@@ -125,19 +125,21 @@ class StateFolder:
         return ""
 
     def endpoint(self) -> str:
-        """The metadata service's address that DHCP named, or empty; what cannot be read as one counts as none."""
+        """Return the stored address of the metadata service that DHCP stated, or an empty string if there is no valid
+        one.
+        """
         try:
             return str(ipaddress.IPv4Address((self.root / "endpoint").read_text("ascii").strip()))
         except (OSError, ValueError):
             return ""
 
     def keep_endpoint(self, address: str) -> None:
-        """Store the address that DHCP named."""
+        """Store the address of the metadata service that DHCP stated."""
         self._replace("endpoint", address + "\n")
 
     def open_spool(self, machine_id: str, *, former_id: str = "") -> Spool:
-        """Open the spool of this machine, which had the id `former_id` while Azure gave none. One that is another
-        machine's, or damaged, is put aside, never deleted.
+        """Open the spool of this machine. `former_id` is the machine's id before Azure gave a `vmId`. A damaged spool,
+        or one of another machine, is renamed but never deleted, and a new one is created.
         """
         path = self.root / "spool.sqlite3"
         try:

@@ -1,4 +1,4 @@
-"""Supervisor of the agent's parts: starts each in its own thread, stops them, and connects them."""
+"""Supervisor: starts each part of the agent in its own thread, connects the parts, and stops them."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ SURVIVAL_PAUSE_SECONDS = 5.0
 
 
 class Part(Protocol):
-    """One concern with a thread of its own.
+    """A part of the agent with its own thread.
 
-    `step` does one piece of work and returns the seconds until the next; 0 when it found some. `wake` ends that wait
-    early. `interrupt` cuts a call short, from another thread, for good.
+    `step` does one piece of work and returns the seconds until the next; 0 means at once. Setting the event `wake` ends
+    this wait early. `interrupt` is called from another thread when the agent stops, and aborts the current call.
     """
 
     name: str
@@ -59,7 +59,9 @@ class Part(Protocol):
 
 
 class Supervisor:
-    """All parts for one identity. `finished` is set when the machine turned out to be another one."""
+    """All parts of the agent for one machine identity. The event `finished` is set if the machine turns out to have
+    another identity.
+    """
 
     def __init__(
         self,
@@ -162,7 +164,7 @@ class Supervisor:
         return BackendClient(url, tls=tls, clock=clock, server_clock=self.context.server_clock)
 
     def start(self) -> None:
-        """Start every part."""
+        """Start all parts."""
         self.rehearsal.running = True
         for part in self.parts:
             thread = threading.Thread(target=self._work, args=(part,), name=part.name, daemon=True)
@@ -170,7 +172,7 @@ class Supervisor:
             thread.start()
 
     def stop(self) -> None:
-        """Cut every call, wait a moment for the threads, and close the spool."""
+        """Abort all calls, wait briefly for the threads, and close the spool."""
         self.stopping.set()
         for part in self.parts:
             part.interrupt()
@@ -181,7 +183,7 @@ class Supervisor:
         self.context.spool.close()
 
     def cut_overdue_calls(self) -> None:
-        """Cut calls to the metadata service that would otherwise never end."""
+        """Abort calls to the metadata service that have taken too long."""
         self.scheduled_events.cut_if_overdue()
         self.orders.cut_if_overdue()
         self.instance.cut_if_overdue()

@@ -1,4 +1,4 @@
-"""Which release this is."""
+"""Version of this agent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 @cache
 def agent_version() -> str:
-    """The version of the installed distribution; `0` where the agent runs from a bare source tree."""
+    """Return the version of the installed package, or `0` if the agent runs from a source tree."""
     try:
         return version("drydock-agent")
     except PackageNotFoundError:
@@ -16,5 +16,5 @@ def agent_version() -> str:
 
 
 def user_agent() -> str:
-    """Return the agent's name in every request."""
+    """Return the User-Agent header of all requests."""
     return f"drydock-agent/{agent_version()}"

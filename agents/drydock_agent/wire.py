@@ -98,7 +98,7 @@ HOOK_PHASES = (PREPARE, RECOVER)
 
 @dataclass(slots=True, kw_only=True)
 class Challenge:
-    """A nonce of at most 32 letters and digits, good once and for `expires_in` seconds."""
+    """A nonce of at most 32 letters and digits. It is valid once, for `expires_in` seconds."""
 
     nonce: str
     expires_in: float
@@ -107,7 +107,9 @@ class Challenge:
 
 @dataclass(slots=True, kw_only=True)
 class AttestedDocument:
-    """`signature` as the metadata service gave it, base64; certificates between it and a root, DER in base64."""
+    """Azure's attested document. `signature` is base64 as the metadata service returned it. The certificates are those
+    between it and a root, as DER in base64.
+    """
 
     signature: str
     intermediates: list[str] = field(default_factory=list)
@@ -115,19 +117,19 @@ class AttestedDocument:
 
 @dataclass(slots=True, kw_only=True)
 class EnrolRequest:
-    """The first request of a machine, with its statements about itself.
+    """First request of a machine, with what it states about itself.
 
-    `machine_id` is the `vmId`, else `DRYDOCK_MACHINE_ID`, else a UUID kept in the state folder; `machine_id_source` is
-    its origin (`imds`, `config`, `file`). `availability_set` is the configured set as `[kind:]name`, or empty.
-    `instance` is the `compute` object of `/metadata/instance` as received, or null where it could not be read.
-    `credential` is its present one: only with it can a known machine enrol again without an administrator. `ask` is a
-    secret of its state folder: an administrator admits only the machine that sent it. `attested` is the document that
-    Azure signed. `keyed`: it requests a key in place of a credential; a call signed with its present key proves its
-    identity.
+    `machine_id` is the `vmId`, else `DRYDOCK_MACHINE_ID`, else a UUID from the state folder; `machine_id_source` is the
+    origin (`imds`, `config`, `file`). `availability_set` is the configured set as `[kind:]name`, or empty. `instance`
+    is the `compute` object of `/metadata/instance` as received, or null if it could not be read. `credential` is the
+    machine's present one: a known machine needs it to enrol again without an administrator. `ask` is a secret from the
+    state folder: an administrator admits only the machine that sent it. `attested` is the document that Azure signed.
+    `keyed`: the machine requests a key instead of a credential. A call that is signed with the present key proves the
+    machine's identity.
 
-    With `complete` an empty value in `instance` is a statement; else it counts as not stated. `former_id` is the id
-    with which this machine enrolled while Azure gave no `vmId`: the key or credential of that id proves that both are
-    one machine.
+    With `complete`, an empty value in `instance` means no value; otherwise it means not stated. `former_id` is the id
+    under which this machine enrolled before Azure gave a `vmId`: the key or credential of that id proves that both are
+    the same machine.
     """
 
     join_token: str
@@ -148,8 +150,9 @@ class EnrolRequest:
 
 @dataclass(slots=True, kw_only=True)
 class EnrolPending:
-    """The answer with status 202: an administrator has to admit this machine. Repeat the request after `retry_after`
-    seconds."""
+    """Response with status 202: an administrator must admit this machine. Repeat the request after `retry_after`
+    seconds.
+    """
 
     server_time: datetime
     admission: str = "pending"
@@ -158,7 +161,9 @@ class EnrolPending:
 
 @dataclass(slots=True, kw_only=True)
 class EnrolCheck:
-    """The machine would be admitted now. Nothing was given, and nothing is kept of the call."""
+    """Response to a check of enrolment: the machine would be admitted now. The backend has created and stored
+    nothing.
+    """
 
     server_time: datetime
     admission: str = "granted"
@@ -166,7 +171,7 @@ class EnrolCheck:
 
 @dataclass(slots=True, kw_only=True)
 class PublicKey:
-    """A key that signs orders: Ed25519, the 32 bytes of its public half in base64; `id` names it."""
+    """Public key that verifies orders: 32 bytes (Ed25519) in base64. `id` identifies it."""
 
     id: str
     public_key: str
@@ -174,9 +179,9 @@ class PublicKey:
 
 @dataclass(slots=True, kw_only=True)
 class KeyNotice:
-    """Notice of a new signing key, or (`retired`) of one that no longer signs.
+    """Notice of a new signing key, or (`retired`) of a key that no longer signs.
 
-    `signature` (base64) over `key_text` is by the key `by`, which the reader must trust already.
+    `signature` (base64) was made over `key_text` with the key `by`, which the agent must already trust.
     """
 
     id: str
@@ -188,7 +193,7 @@ class KeyNotice:
 
 @dataclass(slots=True, kw_only=True)
 class Signature:
-    """One signature (base64, Ed25519) over an order's `order_text`, and the id of the key that made it."""
+    """Signature of an order: Ed25519 over `order_text`, in base64, with the id of the key."""
 
     key: str
     value: str
@@ -196,9 +201,11 @@ class Signature:
 
 @dataclass(slots=True, kw_only=True)
 class EnrolAnswer:
-    """The credential is shown this once; the backend keeps a hash of it. `signing_keys` are those that sign orders.
+    """Response to an enrolment, with the credential. It is shown only here; the backend stores a hash. `signing_keys`
+    are the keys that sign orders.
 
-    A machine that requested a key gets that instead: `key` (32 bytes in hex) of this `generation`, stored nowhere else.
+    A machine that requested a key receives `key` (32 bytes in hex) with a `generation` instead; the backend stores no
+    copy.
     """
 
     credential: str
@@ -211,18 +218,19 @@ class EnrolAnswer:
 
 
 def metadata_text(problem: str, events_version: str, instance_version: str) -> str:
-    """Return the state of the metadata service as heartbeats carry it: `<problem>,<version>,<version>`, the problem of
-    the last poll, and the api-versions in use for scheduled events and for instance metadata (empty where unknown).
+    """Return the state of the metadata service as heartbeats contain it: `<problem>,<version>,<version>`. These are the
+    problem of the last poll and the api-versions in use for scheduled events and for instance metadata (empty if
+    unknown).
     """
     return f"{problem},{events_version},{instance_version}" if problem else ""
 
 
 def call_text(method: str, target: str, body_hash: str, at: str, call_id: str) -> bytes:
-    """Return the signed text of a call, for HMAC-SHA-256 with the machine's key.
+    """Return the text of a call that the machine signs with HMAC-SHA-256 and its key.
 
-    `target` is the path from the backend's address on, with its query as sent. `body_hash` is the SHA-256 of the body
-    in hex, `-` without one. `at` is the backend's time as last received, in milliseconds since 1970; `call_id` is new
-    with each call. They are sent as `Authorization: Drydock <machine id, quoted> <generation> <at> <call id> <body
+    `target` is the path after the backend's address, with the query as sent. `body_hash` is the SHA-256 of the body in
+    hex, or `-` without a body. `at` is the backend's time as last received, in milliseconds since 1970. `call_id` is
+    new for each call. The header is `Authorization: Drydock <machine id, quoted> <generation> <at> <call id> <body
     hash> <HMAC in hex>`.
     """
     return "\n".join(("drydock call 1", method, target, body_hash, at, call_id)).encode()
@@ -230,11 +238,11 @@ def call_text(method: str, target: str, body_hash: str, at: str, call_id: str) -
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """One numbered observation or receipt. `seq` counts from 1 within a spool; `at` is by the machine's own clock as it
-    is when the report is sent: a step of that clock since it was recorded is added.
+    """A numbered observation or receipt. `seq` counts from 1 within a spool. `at` is by the machine's clock at the time
+    of sending: if that clock was changed since the report was recorded, `at` is corrected by the difference.
 
-    `data` holds the fields of `DocumentData`, `ReminderData`, `ReceiptData`, `InstanceData`, `HookData`, `RedisData`,
-    `CoverageData`, `RedisHookData` or `RehearsalData`, by `kind`.
+    `data` has the fields of `DocumentData`, `ReminderData`, `ReceiptData`, `InstanceData`, `HookData`, `RedisData`,
+    `CoverageData`, `RedisHookData` or `RehearsalData`, depending on `kind`.
     """
 
     seq: int
@@ -245,10 +253,10 @@ class Report:
 
 @dataclass(slots=True, kw_only=True)
 class DocumentData:
-    """One answer of the metadata service as received.
+    """A scheduled events document as received from the metadata service.
 
-    `body` is the answer's bytes as UTF-8 text; where they are no UTF-8 it is their base64 form and `encoding` is
-    `base64`. `hash` is the SHA-256 of the bytes, lower case hex. `incarnation` is None where it could not be read.
+    `body` is the content as UTF-8 text. If it is not UTF-8, `body` is base64 and `encoding` is `base64`. `hash` is the
+    SHA-256 of the bytes in lower-case hex. `incarnation` is None if it could not be read.
     """
 
     body: str
@@ -260,7 +268,7 @@ class DocumentData:
 
 @dataclass(slots=True, kw_only=True)
 class ReminderData:
-    """The document with this hash is still what the metadata service answers (at the report's `at`)."""
+    """Reminder that the metadata service still returns the document with this hash, at the report's `at`."""
 
     hash: str
     incarnation: int | None = None
@@ -268,16 +276,16 @@ class ReminderData:
 
 @dataclass(slots=True, kw_only=True)
 class ReceiptData:
-    """The agent's answer to one order.
+    """The agent's receipt for one order.
 
-    `outcome` is `answered` (Azure answered with `azure_status` and `azure_body`, cut at 2,000 characters), `refused`
-    (the agent did not ask Azure: `reason` is one of `expired`, `wrong-machine`, `not-listed`, `already-started`,
-    `unreadable`, `unsigned`, `bad-signature`) or `failed` (asked, no answer: `reason` in words). `posts` counts the
-    requests to Azure for this order (None from agents of 0.1.0); `retry_after` is the Retry-After of Azure's last
-    answer, in seconds. `via` repeats the order's.
+    `outcome` is `answered` (Azure responded with `azure_status` and `azure_body`, cut at 2,000 characters), `refused`
+    (the agent sent nothing to Azure: `reason` is `expired`, `wrong-machine`, `not-listed`, `already-started`,
+    `unreadable`, `unsigned` or `bad-signature`) or `failed` (no response: `reason` is text). `posts` counts the
+    requests to Azure for this order (None from agents of 0.1.0). `retry_after` is the Retry-After of Azure's last
+    response in seconds. `via` repeats the order's.
 
-    An order of a drill is answered by the machine's own rehearsal, and Azure is never asked: `answered`, or `refused`
-    with one of the reasons above or `not-a-drill`, `real-event`, `another-drill`, `not-running`.
+    The machine itself carries out an order of a drill, and Azure receives nothing. The outcome is `answered`, or
+    `refused` with a reason above or `not-a-drill`, `real-event`, `another-drill` or `not-running`.
     """
 
     order_id: str
@@ -294,10 +302,10 @@ class ReceiptData:
 
 @dataclass(slots=True, kw_only=True)
 class InstanceData:
-    """`compute` of `/metadata/instance` as received, and the configured set (`[kind:]name` or empty).
+    """The `compute` object of `/metadata/instance` as received, and the configured set (`[kind:]name` or empty).
 
-    A key that is missing in `compute` means nothing. An empty value is a statement only with `complete`: the answer has
-    every key that Drydock reads. Agents before that field did not check, so their answers count as partial.
+    A missing key in `compute` has no meaning. An empty value means no value only with `complete`: then the response has
+    every key that Drydock reads. Agents of older versions did not check this, so their responses count as partial.
     """
 
     compute: dict[str, Any]
@@ -308,13 +316,13 @@ class InstanceData:
 
 @dataclass(slots=True, kw_only=True)
 class HookData:
-    """The progress of this machine's hooks for one event that names it.
+    """Progress of this machine's hooks for an event that names it.
 
     `phase` is `prepare` or `recover`. `step` is `begin` (hooks are about to run), `hook` (one of them ended) or `end`
     (all ended). `outcome` is `running` (only with `begin`), `succeeded`, `failed`, `timed-out`, or `nothing` (only with
-    `end`: the folder holds none); of `end` it is the outcome of the whole phase. `hook` is the file's name, empty for
-    `begin` and `end`. `late`: prepare began after the event had started. `again` marks a repetition, for a backend that
-    may have lost the first report; the report's `at` is then that of the first time, where known.
+    `end`: the folder has no hooks); with `end` it is that of the whole phase. `hook` is the file name, empty for
+    `begin` and `end`. `late`: prepare began after the event had started. `again` marks a repeated report, in case the
+    backend lost the first; the report's `at` is then that of the first time, if known.
     """
 
     event_id: str
@@ -332,10 +340,10 @@ class HookData:
 
 @dataclass(slots=True, kw_only=True)
 class RedisData:
-    """One line heard on `AzureRedisEvents` of one cache (its host name), as received.
+    """One line received on `AzureRedisEvents` of a cache (`cache` is the host name).
 
-    `raw` is the line as UTF-8 text, at most 16,000 characters. Where its bytes are no UTF-8, `raw` is their base64 form
-    and `encoding` is `base64`. `cut`: the line was longer.
+    `raw` is the line as UTF-8 text, at most 16,000 characters. If the bytes are not UTF-8, `raw` is base64 and
+    `encoding` is `base64`. `cut`: the line was longer.
     """
 
     cache: str
@@ -346,11 +354,12 @@ class RedisData:
 
 @dataclass(slots=True, kw_only=True)
 class CoverageData:
-    """Whether this machine listens to a cache: it changed at the report's `at`.
+    """Change of whether this machine listens to a cache, at the report's `at`.
 
-    `state` is `subscribed` (confirmed by the server), `lost` (the connection ended), `stale` (no sign of life: closed),
-    `refused` (login or permission) or `unsupported` (the host publishes no such channel). `tier` is the configured tier
-    of the cache (`basic`, `standard`, `premium`, or empty), `divisor` the number of ports that make a shard.
+    `state` is `subscribed` (confirmed by the server), `lost` (the connection ended), `stale` (closed because the server
+    no longer responded), `refused` (login or permission) or `unsupported` (this kind of cache has no such channel).
+    `tier` is the configured tier of the cache (`basic`, `standard`, `premium`, or empty), `divisor` the number of ports
+    for each shard.
     """
 
     cache: str
@@ -362,11 +371,12 @@ class CoverageData:
 
 @dataclass(slots=True, kw_only=True)
 class RedisHookData:
-    """One of this machine's hooks for a cache (its host name) ended, at the report's `at`.
+    """Result of one of this machine's hooks for a cache (`cache` is the host name), at the report's `at`.
 
-    `notification_type` is the cause: the type of a line (empty where unreadable), `ConnectionLost` or
-    `ConnectionRestored`. `hook` is the file's name, empty where the folder was refused. `outcome` is `succeeded`,
-    `failed` or `timed-out`. Without `seconds` it was refused, or cut off by the agent's stop; `output` states which.
+    `notification_type` is the trigger: the type of a line (empty if unreadable), `ConnectionLost` or
+    `ConnectionRestored`. `hook` is the file name, empty if the folder was refused. `outcome` is `succeeded`, `failed`
+    or `timed-out`. If `seconds` is None, the hook was refused, or stopped together with the agent; `output` states
+    which.
     """
 
     cache: str
@@ -381,7 +391,7 @@ class RedisHookData:
 
 @dataclass(slots=True, kw_only=True)
 class RehearsalData:
-    """The progress of this machine's rehearsal of a drill, at the report's `at`. Azure knows nothing of it.
+    """Progress of a drill that this machine simulates, at the report's `at`. Azure is not involved.
 
     `rehearsal` is the id of the order that began it. `step` is `announced`, `started` or `gone`. With `gone`, `reason`
     is `over`, `cancelled`, `real-event` (Azure announced a real event) or `late` (the agent was stopped too long).
@@ -395,12 +405,12 @@ class RehearsalData:
 
 @dataclass(slots=True, kw_only=True)
 class ReportsRequest:
-    """A batch of up to `MAX_REPORTS` reports in ascending `seq`; it may be empty (a heartbeat).
+    """A batch of up to `MAX_REPORTS` reports in ascending `seq`. It may be empty (a heartbeat).
 
-    `spool` is a UUID made together with the spool: a new spool begins a new epoch. `last_poll_at` is the machine's
-    time of the last good answer of the metadata service whose findings are all delivered with this call; null while
-    more waits in the spool. `held` lists the orders the agent has, as `<order id>:<via>`.
-    `acknowledged` is up to where its reports were acknowledged, so that it keeps them no longer; null from 0.1.0.
+    `spool` is a UUID created with the spool; a new spool starts a new numbering. `last_poll_at` is the machine's time
+    of the last successful poll of the metadata service, if all reports up to it are delivered with this call; otherwise
+    null. `held` lists the orders that the agent has, as `<order id>:<via>`. `acknowledged` is the number up to which
+    the agent received acknowledgements and deleted its reports; null from 0.1.0.
     """
 
     spool: str
@@ -420,15 +430,15 @@ class ReportsRequest:
 
 @dataclass(slots=True, kw_only=True)
 class Order:
-    """An approval on its way to one machine: start `event_id` at Azure, before `expires_at` (the backend's clock).
+    """An approval for one machine to carry out: start `event_id` at Azure before `expires_at` (the backend's clock).
 
-    `event_id` is spelled as this machine reported it. `via` names the path of delivery; the agent repeats it in `held`
+    `event_id` is spelled as this machine reported it. `via` names the path of delivery. The agent repeats it in `held`
     and in the receipt, so that the backend knows how each order was delivered.
 
-    With `drill` it belongs to a rehearsal and never reaches Azure. Its `step` is one of four. `rehearse`: simulate that
-    `event` was announced, an object in the form of the metadata service; it starts at `not_before`, and ends
-    `duration_seconds` later. `approve`: answer as Azure would, and start. `start`: it was approved through another
-    machine, so start at `at`. `cancel`: end it. Times are texts.
+    With `drill`, the order belongs to a drill and never reaches Azure. `step` is then `rehearse` (simulate that
+    `event`, an object in the form of the metadata service, was announced; it starts at `not_before` and ends
+    `duration_seconds` later), `approve` (respond as Azure would, and start), `start` (another machine carried out the
+    approval, so start at `at`) or `cancel` (end it). Times are text.
     """
 
     id: str
@@ -446,7 +456,9 @@ class Order:
 
 
 def order_text(order: Order) -> bytes:
-    """Return the signed text of an order: all but its path and ids for logs, with times in microseconds since 1970."""
+    """Return the text of an order that is signed: id, machine, event, times in microseconds since 1970, and the drill
+    if there is one.
+    """
     times = [_microseconds(order.issued_at), _microseconds(order.expires_at)]
     # All that a drill asks for: no reader on the way can turn a drill into an order, or an order into a drill.
     drill = [] if order.drill is None else [order.drill]
@@ -455,7 +467,7 @@ def order_text(order: Order) -> bytes:
 
 
 def key_text(notice: KeyNotice) -> bytes:
-    """Return the signed text of a key notice."""
+    """Return the text of a key notice that is signed."""
     fields = ["drydock key 1", notice.id, notice.public_key, notice.retired, notice.by]
     return json.dumps(fields, ensure_ascii=True, separators=(",", ":")).encode()
 
@@ -466,7 +478,7 @@ def _microseconds(at: datetime | None) -> int | None:
 
 @dataclass(slots=True, kw_only=True)
 class Refusal:
-    """A report that the backend will never accept. The agent stores it separately and continues."""
+    """A report that the backend will never accept. The agent moves it to the quarantine and continues."""
 
     seq: int
     reason: str
@@ -474,12 +486,14 @@ class Refusal:
 
 @dataclass(slots=True, kw_only=True)
 class ReportsAnswer:
-    """Everything up to `acknowledged` is committed or refused; the agent may delete it.
+    """Response to a batch. The backend has stored or refused all reports up to `acknowledged`; the agent may delete
+    them.
 
-    `acknowledged_before` is what the backend had before this call (null from 0.1.0). Where that is less than the agent
-    received earlier, the backend's database was restored to an older state, and the agent resends its whole current
-    state. `wanted` are hashes of documents that reminders of this batch name and no agent has sent. An agent whose
-    newest document is among them sends it whole. Agents of 0.1.0 know neither, and get `RENUMBER_SPOOL`.
+    `acknowledged_before` is the number up to which the backend had reports before this call (null from 0.1.0). If it is
+    lower than the agent received earlier, the backend's database was restored to an older state, and the agent sends
+    its whole current state again. `wanted` are hashes of documents that reminders of this batch name but no agent has
+    sent. An agent whose newest document is among them sends it. Agents of 0.1.0 support neither and receive
+    `RENUMBER_SPOOL`.
     """
 
     acknowledged: int
@@ -498,14 +512,15 @@ class ReportsAnswer:
 
 @dataclass(slots=True, kw_only=True)
 class OrdersAnswer:
-    """The answer to a long poll; `orders` is empty when the wait ended without one.
+    """Response to a long poll. `orders` is empty if the wait ended without an order.
 
-    The call names the agent's `spool`, its position `acknowledged`, the hash of its newest `document`, the ids of the
-    trusted signing `keys` (none where it checks no signatures), and `metadata` (a `metadata_text`). `last_poll_at` and
-    `document` are omitted while reports wait in the spool. A backend that `takes_polls` needs no other heartbeat; 0.1.0
-    does not, and ignores fields that it does not know. `report`: it requests a report, even an empty one, since its
-    record of the spool or the keys differs. `remind`: it requests a reminder, since it does not have this document as
-    the newest. The agent makes the next call after `renew_in` seconds: 0, except where all agents would call at once.
+    The call contains the agent's `spool`, the number `acknowledged`, the hash of the newest `document`, the ids of the
+    trusted signing `keys` (none if signatures are not checked), and `metadata` (see `metadata_text`). `last_poll_at`
+    and `document` are omitted while reports wait in the spool. A backend that `takes_polls` needs no other heartbeat;
+    0.1.0 does, and ignores unknown fields. `report`: the agent must send a report, even an empty one, because the
+    backend's record of the spool or keys differs. `remind`: the agent must send a reminder, because the backend has
+    another newest document. The agent makes the next call after `renew_in` seconds, usually 0; more when all agents
+    would otherwise call at once.
     """
 
     server_time: datetime

@@ -1,1 +1,1 @@
-"""A pretended Entra ID: an OpenID provider of one tenant, which can also lie."""
+"""A simulated Entra ID: an OpenID provider with one tenant, which can also return wrong tokens on request."""

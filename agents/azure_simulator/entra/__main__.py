@@ -1,4 +1,4 @@
-"""`python -m azure_simulator.entra`: an OpenID provider of one tenant, until interrupted."""
+"""Command line `python -m azure_simulator.entra`: runs an OpenID provider with one tenant until it is interrupted."""
 
 from __future__ import annotations
 

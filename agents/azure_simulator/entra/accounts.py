@@ -8,8 +8,8 @@ from uuid import NAMESPACE_DNS, uuid5
 
 @dataclass(slots=True)
 class Account:
-    """An account in the directory. `groups` of more than 200 are not in the token, as at Entra; `enabled` is False for
-    accounts that the directory no longer admits.
+    """An account in the simulated directory. With more than 200 `groups`, tokens do not contain them, as at Entra ID.
+    `enabled` is False if the directory no longer admits the account.
     """
 
     name: str
@@ -24,7 +24,9 @@ class Account:
 
     @property
     def sub(self) -> str:
-        """A different one for each program, as at Entra, so that two programs cannot correlate users."""
+        """The `sub` claim. It differs for each client program, as at Entra ID, so that programs cannot correlate
+        users.
+        """
         return str(uuid5(NAMESPACE_DNS, f"sub.{self.name}.example"))
 
     @property
@@ -33,7 +35,7 @@ class Account:
 
 
 def everybody() -> dict[str, Account]:
-    """Return the accounts at the start."""
+    """Return the accounts that exist at start."""
     people = [
         Account("ada", "Ada Admin", roles=["Drydock.Admin"]),
         Account("anna", "Anna Approver", roles=["Drydock.Approver"]),

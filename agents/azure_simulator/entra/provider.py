@@ -1,7 +1,7 @@
-"""A simulated OpenID Connect Core 1.0 provider for one program with a secret, by the code flow.
+"""Simulated OpenID Connect Core 1.0 provider for one confidential client, with the code flow.
 
-It rejects requests without PKCE (RFC 7636, S256) or nonce, unregistered redirect addresses, and a refresh token whose
-successor was issued (RFC 9700). It also rejects a second use of a code, which revokes the tokens of the first.
+It rejects requests without PKCE (RFC 7636, S256) or nonce, unregistered redirect addresses, and a refresh token that
+was already replaced (RFC 9700). It also rejects a second use of a code and then revokes the tokens of the first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TROUBLES = ("hang", "cut", "down", "reset")
 
 @dataclass(slots=True)
 class Given:
-    """The grant behind a code or a refresh token. All grants of one login share `family`."""
+    """The grant behind a code or a refresh token. All grants of one login have the same `family`."""
 
     account: str
     family: str
@@ -54,7 +54,9 @@ class Trouble:
 
 @dataclass
 class Provider:
-    """One tenant with one program in it, registered with `client_id`, `client_secret` and its redirect addresses."""
+    """OpenID provider with one tenant and one client, registered with `client_id`, `client_secret` and redirect
+    addresses.
+    """
 
     client_id: str
     client_secret: str
@@ -81,7 +83,7 @@ class Provider:
         return self._keys
 
     def answer(self, request: Request) -> Answer:
-        """The one handler."""
+        """Handle any request."""
         if request.path.startswith("/control/"):
             return self._control(request)
         if request.path == "/healthz":
@@ -160,7 +162,9 @@ class Provider:
         return _to(redirect, code=code, state=asked["state"], headers=(cookie,))
 
     def _who(self, request: Request, asked: dict[str, str], *, reauthenticate: bool) -> tuple[str, int]:
-        """Return the account chosen just now, else the one signed in here, with the time of its sign-in."""
+        """Return the account that the user chose just now, else the one signed in here, with the time of the
+        sign-in.
+        """
         if asked.get("as"):
             return asked["as"], int(self.clock())
         cookies = dict(part.strip().partition("=")[::2] for part in request.headers.get("cookie", "").split(";"))
@@ -168,7 +172,7 @@ class Provider:
         return ("", 0) if reauthenticate or not since.isdecimal() else (unquote(name), int(since))
 
     def _ask(self, asked: dict[str, str]) -> Response:
-        """Return the page to choose an account; there is no password."""
+        """Return the page on which the user chooses an account. There are no passwords."""
         query = urlencode({name: value for name, value in asked.items() if name != "as"})
         rows = "".join(
             f'<li><a href="?{html.escape(query)}&amp;as={quote(one.name)}">{html.escape(one.display)}</a>'

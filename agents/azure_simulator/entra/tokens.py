@@ -1,4 +1,4 @@
-"""ID tokens: signed with RS256 by keys that rotate, and wrong in one way on request."""
+"""ID tokens, signed with RS256 by keys that rotate. On request, a token is wrong in one way."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def make_key(bits: int = 2048, kid: str = "") -> Key:
 
 @dataclass(slots=True)
 class Keys:
-    """The newest one signs; the one before is still shown."""
+    """Signing keys of the provider. The newest key signs; the previous one is still published."""
 
     issuer: str
     audience: str
@@ -69,7 +69,9 @@ class Keys:
         return {"keys": [key.public for key in self.shown]}
 
     def id_token(self, claims: dict[str, Any], *, now: int, lie: str = "") -> str:
-        """A token with these claims, and those that each one has; wrong as the lie says."""
+        """Return an ID token with these claims and the standard ones. `lie` names the way in which it is wrong; empty:
+        it is valid.
+        """
         whole = {
             "iss": self.issuer,
             "aud": self.audience,
@@ -120,7 +122,7 @@ class Keys:
         return token
 
     def _by_public_key(self, whole: dict[str, Any]) -> str:
-        """Return a token signed as if our public key were a shared secret."""
+        """Return a token that is signed with the public key as if it were a shared secret (HMAC)."""
         secret = (
             self.shown[0]
             .private.public_key()

@@ -1,1 +1,1 @@
-"""The fleet's backend: reports out, orders in."""
+"""Communication with the backend: sends reports, and receives and carries out orders."""

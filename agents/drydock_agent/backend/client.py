@@ -1,4 +1,4 @@
-"""Client of the backend: encodes requests and decodes answers."""
+"""HTTP client of the backend: encodes requests and decodes responses."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ ID_PATTERN = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
 class RefusedByBackend(Exception):
-    """The backend answered with an error status; `retry_after` is in seconds, None where it was not stated. `wanted` is
-    the address of a certificate that it misses, else empty.
+    """The backend responded with an error status. `retry_after` is in seconds, None if the response did not state it.
+    `wanted` is the URL of an intermediate certificate that the backend needs, or empty.
     """
 
     def __init__(self, status: int, sentence: str, retry_after: float | None, *, wanted: str = "") -> None:
@@ -47,9 +47,11 @@ class RefusedByBackend(Exception):
 
 @dataclass(slots=True, frozen=True)
 class Acknowledgement:
-    """The answer to a batch. `unreadable` counts orders without an id, which cannot even be refused.
+    """Response of the backend to a batch of reports. `unreadable` counts orders without an id, which cannot be refused
+    either.
 
-    `before` is what the backend had before (None from 0.1.0), `wanted` are hashes of documents that it does not have.
+    `before` is the number up to which the backend had reports before this call (None from 0.1.0). `wanted` are hashes
+    of documents that the backend needs.
     """
 
     acknowledged: int
@@ -65,10 +67,10 @@ class Acknowledgement:
 
 @dataclass(slots=True, frozen=True)
 class AgentStatus:
-    """Status of this agent in a long poll, which replaces heartbeats.
+    """Status of this agent, sent with each long poll instead of a heartbeat.
 
     `last_poll_at` and `document` are set only if all reports are delivered. `keys` are the ids of the trusted signing
-    keys, None if signatures are not checked. `metadata` is a `wire.metadata_text`.
+    keys, None if signatures are not checked. `metadata` is the result of `wire.metadata_text`.
     """
 
     spool: str
@@ -81,7 +83,7 @@ class AgentStatus:
 
 @dataclass(slots=True, frozen=True)
 class LongPollAnswer:
-    """The answer to a long poll; its fields as in `wire.OrdersAnswer`. `unreadable` counts orders without an id."""
+    """Response to a long poll, with the fields of `wire.OrdersAnswer`. `unreadable` counts orders without an id."""
 
     orders: list[wire.Order]
     unreadable: int
@@ -92,21 +94,21 @@ class LongPollAnswer:
 
 
 class AdmissionPending(RefusedByBackend):
-    """An administrator has to admit this machine first."""
+    """The backend waits until an administrator admits this machine. Repeat the request later."""
 
 
 @dataclass(slots=True, frozen=True)
 class EnrolmentGrant:
-    """Result of enrolling."""
+    """Result of an enrolment: the secret of this machine, and the keys that sign orders."""
 
     secret: Secret
     signing_keys: tuple[wire.PublicKey, ...]
 
 
 class BackendClient:
-    """One connection to the backend, for one thread.
+    """HTTP connection to the backend, for use by one thread.
 
-    Calls raise `NoAnswer` and `RefusedByBackend`, and set the server clock.
+    Each call raises `NoAnswer` or `RefusedByBackend` on failure, and updates the server clock (`ServerClock`).
     """
 
     def __init__(self, url: str, *, tls: ssl.SSLContext, clock: Clock, server_clock: ServerClock) -> None:
@@ -120,7 +122,9 @@ class BackendClient:
         )
 
     def nonce(self) -> str:
-        """A nonce for an attested document; empty where the backend does not know of those."""
+        """Request a nonce for an attested document. Return an empty string if the backend does not support attestation
+        (0.1.0).
+        """
         try:
             content = self._call("POST", wire.CHALLENGES_PATH, "", body=b"{}")
         except RefusedByBackend as error:
@@ -131,7 +135,10 @@ class BackendClient:
         return nonce if isinstance(nonce, str) and NONCE_PATTERN.fullmatch(nonce) else ""
 
     def enrol(self, request: wire.EnrolRequest, key: Key | None = None) -> EnrolmentGrant:
-        """A key or a credential, and the keys that sign orders. Signed with the `key` that this machine has."""
+        """Enrol this machine. Return its new key or credential, and the keys that sign orders. `key` is the machine's
+        present key, if any, with which the request is signed. Raises AdmissionPending if an administrator must admit
+        the machine first.
+        """
         content = self._call("POST", wire.ENROL_PATH, key or "", body=json.dumps(asdict(request)).encode())
         if content.get("admission") == "pending":
             seconds = content.get("retry_after")
@@ -145,13 +152,15 @@ class BackendClient:
         return EnrolmentGrant(secret, tuple(key for key in keys if key.id and key.public_key))
 
     def check_enrolment(self, request: wire.EnrolRequest, key: Key | None = None) -> None:
-        """Whether `enrol` would be granted now; it raises the same where not. The backend keeps nothing of it."""
+        """Check whether `enrol` with this request would succeed now. Raises what `enrol` would raise. The backend
+        stores nothing.
+        """
         content = self._call("POST", wire.ENROL_CHECK_PATH, key or "", body=json.dumps(asdict(request)).encode())
         if content.get("admission") != "granted":
             raise AdmissionPending(202, "an administrator has to admit this machine in Drydock first", None)
 
     def report(self, secret: Secret, request: wire.ReportsRequest, reports: Iterable[StoredReport]) -> Acknowledgement:
-        """Send one batch; `reports` replace `request.reports`."""
+        """Send a batch of reports. `reports` are sent instead of `request.reports`."""
         envelope = {name: _to_json_value(value) for name, value in asdict(request).items() if name != "reports"}
         # The stored data is JSON already: it is put in as it is.
         lines = ",".join(
@@ -193,7 +202,9 @@ class BackendClient:
     def orders(
         self, secret: Secret, *, wait: int, held: list[str], status_report: AgentStatus | None = None
     ) -> LongPollAnswer:
-        """Make a long poll: it ends when an order comes, or with none after at most `wait` seconds."""
+        """Make a long poll for orders. It returns when an order arrives, or without one after at most `wait` seconds.
+        `held` are the orders that this agent already has, as `<order id>:<via>`.
+        """
         query = {"wait": str(wait), "sent_at": to_text(self._clock.now())}
         if held:
             query["held"] = ",".join(held)
@@ -222,11 +233,11 @@ class BackendClient:
         )
 
     def interrupt(self) -> None:
-        """End the call in progress, from another thread."""
+        """Abort the current call and refuse further ones. May be called from any thread."""
         self._connections.interrupt()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._connections.close()
 
     def _call(
@@ -268,7 +279,9 @@ class BackendClient:
 
 
 def tls_context(ca_file: str) -> ssl.SSLContext:
-    """A context that trusts the certificates in `ca_file`, else those that `requests` brings. Raises `ConfigError`."""
+    """Return a TLS context that trusts the certificate authorities in the file `ca_file`; if this is empty, those of
+    the package `requests`. Raises `ConfigError`.
+    """
     try:
         return ssl.create_default_context(cafile=ca_file or requests.adapters.DEFAULT_CA_BUNDLE_PATH)
     except (ssl.SSLError, OSError):
@@ -276,7 +289,9 @@ def tls_context(ca_file: str) -> ssl.SSLContext:
 
 
 def _secret(content: dict[str, Any], machine_id: str) -> Secret:
-    """The key that an answer to enrolling holds, else its credential. Raises `NoAnswer`."""
+    """Return the key, or else the credential, from the response to an enrolment. Raises `NoAnswer` if there is
+    neither.
+    """
     key, generation = content.get("key"), content.get("generation")
     if key and isinstance(key, str) and KEY_PATTERN.fullmatch(key) and isinstance(generation, int):
         return Key(str(content.get("machine_id") or machine_id), generation, key)
@@ -288,21 +303,25 @@ def _secret(content: dict[str, Any], machine_id: str) -> Secret:
 
 
 def _wanted(content: dict[str, Any]) -> str:
-    """The address of a certificate that the backend misses."""
+    """Return the URL of the intermediate certificate that the backend needs, or an empty string."""
     if content.get("type") != "intermediate-wanted":
         return ""
     return next((str(item.get("message") or "") for item in _dict_items(content.get("errors"))), "")
 
 
 def proxies_for(url: str) -> dict[str, str]:
-    """The proxies that the environment names for `url`, read once; `NO_PROXY` is honoured."""
+    """Return the proxies for `url` from the environment variables, in the form of `requests`. `NO_PROXY` is
+    respected.
+    """
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return {}
     return dict(requests.utils.get_environ_proxies(url))
 
 
 def read_orders(value: object) -> tuple[list[wire.Order], int]:
-    """The orders of an answer, and how many had no id. An order without an event or machine keeps an empty one."""
+    """Parse the orders of a response. Return them, and the number of orders without an id. A missing event or machine
+    becomes an empty string.
+    """
     orders, unreadable = [], 0
     for item in _dict_items(value):
         order_id = item.get("id")
@@ -344,7 +363,7 @@ def _drill(value: object) -> dict[str, Any] | None:
 
 
 def order_to_text(order: wire.Order) -> str:
-    """An order as the spool keeps it."""
+    """Encode an order as the text that the spool stores."""
     return json.dumps({name: _to_json_value(value) for name, value in asdict(order).items()})
 
 

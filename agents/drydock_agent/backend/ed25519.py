@@ -1,4 +1,6 @@
-"""The one place that needs the extra `signed`. As a program it checks one text and ends (see `verifier`)."""
+"""Ed25519 signature check. This is the only module that needs the extra `signed`. Run as a program, it checks one text
+and exits (see `signature_verifier`).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ GOOD, BAD = "good", "bad"
 
 
 def verifies(public_key: str, signature: str, text: bytes) -> bool:
-    """Whether `signature` over `text` is by this key; both in base64. What cannot be read verifies nothing."""
+    """Return whether `signature` over `text` was made with this key; both are base64. Return False if either is
+    invalid.
+    """
     try:
         key = Ed25519PublicKey.from_public_bytes(base64.b64decode(public_key, validate=True))
         key.verify(base64.b64decode(signature, validate=True), text)
@@ -25,12 +29,14 @@ def verifies(public_key: str, signature: str, text: bytes) -> bool:
 
 
 def any_verifies(signed: Iterable[tuple[str, str]], text: bytes) -> bool:
-    """Whether one of these (public key, signature) does."""
+    """Return whether at least one of these (public key, signature) pairs verifies `text`."""
     return any(verifies(public_key, signature, text) for public_key, signature in signed)
 
 
 def main() -> None:
-    """JSON on standard input, `[[[public key, signature], ...], text in base64]`; the answer on standard output."""
+    """Read `[[[public key, signature], ...], text in base64]` as JSON from standard input, and write the result to
+    standard output.
+    """
     signed, text = json.load(sys.stdin)
     sys.stdout.write(GOOD if any_verifies(signed, base64.b64decode(text)) else BAD)
 

@@ -1,4 +1,6 @@
-"""Enrolment of this machine: its credential or key, and the request for one with Azure's attested document."""
+"""Enrolment of this machine at the backend: requests a key or credential, if possible with Azure's attested
+document.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ log = logging.getLogger("drydock_agent")
 
 
 class Enrolment:
-    """The machine's secret, shared by the uploader, which enrols, and the listener, which only uses it."""
+    """The machine's key or credential, shared by threads. The uploader enrols; the listener only uses the secret."""
 
     def __init__(
         self,
@@ -56,18 +58,18 @@ class Enrolment:
 
     @property
     def secret(self) -> Secret | None:
-        """The key or the credential; None while the backend accepts neither."""
+        """The key or credential to use, or None if the backend accepts neither at present."""
         with self._lock:
             return self._secret
 
     def discard_rejected(self, secret: Secret) -> None:
-        """Stop using `secret` after a 401. It stays on disk until another one replaces it."""
+        """Stop using `secret` after the backend rejected it with 401. It stays on disk until a new one replaces it."""
         with self._lock:
             if self._secret == secret:
                 self._secret = None
 
     def enrol(self, client: BackendClient) -> None:
-        """Request a key and store it. Raises what `client` raises, and `StateError`."""
+        """Request a key or credential from the backend and store it. Raises `StateError` and the errors of `client`."""
         last = self._last_secret
         try:
             granted = self._request_with_certificates(client, client.enrol)
@@ -83,15 +85,17 @@ class Enrolment:
         self._state.keep_credential(_to_credential(granted.secret, self._identity))
 
     def check(self, client: BackendClient) -> None:
-        """Check whether `enrol` would succeed now; the backend stores nothing. Raises what `enrol` raises,
-        `RefusedByBackend` with 404 where the backend does not know the call.
+        """Check whether `enrol` would succeed now. The backend stores nothing. Raises what `enrol` would raise, and
+        `RefusedByBackend` with status 404 if the backend does not support this check.
         """
         self._request_with_certificates(client, client.check_enrolment, keep=False)
 
     def _request_with_certificates(
         self, client: BackendClient, call: Callable[[wire.EnrolRequest, Key | None], T], *, keep: bool = True
     ) -> T:
-        """Return the backend's answer, adding the certificates that it requests."""
+        """Send an enrolment request and return the response. If the backend needs intermediate certificates, fetch them
+        and repeat the request.
+        """
         attested = self._attested(client)
         proof = secret_from(self._former_credential) if self._former_credential is not None else self._last_secret
         for _ in range(wire.MAX_INTERMEDIATES):
@@ -114,7 +118,9 @@ class Enrolment:
                 self._secret = last
 
     def _attested(self, client: BackendClient) -> wire.AttestedDocument | None:
-        """Return Azure's attested document; None outside Azure, or if the backend does not support it."""
+        """Return Azure's attested document of this machine, or None outside Azure or if the backend does not support
+        it.
+        """
         if self._identity.source != "imds":
             return None
         nonce = client.nonce()
@@ -146,13 +152,13 @@ class Enrolment:
 
 
 def check_admission(settings: Settings, identity: Identity, state: StateFolder, client: BackendClient) -> None:
-    """Check whether `Enrolment.enrol` would succeed now. Raises what `Enrolment.check` raises."""
+    """Check whether this machine could enrol now, for the command `check`. Raises what `Enrolment.check` raises."""
     keyring = Keyring(state=state, mode=NEVER, limiter=LogLimiter(Clock()))
     Enrolment(settings, identity, state, keyring=keyring, enrolled=lambda: None).check(client)
 
 
 def secret_from(stored: Credential) -> Secret:
-    """Return the key or credential that is stored."""
+    """Return the key or credential in the state folder in the form that `BackendClient` uses."""
     if stored.key and stored.generation.isdecimal():
         return Key(stored.machine_id, int(stored.generation), stored.key)
     return stored.secret

@@ -1,4 +1,4 @@
-"""Issuer certificates requested by the backend; fetched only from two Microsoft hosts."""
+"""Download of issuer certificates that the backend needs, from two hosts of Microsoft only."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ ADDRESS = re.compile(r"https?://([a-z.]+)/[\w./%()-]{1,300}", re.ASCII)
 
 
 def is_issuer_url(url: str) -> bool:
-    """Return whether a certificate may be fetched from this address."""
+    """Return whether a certificate may be downloaded from this URL."""
     return bool(ADDRESS.fullmatch(url)) and urlsplit(url).hostname in wire.ISSUER_HOSTS
 
 
 def fetch(url: str, proxies: dict[str, str]) -> str:
-    """Fetch the certificate and return it in base64. Raises `NoAnswer`."""
+    """Download a certificate and return it as base64. Raises `NoAnswer`."""
     if not is_issuer_url(url):
         raise NoAnswer(f"it wants a certificate of {url[:200]!r}, which is no address of Microsoft's")
     connections = Connections(headers={"User-Agent": user_agent()}, proxies=proxies)

@@ -1,6 +1,6 @@
-"""Long poll for orders (`GET /agent/v1/orders`) in its own thread.
+"""Long poll for orders (`GET /agent/v1/orders`), in a separate thread.
 
-It also sends the agent's status, so that an idle machine needs only one connection.
+Each call also sends the agent's status, so that an idle machine needs no heartbeats and only one connection.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ FULL_WAIT_RETRY_SECONDS = 3600.0
 
 
 class OrderListener:
-    """Repeats the long poll as soon as an order arrived: the next call confirms its receipt."""
+    """Repeats the long poll. After an order arrived, the next call follows at once, because it confirms the receipt of
+    the order.
+    """
 
     name = "listener"
 
@@ -66,16 +68,18 @@ class OrderListener:
 
     @property
     def failing(self) -> bool:
-        """Whether the last long poll failed."""
+        """True if the last long poll failed."""
         return self._backoff.failing
 
     @property
     def replaces_heartbeat(self) -> bool:
-        """Whether long polls currently replace heartbeats."""
+        """True while the backend accepts long polls instead of heartbeats."""
         return self._clock.monotonic() < self._replaced_heartbeat_at + HEARTBEAT_REPLACED_SECONDS
 
     def step(self) -> float:
-        """Make one long poll. Return 0 if it brought an order or lasted, else the seconds until the next."""
+        """Make one long poll. Return the seconds until the next one: 0 if an order arrived or the call lasted long
+        enough.
+        """
         now = self._clock.monotonic()
         if now < self._not_before:
             return self._not_before - now
@@ -116,7 +120,7 @@ class OrderListener:
         return 0.0 if news or (lasted and not answer.orders) else PAUSE_SECONDS
 
     def interrupt(self) -> None:
-        """End the call in progress."""
+        """Abort the current call."""
         self._client.interrupt()
 
     def _handle_answer(self, answer: LongPollAnswer, status_report: AgentStatus | None) -> None:
@@ -132,7 +136,9 @@ class OrderListener:
             self._poll_reported()
 
     def _record_cut(self, began: float) -> None:
-        """Record an early end, and shorten the wait after `CUTS_BEFORE_SHORTER_WAIT` in a row."""
+        """Record that a long poll was cut off early. After `CUTS_BEFORE_SHORTER_WAIT` of them in a row, make long polls
+        shorter.
+        """
         lasted = self._clock.monotonic() - began
         self._cuts = self._cuts + 1 if MIN_WAIT_SECONDS < lasted < self._wait else 0
         if self._cuts >= CUTS_BEFORE_SHORTER_WAIT:

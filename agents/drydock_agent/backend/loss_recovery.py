@@ -1,6 +1,6 @@
-"""Recovery after the backend lost acknowledged reports, for example because its database was restored from a backup.
+"""Recovery from the loss of reports that the backend had acknowledged, for example because its database was restored.
 
-The current state is then sent again: at most once a minute, and less often if the backend repeats the request.
+The agent then sends its current state again: at most once a minute, and less often if losses repeat.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ log = logging.getLogger("drydock_agent")
 
 
 class LossRecovery:
-    """Detects lost reports and has the current state sent again.
+    """Detects lost reports and calls functions that send the current state again.
 
-    `resend_document` takes the hashes of the documents that the backend lacks and returns whether the newest document
-    is one of them. `resend_all` takes the number up to which the backend still has this spool's reports.
+    `resend_document` receives the hashes of documents that the backend needs. It returns whether the newest document is
+    one of them. `resend_all` receives the number up to which the backend still has this spool's reports.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class LossRecovery:
         self._retained_up_to: int | None = None
 
     def may_renumber(self) -> bool:
-        """Return whether the waiting reports may be renumbered: at most once in `PAUSE_SECONDS`."""
+        """Return whether the waiting reports may be renumbered now. This is allowed at most once in `PAUSE_SECONDS`."""
         now = self._clock.monotonic()
         if now < self._renumbered_at + PAUSE_SECONDS:
             return False
@@ -48,9 +48,10 @@ class LossRecovery:
         return True
 
     def check_answer(self, known: int, answer: Acknowledgement) -> None:
-        """Compare an answer with `known`, the acknowledged number at the time of its call, and resend what is lost.
+        """Check a response for lost reports, and send them again. `known` is the acknowledged number when the call was
+        made.
 
-        An answer to an earlier call is therefore not taken for a loss.
+        A response to an older call is compared with the number of that time, so that it does not look like a loss.
         """
         before = answer.acknowledged if answer.before is None else answer.before
         if before < known:

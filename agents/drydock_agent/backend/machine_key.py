@@ -1,4 +1,4 @@
-"""Machine key: signs each call and is never sent."""
+"""Machine key: it signs each call of this machine and is never sent itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drydock_agent import wire
 
 @dataclass(slots=True, frozen=True)
 class Key:
-    """Key that the backend gave at enrolment: `key` is 32 bytes in hex."""
+    """Machine key from the enrolment. `key` is 32 bytes in hex."""
 
     machine_id: str
     generation: int
@@ -26,7 +26,9 @@ Secret = Key | str
 
 
 def authorization(secret: Secret, method: str, target: str, body: bytes | None, now: datetime) -> str:
-    """Return the `Authorization` header of one call. `now` is the backend's time."""
+    """Return the `Authorization` header of one call, signed with `secret`. `target` is the path with query; `now` is
+    the backend's time.
+    """
     if isinstance(secret, str):
         return f"Bearer {secret}"
     body_hash = sha256(body).hexdigest() if body else "-"

@@ -1,4 +1,6 @@
-"""Orders: each is recorded before the request to Azure, carried out once, and answered by a receipt in the spool."""
+"""Handling of orders. Each order is recorded before the request to Azure, carried out once, and answered with a receipt
+in the spool.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,7 @@ class Orders:
                 self._queue.append(tracked)
 
     def reload(self) -> None:
-        """Read the orders from the spool: at start, and after the spool was renumbered."""
+        """Load the orders from the spool, at start and after the spool was renumbered."""
         with self._lock:
             for stored in self._spool.orders():
                 orders, _ = read_orders([json.loads(stored.body)])
@@ -90,7 +92,9 @@ class Orders:
                     tracked.interrupted_at = from_text(stored.attempted_at)
 
     def accept(self, orders: list[wire.Order], unreadable: int = 0) -> bool:
-        """Queue the orders of an answer. Return whether one is new or has to be answered again."""
+        """Queue the orders of a response. `unreadable` counts orders without an id. Return True if an order is new or
+        its receipt must be sent again.
+        """
         if unreadable:
             self._context.limiter.warn("order", "The backend sent an order without an id.")
         news = False
@@ -109,7 +113,7 @@ class Orders:
         return news
 
     def resend(self, left: int) -> None:
-        """Write the receipts again that have a higher number than `left`, the last report that the backend has."""
+        """Write the receipts again that the backend has lost: those with a report number above `left`."""
         acknowledged = self._spool.acknowledged
         with self._lock:
             lost = [
@@ -125,7 +129,7 @@ class Orders:
         self.wake.set()
 
     def unacknowledged(self) -> list[str]:
-        """Return the orders whose receipt is not acknowledged, as `<order id>:<via>`."""
+        """Return the orders whose receipts the backend has not acknowledged, as `<order id>:<via>`."""
         acknowledged = self._spool.acknowledged
         with self._lock:
             return [
@@ -135,7 +139,7 @@ class Orders:
             ]
 
     def step(self) -> float:
-        """Carry out one order. Return 0 if there was one, else the seconds until the next check."""
+        """Carry out the next order. Return 0 if there was one, else the seconds until the next check."""
         if not self._queue:
             return 3600.0
         if not self._scheduled_events.seen.is_set() and self._clock.monotonic() < self._first_poll_until:
@@ -155,12 +159,12 @@ class Orders:
         return 0.0
 
     def interrupt(self) -> None:
-        """End the call in progress."""
+        """Abort the current call to the metadata service."""
         self._stopping.set()
         self._imds.interrupt()
 
     def cut_if_overdue(self) -> None:
-        """End an overdue call."""
+        """Abort the current call to the metadata service if it has taken too long."""
         self._imds.cut_if_overdue()
 
     def _handle(self, tracked: _TrackedOrder) -> None:
@@ -215,7 +219,9 @@ class Orders:
         )
 
     def _refusal(self, order: wire.Order) -> tuple[str, str]:
-        """Return the reason for refusing this order, or an empty one and the event's id in the document's spelling."""
+        """Return the reason why this order must be refused. If there is none, return an empty reason and the event id
+        as the newest document spells it.
+        """
         if not order.event_id or not order.machine_id:
             return "unreadable", ""
         if order.machine_id.lower() != self._context.machine_id.lower():
@@ -265,7 +271,7 @@ def _receipt(
 
 
 def _log_fields(order: wire.Order) -> dict[str, str]:
-    """Return the ids that connect log lines about this order across processes."""
+    """Return the log fields by which log lines of several processes about this order can be found."""
     return {"order_id": order.id, "request_id": order.request_id, "trace_id": order.trace_id}
 
 

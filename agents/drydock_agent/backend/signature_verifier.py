@@ -1,6 +1,5 @@
-"""Verifier of signatures in a short-lived process.
-
-In the agent's own process the library would keep 7 to 11 MB of memory, although orders are rare.
+"""Signature check in a short-lived process. In the agent's own process, the library would permanently use 7 to 11 MB of
+memory, although orders are rare.
 """
 
 from __future__ import annotations
@@ -33,7 +32,9 @@ Signed = Sequence[tuple[str, str]]
 
 
 class Verifier:
-    """`any_verifies`: whether one of these (public key, signature), both in base64, verifies the text."""
+    """Runs the signature check. `any_verifies` returns whether at least one of these (public key, signature) pairs, in
+    base64, verifies the text.
+    """
 
     def __init__(self, *, interpreter: str = sys.executable, steady: Callable[[], float] = time.monotonic) -> None:
         self._interpreter = interpreter

@@ -1,7 +1,7 @@
-"""Signature check of orders against the signing keys that this machine trusts.
+"""Signature check of orders with the signing keys that this machine trusts. Needs the extra `signed`.
 
-The keys come with the first enrolment; a later key counts only if a trusted key signed its notice. An attacker who
-controls a proxy, the broker or Redis can delay an order, but not forge one. Needs the extra `signed`.
+The keys are received with the first enrolment. A later key is trusted only if a trusted key signed its notice. An
+attacker who controls a proxy, the broker or Redis can therefore delay an order, but not forge one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ AUTO, ALWAYS, NEVER = "auto", "always", "never"
 
 
 def available() -> bool:
-    """Whether the extra `signed` is installed."""
+    """Return whether the extra `signed` is installed."""
     return find_spec("cryptography") is not None
 
 
 def key_of(public_key: str) -> wire.PublicKey:
-    """The key with these 32 bytes in base64, by its id. Raises ValueError with a sentence."""
+    """Return the public key object, with its id, for 32 bytes in base64. Raises ValueError with a sentence for the
+    user.
+    """
     try:
         raw = base64.b64decode(public_key, validate=True)
     except ValueError:
@@ -37,7 +39,9 @@ def key_of(public_key: str) -> wire.PublicKey:
 
 
 class Keyring:
-    """The trusted keys, kept in the state folder. `auto` checks signatures where it can: with keys and the library."""
+    """The trusted signing keys, stored in the state folder. In the mode `auto`, signatures are checked if there are
+    keys and the library is installed.
+    """
 
     def __init__(self, *, state: StateFolder, mode: str, limiter: LogLimiter, verifier: Verifier | None = None) -> None:
         self._verifier = verifier or Verifier()
@@ -52,15 +56,15 @@ class Keyring:
 
     @property
     def trusted(self) -> list[str] | None:
-        """The ids of the trusted keys; None where no signatures are checked."""
+        """The ids of the trusted keys, or None if signatures are not checked."""
         with self._lock:
             return sorted(self._keys) if self._is_checking else None
 
     def enrolled(self, keys: Sequence[wire.PublicKey]) -> None:
-        """Trust these keys at the first enrolment. Raises StateError when they cannot be stored.
+        """Trust these keys if this is the first enrolment. Raises `StateError` if they cannot be stored.
 
-        Keys of later enrolments are not trusted, because an attacker on the network could answer them. A new key needs
-        a signed notice; if all keys are lost, the machine's owner runs `trust`.
+        Keys of later enrolments are ignored, because an attacker on the network could forge the response. A new key
+        needs a signed notice; if all keys are lost, the owner of the machine runs `trust`.
         """
         if not self._is_checking:
             return
@@ -77,7 +81,7 @@ class Keyring:
                 )
 
     def apply_notices(self, notices: Sequence[wire.KeyNotice]) -> None:
-        """Apply key notices that a trusted key has signed. The last key is never removed."""
+        """Add or remove keys according to notices that a trusted key has signed. The last key is never removed."""
         if not self._is_checking:
             return
         with self._lock:
@@ -99,7 +103,9 @@ class Keyring:
                     self._limiter.warn("signing", f"The signing keys cannot be kept: {error}")
 
     def signature_fault(self, order: wire.Order) -> str:
-        """Return why an order is not trusted (`unsigned`, `bad-signature`), or an empty text."""
+        """Return the reason why the signatures of an order are not trusted (`unsigned`, `bad-signature`), or an empty
+        string.
+        """
         if not self._is_checking:
             return ""
         with self._lock:

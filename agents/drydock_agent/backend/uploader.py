@@ -1,6 +1,6 @@
-"""Sends the spool to the backend (`POST /agent/v1/reports`): in order, one batch in flight.
+"""Upload of the spool to the backend (`POST /agent/v1/reports`): in order, one batch at a time.
 
-Where the long poll does not replace heartbeats, as with a backend of 0.1.0, an idle uploader sends heartbeats.
+If the backend does not accept long polls as heartbeats (0.1.0), an idle uploader sends heartbeats.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger("drydock_agent")
 
 
 class Uploader:
-    """Enrols, sends reports, deletes acknowledged ones, and passes on the orders of each answer."""
+    """Enrols this machine, sends reports, deletes acknowledged reports, and queues the orders of each response."""
 
     name = "uploader"
 
@@ -81,11 +81,11 @@ class Uploader:
 
     @property
     def failing(self) -> bool:
-        """Whether the last call to the backend failed."""
+        """True if the last call to the backend failed."""
         return self._backoff.failing
 
     def step(self) -> float:
-        """One batch. 0 when there may be more, else the seconds until the next heartbeat or the next try."""
+        """Send one batch. Return 0 if there may be more reports, else the seconds until the next heartbeat or retry."""
         now = self._clock.monotonic()
         if now < self._not_before:
             return self._not_before - now
@@ -101,12 +101,14 @@ class Uploader:
             return self._back_off("uploader spool", f"The state folder cannot be used: {error}", None)
 
     def report(self) -> None:
-        """Send a report soon, even an empty one, because the backend requested it. From any thread."""
+        """Send a report soon, even an empty one, because the backend requested it. May be called from any thread."""
         self._report_requested.set()
         self.wake.set()
 
     def status_report(self) -> AgentStatus | None:
-        """Return the status for the long poll; None before the first contact. From any thread."""
+        """Return the status to send with the long poll, or None before the first contact. May be called from any
+        thread.
+        """
         if not self._contacted:
             return None
         # Read before the spool, so that the findings of that poll and of earlier ones are in the spool.
@@ -123,7 +125,7 @@ class Uploader:
         return AgentStatus(spool, acknowledged, poll_at, document, keys, state)
 
     def interrupt(self) -> None:
-        """End the call in progress."""
+        """Abort the current call."""
         self._client.interrupt()
 
     def _back_off(self, key: str, message: str, retry_after: float | None) -> float:
@@ -174,7 +176,7 @@ class Uploader:
         return 0.0 if batch or not contacted else self._next_heartbeat - self._clock.monotonic()
 
     def _renew(self) -> None:
-        """Enrol again at most once in `RENEW_SECONDS`; until it succeeds the current credential is used."""
+        """Enrol again, at most once in `RENEW_SECONDS`. The current secret stays in use until this succeeds."""
         if self._clock.monotonic() < self._renew_after:
             return
         self._renew_after = self._clock.monotonic() + RENEW_SECONDS
@@ -184,7 +186,7 @@ class Uploader:
             self._limiter.warn("renewal", f"This machine keeps its credential: {error}.")
 
     def _pause(self) -> float:
-        """Return the seconds until a heartbeat is due; 0 when it is due now."""
+        """Return the seconds until the next heartbeat, 0 if it is due."""
         remaining = self._next_heartbeat - self._clock.monotonic()
         if remaining > 0:
             return remaining

@@ -1,1 +1,1 @@
-"""The programs of the machine's owner."""
+"""Hooks: programs of the machine's owner that run before and after events."""

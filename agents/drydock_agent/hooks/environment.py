@@ -1,4 +1,4 @@
-"""Environment variables of a hook."""
+"""Environment variables that a hook receives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ VARIABLE_CHARACTERS = 30000
 
 
 def environment(values: Mapping[str, object]) -> dict[str, str]:
-    """The agent's own environment without its settings, and `values` under names that begin with `DRYDOCK_`."""
+    """Return the environment for a hook: the agent's own without the agent's settings, plus `values` with the prefix
+    `DRYDOCK_`.
+    """
     # The settings hold secrets, and are no business of a hook.
     inherited = {name: value for name, value in os.environ.items() if not name.upper().startswith("DRYDOCK_")}
     return {**inherited, **{f"DRYDOCK_{name}": _variable(value) for name, value in values.items()}}

@@ -1,7 +1,8 @@
-"""Hooks for scheduled events: prepare when an event that names this machine is listed, recover when it is gone.
+"""Hooks for scheduled events. The phase `prepare` runs when an event that names this machine is listed, and `recover`
+when it is no longer listed.
 
-Only readable documents count. The newest list is compared with the progress in the spool: a boot alone runs no hook,
-and a phase that a restart interrupted is completed.
+Only valid documents count. The newest list is compared with the progress in the spool: a boot alone runs no hook, and a
+phase that a restart interrupted is completed.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ log = logging.getLogger("drydock_agent")
 
 
 class EventHooks:
-    """Runs hooks for events. `update_listed` may be called from any thread; `step` runs one hook in its own thread."""
+    """Runs the hooks for scheduled events. `update_listed` may be called from any thread; `step` runs hooks in its own
+    thread.
+    """
 
     name = "hooks"
 
@@ -87,7 +90,7 @@ class EventHooks:
         self._to_resume = any(progress.running for progress in self._memory.events.values())
 
     def update_listed(self, body: bytes) -> None:
-        """Record the events of a readable document. Returns at once."""
+        """Record the events in a valid document. Returns at once."""
         listed = events_in(body)
         with self._lock:
             self._listed = listed
@@ -99,12 +102,14 @@ class EventHooks:
         self.wake.set()
 
     def resend(self) -> None:
-        """Report the prepare phase of each current event again."""
+        """Report the prepare phase of each current event again, because the backend may have lost it."""
         self._again.set()
         self.wake.set()
 
     def step(self) -> float:
-        """Run one hook or change one phase. Return 0 if something was due, else the seconds until the next check."""
+        """Run one hook, or begin or end one phase. Return 0 if something was due, else the seconds until the next
+        check.
+        """
         with self._lock:
             listed, listings = self._listed, self._listings
             self._listings = {}
@@ -133,7 +138,7 @@ class EventHooks:
         return 0.0
 
     def interrupt(self) -> None:
-        """End the hook in progress; the next run of the agent treats it as interrupted."""
+        """Stop the hook in progress. The next run of the agent treats it as interrupted."""
         self._stopping.set()
 
     def _note(self, listings: dict[str, Event]) -> None:
@@ -146,7 +151,9 @@ class EventHooks:
             progress.event = listings.get(key, progress.event)
 
     def _resume(self) -> None:
-        """Run interrupted hooks again, unless the machine went down with them."""
+        """Run the hooks again that were interrupted when the agent stopped. A hook counts as failed instead if the
+        machine has rebooted since, or if the hook was interrupted before.
+        """
         self._to_resume = False
         for progress in self._memory.events.values():
             hook = progress.running
@@ -293,7 +300,7 @@ class EventHooks:
         self._keep()
 
     def _report_again(self) -> None:
-        """Add the earlier reports again with their original times; drills are left out."""
+        """Write earlier reports again, with their original times. Drills are omitted."""
         now = self._context.clock.now()
         for key, progress in self._memory.events.items():
             if is_drill_id(key):
@@ -312,9 +319,9 @@ class EventHooks:
         self._keep()
 
     def _keep(self) -> None:
-        """Write reports and progress to the spool together; a failed write is retried.
+        """Write reports and progress to the spool in one transaction; a failed write is retried later.
 
-        Hooks continue meanwhile, because preparing is more urgent than its record.
+        Hooks run even if the write fails, because preparation is more urgent than its record.
         """
         text = self._memory.to_text()
         reports = self._outbox.waits

@@ -1,4 +1,4 @@
-"""Hooks folder: the programs for a phase in order, and the reasons for refusing some."""
+"""The hooks folder: lists the programs for each phase in order, and refuses unsafe ones."""
 
 from __future__ import annotations
 
@@ -23,25 +23,27 @@ _own_user = getattr(os, "geteuid", None)
 
 
 class FolderRefused(Exception):
-    """The folder is refused; the message states why."""
+    """The hooks folder is unsafe or cannot be read. The message states why."""
 
 
 @dataclass(slots=True, frozen=True)
 class Hook:
-    """One program. `refused` is empty, or the reason for not running it."""
+    """One hook program. `refused` is the reason for not running it, or empty."""
 
     name: str
     path: Path
     refused: str = ""
 
     def command(self, *, windows: bool = WINDOWS) -> list[str]:
-        """Return the command line."""
+        """Return the command line that runs this hook."""
         runner = _RUNNERS.get(self.path.suffix.lower(), ()) if windows else ()
         return [*runner, str(self.path)]
 
 
 def list_hooks(root: Path, phase: str) -> list[Hook]:
-    """Return the hooks in `<root>/<phase>.d`, sorted by name; none if a folder is missing. Raises `FolderRefused`."""
+    """Return the hooks in `<root>/<phase>.d`, sorted by name; an empty list if a folder does not exist. Raises
+    `FolderRefused`.
+    """
     folder = root.absolute() / f"{phase}.d"
     try:
         for each in (folder.parent, folder):
@@ -74,7 +76,9 @@ def _is_executable(path: Path) -> bool:
 
 
 def _unsafe_reason(found: os.stat_result) -> str:
-    """Return why other users could change what the agent runs; empty if they cannot, and on Windows (see the docs)."""
+    """Return the reason why users other than the owner could change this file, or an empty string. Always empty on
+    Windows (see the documentation).
+    """
     if _own_user is None:
         return ""
     if found.st_uid not in (0, _own_user()):

@@ -1,4 +1,4 @@
-"""Running of one hook as a separate process, within its time, with the end of its output."""
+"""Execution of one hook as a separate process, with a time limit. The end of its output is captured."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NEW_GROUP = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
 
 @dataclass(slots=True, frozen=True)
 class HookResult:
-    """A hook's result. `exit_status` is negative for a signal, and None where the hook did not run or was killed."""
+    """Result of one hook. `exit_status` is negative for a signal, and None if the hook did not run or was killed."""
 
     outcome: str
     exit_status: int | None
@@ -50,10 +50,11 @@ def run(
     stopping: threading.Event,
     preempted: threading.Event | None = None,
 ) -> HookResult:
-    """Run `command` with `stdin` on its standard input. Its outcome is `succeeded` (exit 0), `failed` or `timed-out`.
+    """Run `command` with `stdin` on standard input. The outcome is `succeeded` (exit status 0), `failed` or
+    `timed-out`.
 
-    Once `preempted` is set the hook is ended at once, as `failed`. Raises `Interrupted` once `stopping` is set, after
-    ending the hook's process group.
+    When `preempted` is set, the hook is ended with the outcome `failed`. When `stopping` is set, the whole process
+    group of the hook is ended, and `Interrupted` is raised.
     """
     if stopping.is_set():
         raise Interrupted
@@ -92,9 +93,9 @@ def run(
 
 
 def end_leftovers(mark: str) -> int:
-    """End processes of an earlier run of the agent: those with `mark` (`NAME=value`) in their environment.
+    """End the processes that an earlier run of the agent left: those with `mark` (`NAME=value`) in their environment.
 
-    Return their number; always 0 on systems other than Linux.
+    Return the number of ended processes; always 0 on systems other than Linux.
     """
     ended = 0
     if _kill is None:
@@ -108,7 +109,7 @@ def end_leftovers(mark: str) -> int:
 
 
 class _OutputTail:
-    """Reads a stream to its end in a thread and keeps its last part."""
+    """Thread that reads a stream to the end and keeps the last part of it."""
 
     def __init__(self, stream: IO[bytes] | None) -> None:
         self._kept = bytearray()
@@ -117,7 +118,7 @@ class _OutputTail:
         self._thread.start()
 
     def text(self) -> str:
-        """Return the kept part as text, after waiting briefly for the end."""
+        """Return the last part of the output as text, after waiting briefly for the end of the stream."""
         self._thread.join(DRAIN_SECONDS)
         with self._lock:
             text = self._kept.decode("utf-8", "replace")
@@ -144,7 +145,7 @@ def _write_input(stream: IO[bytes] | None, stdin: bytes) -> None:
 def _wait(
     child: subprocess.Popen[bytes], deadline: float, stopping: threading.Event, preempted: threading.Event | None
 ) -> None:
-    """Return when the hook has ended, the deadline has passed, it is preempted, or the agent stops."""
+    """Wait until the hook has ended, the deadline has passed, `preempted` is set, or the agent stops."""
     pause = 0.005
     while child.poll() is None and not (preempted is not None and preempted.is_set()):
         left = deadline - time.monotonic()
@@ -154,7 +155,7 @@ def _wait(
 
 
 def _end(child: subprocess.Popen[bytes], grace: float) -> None:
-    """Signal the whole group to end, then kill it."""
+    """End the process group of the hook: send a signal, wait `grace` seconds, then kill it."""
     if _kill_group is None:
         _end_tree(child)
         return

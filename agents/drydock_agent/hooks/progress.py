@@ -1,4 +1,6 @@
-"""Progress of hooks for each event that names this machine: the next due step, and its form in the spool."""
+"""Progress of the hooks for each event that names this machine: determines the next step, and converts to the text in
+the spool.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,9 @@ Event = dict[str, Any]
 
 @dataclass(slots=True)
 class Progress:
-    """Progress of one event: `done` maps each finished hook of the current phase to its outcome.
+    """Progress of the hooks for one event. `done` maps each finished hook of the current phase to its outcome.
 
-    `running` is the hook in progress, saved before its start, with the boot id and the id of its run. If it is set when
+    `running` is the hook in progress, saved before it starts, with the id of the boot and of the run. If it is set when
     the agent starts, the hook was interrupted; `interrupted` lists these hooks.
     """
 
@@ -48,30 +50,32 @@ class Progress:
 
     @property
     def event_id(self) -> str:
-        """Event id as the metadata service spells it."""
+        """The event id as the metadata service spells it."""
         return str(self.event["EventId"])
 
     def outcome(self) -> str:
-        """Return the outcome of the phase: the worst of its hooks."""
+        """The outcome of the phase: the worst outcome of all hooks."""
         found = set(self.done.values())
         return next((word for word in (FAILED, TIMED_OUT, SUCCEEDED) if word in found), NOTHING)
 
 
 @dataclass(slots=True)
 class Memory:
-    """Progress that is kept across restarts. Events are keyed by their id in lower case, in order of appearance."""
+    """Progress of all events, stored across restarts. Events are keyed by their id in lower case, in order of
+    appearance.
+    """
 
     resource_name: str = ""
     events: dict[str, Progress] = field(default_factory=dict)
 
     def to_text(self) -> str:
-        """Return the progress as JSON, for the spool."""
+        """Encode the progress as JSON for the spool."""
         events = {key: asdict(progress) for key, progress in self.events.items()}
         return json.dumps({"resource_name": self.resource_name, "events": events})
 
 
 def memory_from_text(text: str | None) -> Memory:
-    """Return the progress that `to_text` wrote; unknown fields of other versions are ignored."""
+    """Parse the JSON of `to_text`. Unknown fields of other versions are ignored."""
     content = json.loads(text or "{}")
     known = {each.name for each in fields(Progress)}
     events = {
@@ -82,7 +86,7 @@ def memory_from_text(text: str | None) -> Memory:
 
 
 def reported_steps(progress: Progress) -> list[tuple[str, str, str, str]]:
-    """Return the reported steps of prepare that still count: (step, outcome, hook, time)."""
+    """Return the steps of the prepare phase that were reported and still apply, as (step, outcome, hook, time)."""
     steps = [("begin", RUNNING, "", progress.began_at)] if progress.began_at else []
     if progress.phase == PREPARE:
         bad = [(hook, outcome) for hook, outcome in progress.done.items() if hook and outcome != SUCCEEDED]
@@ -96,9 +100,10 @@ ADVISORY_TYPES = ("spotrebalancerecommendation",)
 
 
 def events_in(body: bytes) -> dict[str, Event]:
-    """Return the events of a readable document by their id in lower case, in its order, without those that have no id.
+    """Return the events of a valid document by their id in lower case, in document order. Events without an id are
+    omitted.
 
-    Advice is left out: nothing happens to the machine because of it, so no hook prepares for it.
+    Events that are only advice are omitted, too: they do not affect the machine, so no hook prepares for them.
     """
     found = {}
     for event in json.loads(body.decode("utf-8-sig"), strict=False)["Events"]:
@@ -113,7 +118,9 @@ def events_in(body: bytes) -> dict[str, Event]:
 
 
 def names(event: Event, resource_name: str) -> bool:
-    """Return whether the event names this machine, ignoring case and the underscore of old api-versions."""
+    """Return whether the event names this machine. Case, and the leading underscore of old api-versions, are
+    ignored.
+    """
     given = event.get("Resources")
     wanted = resource_name.casefold()
     found = [given] if isinstance(given, str) else given if isinstance(given, list) else []
@@ -128,10 +135,10 @@ def started(event: Event) -> bool:
 
 
 def next_due(memory: Memory, listed: Mapping[str, Event]) -> tuple[str, str] | None:
-    """Return the id of the next event to handle and its phase; None if nothing is due.
+    """Return the id of the next event to handle and its phase, or None if nothing is due.
 
-    A phase that has begun is completed before another event's begins. New events are prepared before others recover,
-    because only preparing is urgent. A drill comes last, and waits while a real event names this machine.
+    A phase that has begun is completed before the next one begins. Preparation for new events comes before recovery,
+    because only preparation is urgent. A drill comes last, and waits while a real event names this machine.
     """
     busy = any_real_event_names(listed, memory.resource_name)
     begun = [key for key, progress in memory.events.items() if not progress.ended]
@@ -148,5 +155,5 @@ def next_due(memory: Memory, listed: Mapping[str, Event]) -> tuple[str, str] | N
 
 
 def any_real_event_names(listed: Mapping[str, Event], resource_name: str) -> bool:
-    """Return whether a real event names this machine."""
+    """Return whether a real event (not a drill) names this machine."""
     return any(not is_drill_id(key) and names(event, resource_name) for key, event in listed.items())

@@ -1,1 +1,1 @@
-"""Azure's Instance Metadata Service: its address, its requests, and its announcements."""
+"""Azure's Instance Metadata Service: address, client, and scheduled events."""

@@ -1,8 +1,8 @@
-"""The client of Azure's Instance Metadata Service.
+"""Client of Azure's Instance Metadata Service.
 
-Facts: https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events (page of 2023-01-25). The first call
-may take two minutes, a 200 may come with an empty body, and a cloud that lags refuses an api-version that it does not
-know, with 400 or with 404.
+Source: https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events (page of 2023-01-25). The first call
+may take two minutes, and a response with status 200 may have an empty body. A cloud with older software rejects an
+unknown api-version with 400 or 404.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ PASSING_STATUSES = (404, 408, 410, 429)
 
 
 class MetadataUnavailable(Exception):
-    """The metadata service gave no good answer this time; the sentence has the reason. `status` is None without an
-    answer."""
+    """The metadata service gave no usable response. The message states the reason. `status` is None without a
+    response.
+    """
 
     def __init__(self, sentence: str, *, status: int | None = None) -> None:
         super().__init__(sentence)
@@ -64,25 +65,25 @@ class MetadataUnavailable(Exception):
 
     @property
     def problem(self) -> str:
-        """The reason as `wire.metadata_text` names it."""
+        """The reason as a word of `wire.metadata_text`."""
         if self.status is None:
             return wire.NO_ANSWER
         return wire.EMPTY if self.status == 200 else f"status-{self.status}"
 
     @property
     def is_lasting(self) -> bool:
-        """Whether the service refuses these calls, so that asking more often does not help."""
+        """True if the service rejects these calls permanently, so that more frequent calls do not help."""
         return self.status is not None and 400 <= self.status < 500 and self.status not in PASSING_STATUSES
 
 
 class NoComputeMetadata(MetadataUnavailable):
-    """The service answers as it does on a classic VM: 404, or a document without `compute`."""
+    """The service responds as on a classic VM: with 404, or with a document without `compute`."""
 
 
 @dataclass(slots=True, frozen=True)
 class StartAnswer:
-    """The service's answer to a StartRequests: the status, the text as received, and the stated seconds until a retry,
-    if any.
+    """Response of the metadata service to a StartRequests call: status, body text, and Retry-After in seconds if
+    stated.
     """
 
     status: int
@@ -91,7 +92,7 @@ class StartAnswer:
 
 
 class Imds:
-    """One connection to the metadata service, for one thread. Never through a proxy, whatever the environment."""
+    """Client of the metadata service, for one thread. It never uses a proxy."""
 
     def __init__(self, url: str, *, versions: Versions | None = None, rate_limit: RateLimit = OF_THIS_PROCESS) -> None:
         self.versions = versions or Versions(EVENTS_VERSIONS, Clock())
@@ -116,7 +117,9 @@ class Imds:
         self.instance_complete = False
 
     def scheduled_events(self, *, first_call: bool = False) -> bytes:
-        """The document as received, never empty. A `first_call` may take long. Raises `MetadataUnavailable`."""
+        """Return the scheduled events document as received; it is never empty. With `first_call`, the timeout is
+        longer. Raises `MetadataUnavailable`.
+        """
         read_seconds = FIRST_READ_SECONDS if first_call else READ_SECONDS
         answer, version = self._get("scheduledevents", self.versions, read_seconds)
         if not answer.body.strip():
@@ -126,9 +129,9 @@ class Imds:
         return answer.body
 
     def instance(self) -> dict[str, Any]:
-        """Return `compute` of the instance metadata; all values are text, absent ones empty. `privateIpAddresses` has
-        the addresses in `network`. `instance_complete` states whether an empty value in it is a statement. Raises
-        `NoComputeMetadata` where a classic VM answers so, else `MetadataUnavailable`.
+        """Return the object `compute` of the instance metadata; values are text, missing ones empty.
+        `privateIpAddresses` adds the addresses of `network`. Afterwards, `instance_complete` states whether an empty
+        value really means no value. Raises `NoComputeMetadata` on a classic VM, else `MetadataUnavailable`.
         """
         self.instance_complete = False
         answer, self.instance_version, extended = self._instance()
@@ -146,8 +149,8 @@ class Imds:
         return compute | {"privateIpAddresses": found} if found else compute
 
     def _instance(self) -> tuple[Answer, str, bool]:
-        """Request the instance metadata. Return the answer, its api-version, and whether it is the extended one: others
-        may be partial.
+        """Request the instance metadata. Return the response, its api-version, and whether it is the extended form;
+        other forms may omit values.
         """
         try:
             return *self._get("instance", self._instance_versions, READ_SECONDS, "&extended=true"), True
@@ -159,7 +162,7 @@ class Imds:
         return *self._get("instance", self._instance_versions, READ_SECONDS), False
 
     def attested(self, nonce: str) -> str:
-        """Return the attested document for `nonce`: PKCS #7 in base64. Raises `MetadataUnavailable`."""
+        """Return the attested document for this nonce, as PKCS #7 in base64. Raises `MetadataUnavailable`."""
         answer, _ = self._get("attested/document", self._instance_versions, READ_SECONDS, f"&nonce={nonce}")
         try:
             content = json.loads(answer.body)
@@ -171,7 +174,7 @@ class Imds:
         return signature
 
     def start(self, event_id: str) -> StartAnswer:
-        """POST StartRequests for one event, spelled as its document spells it. Raises `NoAnswer`."""
+        """Approve an event: POST StartRequests with the event id as the document spells it. Raises `NoAnswer`."""
         body = json.dumps({"StartRequests": [{"EventId": event_id}]}).encode()
         while True:
             version = self.versions.current
@@ -195,15 +198,15 @@ class Imds:
                 )
 
     def cut_if_overdue(self) -> None:
-        """End a call that takes longer than any may; from another thread, now and then."""
+        """Abort the current call if it has taken too long. Another thread calls this periodically."""
         self._connections.cut_if_overdue()
 
     def interrupt(self) -> None:
-        """End the call in progress, from another thread."""
+        """Abort the current call. May be called from any thread."""
         self._connections.interrupt()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._connections.close()
 
     def _get(self, what: str, versions: Versions, read_seconds: float, more: str = "") -> tuple[Answer, str]:
@@ -229,7 +232,7 @@ class Imds:
             raise MetadataUnavailable(f"the metadata service answered {answer.status}", status=answer.status)
 
     def _steps_down(self, versions: Versions, version: str, method: str, answer: Answer) -> bool:
-        """Whether this answer refuses the version, and another one is left to try."""
+        """Return whether this response rejects the api-version and there is another one to try."""
         if is_about_version(method, answer.status, answer.body):
             return versions.refused(version, answer.body)
         if answer.status != 404:
@@ -238,7 +241,9 @@ class Imds:
         return bool(newest) and newest < version and versions.refused(version, answer.body, newest=newest)
 
     def _newest_version(self) -> str:
-        """The newest version that the service lists; empty where it lists none. Read at most once in ten minutes."""
+        """Return the newest api-version that the service lists, or an empty string. Queries the service at most once in
+        ten minutes.
+        """
         if self._clock.monotonic() >= self._list_again_at:
             self._list_again_at = self._clock.monotonic() + LIST_VERSIONS_SECONDS
             self._rate_limit.wait()
@@ -255,14 +260,14 @@ class Imds:
 
 
 def _is_complete(compute: dict[str, Any]) -> bool:
-    """Whether each key is there that Drydock reads, and none is empty that every VM has."""
+    """Return whether the metadata has all keys that Drydock reads, and values for those keys that no VM lacks."""
     if any(name not in compute for name in MAYBE_EMPTY):
         return False
     return all(isinstance(compute.get(name), str) and compute[name].strip() for name in NEVER_EMPTY)
 
 
 def _private_addresses(network: Any) -> list[str]:
-    """Every private address of version 4 and 6 that the metadata states, as far as it has the documented form."""
+    """Return all private IPv4 and IPv6 addresses in the metadata. Parts in an unknown form are ignored."""
     found = []
     interfaces = network.get("interface") if isinstance(network, dict) else None
     for interface in interfaces if isinstance(interfaces, list) else ():

@@ -1,8 +1,8 @@
 """Discovery of the metadata service by DHCP, for machines outside a virtual network.
 
-Such machines (classic ones, cloud services) do not reach 169.254.169.254. Azure's DHCP server names the address of the
-host's endpoint in option 245, as four bytes. Source: "Scheduled Events for Linux VMs in Azure" (Microsoft, 2023-01-25),
-its section on endpoint discovery; the form of the packets is that of RFC 2131.
+Such machines (classic VMs, cloud services) cannot reach 169.254.169.254. Azure's DHCP server states the address of the
+host's endpoint in option 245, as four bytes. Sources: "Scheduled Events for Linux VMs in Azure" (Microsoft,
+2023-01-25), section on endpoint discovery; RFC 2131 for the packets.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ _MIN_BYTES = 300
 
 
 class NotAllowed(Exception):
-    """This process may not use the port; the message names the capability that it needs."""
+    """This process may not use the DHCP port. The message names the missing capability."""
 
 
 def query_dhcp(listen_seconds: float) -> str | None:
-    """Send one request. Return the endpoint's address, or None if no answer named one. Raises `NotAllowed`."""
+    """Send one DHCP request and wait `listen_seconds` for responses. Return the address of the endpoint, or None.
+    Raises `NotAllowed`.
+    """
     interface = _interface()
     xid, mac = os.urandom(4), _mac(interface)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -64,7 +66,7 @@ def query_dhcp(listen_seconds: float) -> str | None:
 
 
 def request(xid: bytes, mac: bytes) -> bytes:
-    """Return a DHCPDISCOVER that requests option 245; it takes no lease."""
+    """Return a DHCPDISCOVER packet that requests option 245. It does not take a lease."""
     head = _HEADER.pack(
         _REQUEST, 1, len(mac), 0, xid, 0, _BROADCAST, bytes(4), bytes(4), bytes(4), bytes(4), mac, b"", b""
     )
@@ -73,7 +75,9 @@ def request(xid: bytes, mac: bytes) -> bytes:
 
 
 def endpoint_in(packet: bytes, xid: bytes, mac: bytes) -> str | None:
-    """The address that an answer to the request of `xid` and `mac` names; None where it is none, or names none."""
+    """Return the endpoint address in a DHCP packet, or None if it does not answer the request with this `xid` and `mac`
+    or contains no address.
+    """
     start = _HEADER.size + len(_COOKIE)
     if len(packet) < start or packet[_HEADER.size : start] != _COOKIE:
         return None
@@ -126,7 +130,7 @@ def _bind(sock: socket.socket, interface: str) -> None:
 
 
 def _interface() -> str:
-    """The interface of the default route, else the first one that is not the loopback; empty where that is unknown."""
+    """Return the network interface of the default route, else the first one except loopback, else an empty string."""
     with contextlib.suppress(OSError, IndexError):
         for line in Path("/proc/net/route").read_text("ascii").splitlines()[1:]:
             name, destination = line.split()[:2]

@@ -1,4 +1,4 @@
-"""Parser for answers of the metadata service. Any bytes give a `Document`; none raise."""
+"""Parser for scheduled events documents. It accepts any bytes and never raises."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ _LARGEST_INCARNATION = 2**63 - 1
 
 @dataclass(slots=True, frozen=True)
 class Document:
-    """One answer as received, and the parts that the agent needs.
+    """A scheduled events document as received, and the parts that the agent needs.
 
-    `hash` is the SHA-256 of the bytes. `content_key` is equal for documents with the same content, in any order of keys
-    or events. `listed` maps each EventId in lower case to its spelling here; `started` are those, in lower
-    case, that have Started. `readable` is False if the bytes are no document with a list of events; then
-    `content_key` is `hash` and nothing is listed.
+    `hash` is the SHA-256 of the bytes. `content_key` is equal for equal content, in any order of keys or events.
+    `listed` maps each EventId in lower case to its spelling here; `started` has the ids (lower case) of Started events.
+    If the bytes are no valid document, `readable` is False, `content_key` is `hash`, and no events are listed.
     """
 
     body: bytes
@@ -33,7 +32,7 @@ class Document:
 
 
 def read(body: bytes) -> Document:
-    """Parse `body` as far as possible. Raw newlines in strings and a byte order mark are accepted."""
+    """Parse a response body as far as possible. Unescaped newlines in strings and a byte order mark are accepted."""
     digest = sha256(body).hexdigest()
     try:
         content = json.loads(body.decode("utf-8-sig"), strict=False)
@@ -55,7 +54,9 @@ def read(body: bytes) -> Document:
 
 
 def to_data(document: Document, *, api_version: str) -> dict[str, Any]:
-    """The fields of `wire.DocumentData`. Text that JSON would blow up beyond its base64 form goes as base64."""
+    """Return the fields of `wire.DocumentData` for a report. The body is sent as base64 if it is not UTF-8, or if
+    escaping makes the text too long.
+    """
     try:
         text, encoding = document.body.decode("utf-8"), "utf-8"
     except UnicodeDecodeError:

@@ -1,4 +1,6 @@
-"""Poller for the time before the machine is identified: keeps documents, to be reported once its identity is known."""
+"""Poller for the time before the machine is identified. It stores documents, which are reported once the identity is
+known.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ REFUSED_SECONDS = 30.0
 
 @dataclass(slots=True, frozen=True)
 class EarlyDocument:
-    """A document as received, when, and with which api-version."""
+    """A document as received, with the time and the api-version."""
 
     body: bytes
     at: datetime
@@ -36,7 +38,7 @@ class EarlyPoller:
         self._stop = stop
 
     def pause(self, seconds: float) -> None:
-        """Poll for `seconds`; return early when the agent stops."""
+        """Wait `seconds` and poll meanwhile. Return earlier if the agent stops."""
         ends = self._clock.monotonic() + seconds
         while not self._stop.is_set() and (left := ends - self._clock.monotonic()) > 0:
             self._pause = self._poll_seconds

@@ -1,7 +1,7 @@
-"""Address of the metadata service: the configured one, or one found by DHCP.
+"""Address of the metadata service: the configured one, or one discovered by DHCP.
 
-Discovery runs only if it is configured, or if there is no route to the default address. The address found is kept in
-the state folder and used again while something answers there.
+Discovery runs only if it is configured or there is no route to the default address. The discovered address is stored in
+the state folder and used as long as a server responds there.
 """
 
 from __future__ import annotations
@@ -27,21 +27,23 @@ log = logging.getLogger("drydock_agent")
 
 @dataclass(slots=True, frozen=True)
 class Endpoint:
-    """`url` has no trailing slash. `is_discovered`: it is, or should be, a discovered one."""
+    """Address of the metadata service, without a trailing slash in `url`. `is_discovered` means that the address was
+    discovered by DHCP, or should have been.
+    """
 
     url: str
     is_discovered: bool = False
 
 
 def needs_discovery(settings: Settings) -> bool:
-    """Return whether discovery has to find the address."""
+    """Return whether the address must be discovered by DHCP."""
     if settings.discover_endpoint == "auto":
         return settings.imds_url == DEFAULT_IMDS_URL and not is_routable(settings.imds_url)
     return settings.discover_endpoint == "always"
 
 
 def is_routable(url: str) -> bool:
-    """Return whether this machine has a route to the host of `url`; nothing is sent."""
+    """Return whether this machine has a route to the host of `url`. Sends nothing."""
     parts = urlsplit(url)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
@@ -60,9 +62,10 @@ def find(
     waits: tuple[float, ...] = discovery.REQUEST_DELAYS_SECONDS,
     listen_seconds: float = discovery.LISTEN_SECONDS,
 ) -> Endpoint:
-    """Return the configured address unless discovery is needed: then the stored one, else one found by DHCP.
+    """Return the configured address, or if discovery is needed, the stored address or else one discovered by DHCP.
 
-    Sends up to five requests in about three minutes; if nothing is found, returns the configured address.
+    Discovery sends up to five requests within about three minutes. If it finds nothing, the configured address is
+    returned.
     """
     if not needs_discovery(settings):
         return Endpoint(settings.imds_url)

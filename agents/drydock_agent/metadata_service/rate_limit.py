@@ -1,4 +1,6 @@
-"""Rate limit for the metadata service, which allows five requests a second for all programs of a machine."""
+"""Rate limit of requests to the metadata service, which accepts five requests a second from all programs of a
+machine.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ MAX_PER_SECOND = 3
 
 
 class RateLimit:
-    """Lets at most `MAX_PER_SECOND` requests begin in any second; for any number of threads."""
+    """Limits the start of requests to `MAX_PER_SECOND` in any second, for all threads together."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -21,7 +23,7 @@ class RateLimit:
         self._begun: deque[float] = deque(maxlen=MAX_PER_SECOND)
 
     def wait(self) -> None:
-        """Return when one more request may begin: at once, or within a second for each that is ahead."""
+        """Wait until one more request may start."""
         with self._lock:
             now = self._clock.monotonic()
             full = len(self._begun) == MAX_PER_SECOND

@@ -1,4 +1,4 @@
-"""Poller of scheduled events: one poll a second, and a report in the spool for each change."""
+"""Poller of scheduled events: it polls once a second and writes a report to the spool for each change."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ log = logging.getLogger("drydock_agent")
 
 
 class ScheduledEvents:
-    """Forwards a document when its content or incarnation differs from the last one, else a reminder now and then."""
+    """Reports a document if its content or incarnation has changed since the last report. Otherwise it writes periodic
+    reminders.
+    """
 
     name = "scheduled events"
 
@@ -79,41 +81,44 @@ class ScheduledEvents:
 
     @property
     def events_version(self) -> str:
-        """The api-version of the last good poll; of an earlier run before the first."""
+        """The api-version of the last successful poll. Before the first one, that of an earlier run."""
         return self._imds.events_version if self.seen.is_set() else self._kept_version
 
     @property
     def lists_any(self) -> bool:
-        """Whether the newest document lists any event."""
+        """True if the newest document lists an event."""
         return bool(self._listed)
 
     def listed(self, event_id: str) -> str | None:
-        """The event's id as the newest document spells it; None where the document does not list it."""
+        """Return the event's id as the newest document spells it, or None if it does not list the event."""
         return self._listed.get(event_id.lower())
 
     def started(self, event_id: str) -> bool:
-        """Whether the newest document lists the event as Started."""
+        """Return whether the newest document lists the event as Started."""
         return event_id.lower() in self._started
 
     def resend(self) -> None:
-        """Forward the next document even if it is unchanged, because the backend may lack it."""
+        """Report the next document even if it is unchanged, because the backend may have lost it."""
         self._resend.set()
 
     def resend_if_wanted(self, hashes: Collection[str]) -> bool:
-        """Call `resend` if the last forwarded document is one of `hashes`. Return whether it is."""
+        """Call `resend` if the last reported document is one of `hashes`. Return whether it is."""
         wanted = self._hash in hashes
         if wanted:
             self.resend()
         return wanted
 
     def defer_reminder(self) -> None:
-        """Postpone the next reminder, because the backend knows of a good poll. From any thread."""
+        """Postpone the next reminder, because the backend already knows about a successful poll. May be called from any
+        thread.
+        """
         self._reminder_deferred_until = self._clock.monotonic() + self._context.settings.reminder_seconds
 
     def remind(self) -> None:
-        """Write a reminder with the next good poll, because the backend has another newest document.
+        """Write a reminder after the next successful poll, because the backend believes another document to be the
+        newest.
 
-        At most once in `reminder_seconds`. From any thread.
+        This happens at most once in `reminder_seconds`. May be called from any thread.
         """
         now = self._clock.monotonic()
         if now >= self._next_requested_reminder:
@@ -121,7 +126,7 @@ class ScheduledEvents:
             self._reminds.set()
 
     def step(self) -> float:
-        """Poll if due. Return the seconds until the next poll."""
+        """Poll if this is due. Return the seconds until the next poll."""
         now = self._clock.monotonic()
         if now < self._due:
             return self._due - now
@@ -149,17 +154,17 @@ class ScheduledEvents:
         return self._due - self._clock.monotonic()
 
     def add_early_documents(self, documents: Iterable[EarlyDocument]) -> None:
-        """Process documents that were read before the machine was identified. Call it before the first poll."""
+        """Process documents that were received before the machine was identified. Call this before the first poll."""
         for one in documents:
             self._imds.events_version = one.api_version
             self._take(one.body, one.at)
 
     def interrupt(self) -> None:
-        """End the call in progress."""
+        """Abort the current call."""
         self._imds.interrupt()
 
     def cut_if_overdue(self) -> None:
-        """End an overdue call."""
+        """Abort the current call if it has taken too long."""
         self._imds.cut_if_overdue()
 
     def _take(self, body: bytes, at: datetime) -> None:
@@ -193,9 +198,10 @@ class ScheduledEvents:
             self._remind(at)
 
     def _needs_confirmation(self, document: Document) -> bool:
-        """Return whether a document is suspect: its incarnation decreased, or events are gone without a new one.
+        """Return whether a document is doubtful: its incarnation is lower than before, or it lists no events any more
+        although the incarnation is the same.
 
-        It is forwarded like any other, but runs no hook before the next poll confirms it.
+        A doubtful document is reported like any other, but starts hooks only after the next poll confirms it.
         """
         if document.incarnation is None or self._incarnation is None:
             return False

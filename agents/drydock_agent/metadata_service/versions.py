@@ -1,7 +1,7 @@
-"""Choice of the api-version: the newest that the metadata service supports.
+"""Choice of the api-version: the newest one that the metadata service supports.
 
-A cloud that lags answers 400 or 404 to a version that it does not know, and may name others in the answer or under
-`/metadata/versions`. Source of the versions:
+A cloud with older software rejects an unknown version with 400 or 404. It may list the supported ones in that response
+or at `/metadata/versions`. Source of the versions:
 https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events (page of 2023-01-25).
 """
 
@@ -33,10 +33,10 @@ _ABOUT_VERSION = re.compile(rb"api.?version|newest.?versions", re.IGNORECASE)
 
 
 class Versions:
-    """The version in use, shared by all clients of the service.
+    """The api-version in use, shared by all clients of the metadata service.
 
-    It begins with the newest, and retries it a day after stepping down. `remembered` is the version of an earlier run,
-    used directly after the first refusal.
+    It starts with the newest version. After stepping down to an older one, it tries the newest again a day later.
+    `remembered` is the version of an earlier run, which is tried directly after the first rejection.
     """
 
     def __init__(self, known: tuple[str, ...], clock: Clock, *, remembered: str = "") -> None:
@@ -48,15 +48,16 @@ class Versions:
 
     @property
     def current(self) -> str:
-        """Version for the next request."""
+        """The api-version for the next request."""
         if self._again_at is not None and self._clock.monotonic() >= self._again_at:
             self._again_at = None
             self.remembered, self._current = self._current, self.known[0]
         return self._current
 
     def refused(self, version: str, body: bytes, *, newest: str = "") -> bool:
-        """Step down from `version`, which was answered with 400 or 404 and `body`. `newest` is the newest version of
-        the service, where that is known. False when none is left: then the next call begins with the newest again.
+        """Step down to an older version after `version` was rejected with 400 or 404 and this body. `newest` is the
+        newest version of the service, if known. Return False if no version is left; the next call then starts with the
+        newest again.
         """
         if version != self._current:
             # Another thread has stepped down meanwhile.
@@ -81,8 +82,8 @@ class Versions:
 
 
 def is_about_version(method: str, status: int, body: bytes) -> bool:
-    """Return whether an answer states that the version is the reason. A 404 may have other reasons that pass, the 400
-    of a POST may be about the event, and that of a GET about a header.
+    """Return whether an error response was caused by the api-version. A 404 may have temporary reasons, the 400 to a
+    POST may be about the event, and the 400 to a GET may be about a header.
     """
     if status not in (400, 404):
         return False
@@ -90,12 +91,14 @@ def is_about_version(method: str, status: int, body: bytes) -> bool:
 
 
 def newest_of(body: bytes) -> str:
-    """Return the newest version that the answer of `/metadata/versions` lists; empty where it cannot be read."""
+    """Return the newest version in a response of `/metadata/versions`, or an empty string if the response is
+    invalid.
+    """
     return max(_versions(body, "apiVersions"), default="")
 
 
 def _versions(body: bytes, name: str) -> list[str]:
-    """The versions in this list of an answer, newest first."""
+    """Return the api-versions in the list `name` of a response, newest first."""
     try:
         content = json.loads(body.decode("utf-8-sig"), strict=False)
     except (ValueError, RecursionError):

@@ -1,1 +1,1 @@
-"""The maintenance channel of caches. Imported only where a cache is configured."""
+"""Maintenance notifications of caches (Azure Cache for Redis). Imported only if a cache is configured."""

@@ -1,4 +1,4 @@
-"""Record of one cache: received lines and changes of coverage, in the order in which they occurred."""
+"""Record of one cache: the received lines, and when this machine listened, in the order in which they occurred."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ _BASE64_BYTES = LINE_CHARACTERS // 4 * 3
 
 
 class CoverageRecord:
-    """Writes the lines and the coverage of one cache. Used by the listener's thread, and by another one at the stop."""
+    """Writes the lines and the coverage changes of one cache to the spool. The listener's thread uses it, and another
+    thread when the agent stops.
+    """
 
     def __init__(self, context: Context, cache: Cache) -> None:
         self.state = self._reason = ""
@@ -40,17 +42,17 @@ class CoverageRecord:
 
     @property
     def waits(self) -> bool:
-        """Whether reports wait because the disk could not be written."""
+        """True if reports are in memory because the disk could not be written."""
         return self._outbox.waits
 
     def line(self, raw: bytes, at: datetime) -> None:
-        """Record one line as received."""
+        """Report one line as received."""
         with self._lock:
             self._outbox.add(wire.REDIS, at, _data(self._cache.host, raw))
         self.write()
 
     def coverage(self, state: str, reason: str, at: datetime) -> None:
-        """Record a new state. Raises `Interrupted` after `end`."""
+        """Report a new coverage state (`wire.CoverageData`). Raises `Interrupted` after `end`."""
         with self._lock:
             if self._ended:
                 raise Interrupted
@@ -59,18 +61,20 @@ class CoverageRecord:
         self.write()
 
     def resend_state(self) -> None:
-        """Report the current state again, for a backend that may lack it."""
+        """Report the current coverage state again, because the backend may have lost it."""
         with self._lock:
             if self.state:
                 self._note(self.state, self._reason, self._clock.now())
         self.write()
 
     def alive(self) -> None:
-        """Record that the listener is alive, so that a later run knows how long it listened."""
+        """Store the current time as proof that the listener is running. After a crash, the next run then knows until
+        when it listened.
+        """
         self._outbox.keep(self._key, _remembered(self.state, self._clock.now()))
 
     def end(self) -> None:
-        """Record that listening ends because the agent stops."""
+        """Report that listening ends because the agent stops."""
         with self._lock:
             self._ended = True
             if self.state == SUBSCRIBED:
@@ -78,12 +82,12 @@ class CoverageRecord:
             self._outbox.write()
 
     def write(self) -> None:
-        """Write waiting reports to the spool."""
+        """Write the reports in memory to the spool."""
         with self._lock:
             self._outbox.write()
 
     def _close_gap(self, remembered: str | None) -> None:
-        """Report the end of coverage for an earlier run that was killed."""
+        """Report the end of coverage for an earlier run that was killed. `remembered` is the stored text of `alive`."""
         content = json.loads(remembered or "{}")
         alive = from_text(content.get("alive"))
         if content.get("state") == SUBSCRIBED and alive is not None:

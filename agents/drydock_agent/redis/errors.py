@@ -1,13 +1,13 @@
-"""Errors that end a connection to a cache."""
+"""Exceptions that end a connection to a cache."""
 
 
 class CacheConnectionLost(Exception):
-    """The connection ended, or could not be made; the sentence has the reason."""
+    """The connection failed or ended. The message states the reason."""
 
 
 class CacheConnectionStale(CacheConnectionLost):
-    """The connection gave no sign of life and was closed here."""
+    """The agent closed the connection because the cache no longer responded."""
 
 
 class RefusedByCache(CacheConnectionLost):
-    """The cache answered, and does not let this machine listen."""
+    """The cache responded, but does not permit this machine to listen."""

@@ -1,4 +1,4 @@
-"""Reports on finished hooks for caches. They are kept in memory while the disk cannot be written."""
+"""Reports on finished hooks for caches. They stay in memory while the disk cannot be written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOLDER = ""
 
 
 class HookReports:
-    """Reports for one cache; used by the thread that runs its hooks."""
+    """Reports on the hooks for one cache. Only the thread that runs these hooks uses it."""
 
     def __init__(self, context: Context, cache: str) -> None:
         self._cache = cache
@@ -31,11 +31,11 @@ class HookReports:
 
     @property
     def waits(self) -> bool:
-        """Whether reports wait because the disk could not be written."""
+        """True if reports are in memory because the disk could not be written."""
         return self._outbox.waits
 
     def begun(self, run: str) -> None:
-        """Record the run id before a hook starts, so that the next agent can end it after a crash."""
+        """Store the run id before a hook starts. If the agent crashes, the next run can then end the hook."""
         self._outbox.keep(self._key, run)
 
     def ended(
@@ -48,7 +48,7 @@ class HookReports:
         seconds: float | None = None,
         output: str = "",
     ) -> None:
-        """Report the result of one hook."""
+        """Report the result of one hook. `notification_type` is the trigger, `seconds` the duration."""
         data = wire.RedisHookData(
             cache=self._cache,
             notification_type=notification_type[:TYPE_CHARACTERS],
@@ -62,15 +62,17 @@ class HookReports:
         self.write()
 
     def refused(self, notification_type: str, hook: str, sentence: str) -> None:
-        """Report that a file, or the `FOLDER`, is refused; only once per reason."""
+        """Report that a hook file, or the hooks folder (`FOLDER`), is refused. The same reason is reported only
+        once.
+        """
         if self._refused.get(hook) != sentence:
             self._refused[hook] = sentence
             self.ended(notification_type, hook, FAILED, output=sentence)
 
     def retain_refusals(self, names: Collection[str]) -> None:
-        """Forget the reported reasons of files that are no longer refused."""
+        """Keep only the refusals of the files in `names`. If another file is refused later, that is reported again."""
         self._refused = {name: reason for name, reason in self._refused.items() if name in names}
 
     def write(self) -> None:
-        """Write waiting reports to the spool."""
+        """Write the reports in memory to the spool."""
         self._outbox.write()

@@ -1,7 +1,8 @@
-"""Hooks in `redis.d`: run for each notification of a cache, and when its connection is lost or restored.
+"""Hooks in the folder `redis.d`. They run for each notification of a cache, and when the connection is lost or
+restored.
 
-A failover takes seconds, so nothing is repeated after a restart: an interrupted hook is ended, and the next connection
-runs hooks with `ConnectionRestored`.
+A failover takes only seconds, so no hook is repeated after a restart: an interrupted hook is ended, and the next
+connection runs the hooks with the trigger `ConnectionRestored`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ log = logging.getLogger("drydock_agent")
 
 @dataclass(slots=True, frozen=True)
 class HookTrigger:
-    """Reason for running hooks. For a connection change `raw` is empty and `reason` is set."""
+    """Reason for running the hooks: a notification line, or a change of the connection. For the latter, `raw` is empty
+    and `reason` is set.
+    """
 
     at: datetime
     notification: line.Notification
@@ -63,7 +66,7 @@ class _Run:
 
 
 class CacheHooks:
-    """One cache, one thread: the hooks for one trigger end before those for the next begin."""
+    """Runs the hooks for one cache in one thread. All hooks for one trigger end before those for the next begin."""
 
     def __init__(self, context: Context, cache: Cache, *, resource_name: Callable[[], str]) -> None:
         self.name = f"redis hooks {cache.host}"
@@ -79,15 +82,19 @@ class CacheHooks:
         self._triggers: deque[_Run] = deque()
 
     def heard(self, raw: bytes, at: datetime) -> None:
-        """Queue hooks for a received line. Returns at once; may be called from any thread, like the next two."""
+        """Queue the hooks for a received line. Returns at once. `heard`, `lost` and `restored` may be called from any
+        thread.
+        """
         self._add(HookTrigger(at, line.read(raw), raw=raw.decode("utf-8", "replace")))
 
     def lost(self, state: str, reason: str, at: datetime) -> None:
-        """The connection is gone: `state` is `lost`, `stale` or `refused`."""
+        """Queue the hooks for a lost connection. `state` is `lost`, `stale` or `refused`."""
         self._add(HookTrigger(at, line.Notification(CONNECTION_LOST), state=state, reason=reason))
 
     def restored(self, at: datetime) -> None:
-        """The server has acknowledged a new connection, also the first one of this run."""
+        """Queue the hooks for a new connection that the server has acknowledged. The first connection of a run counts,
+        too.
+        """
         self._add(HookTrigger(at, line.Notification(CONNECTION_RESTORED), state="subscribed"))
 
     def step(self) -> float:
@@ -108,7 +115,7 @@ class CacheHooks:
         return 0.0
 
     def interrupt(self) -> None:
-        """End the hook in progress, for good."""
+        """Stop the hook in progress; no further hook runs."""
         self._stopping.set()
 
     def _add(self, trigger: HookTrigger) -> None:

@@ -1,7 +1,9 @@
-"""Listener for `AzureRedisEvents` of one cache: writes each line and each change of coverage to the spool.
+"""Listener for the channel `AzureRedisEvents` of one cache. It writes each line, and each change of coverage, to the
+spool.
 
-Redis does not repeat missed notifications, so gaps are reported too. The listener pings, because a path that drops
-packets ends no read. The connection is replaced periodically: the new one is opened before the old one is closed.
+Redis does not repeat missed notifications, so gaps are reported, too. The listener sends pings, because a read never
+ends if the network drops packets. It replaces the connection periodically: the new one is opened before the old one is
+closed.
 """
 
 from __future__ import annotations
@@ -36,9 +38,10 @@ log = logging.getLogger("drydock_agent")
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Timing:
-    """Intervals in seconds; pairs are the bounds of a random wait.
+    """Intervals of the listener in seconds. A pair gives the bounds of a random interval.
 
-    A connection whose path drops packets is closed after `ping`, `pong` and one read: less than 45 seconds in all.
+    If the network drops packets, the connection is closed after `ping`, `pong` and one read: less than 45 seconds in
+    total.
     """
 
     read: float = 1.0
@@ -59,7 +62,7 @@ class Timing:
 
 
 class CacheListener:
-    """Listener of one cache in one thread. `hooks` receive each line and each change of the connection."""
+    """Listens to one cache in one thread. `hooks` are called for each line and each change of the connection."""
 
     def __init__(
         self,
@@ -93,7 +96,7 @@ class CacheListener:
         self._pinged_at: float | None = None
 
     def step(self) -> float:
-        """Connect when that is due, else listen for a moment. Returns the seconds until the next step."""
+        """Connect if this is due; otherwise read for a short time. Return the seconds until the next step."""
         if self._stopping.is_set():
             raise Interrupted
         self._record.write()
@@ -122,7 +125,7 @@ class CacheListener:
         return 0.0
 
     def interrupt(self) -> None:
-        """Record the end of coverage, then stop listening."""
+        """Report the end of coverage, then stop listening."""
         self._stopping.set()
         self._record.end()
         self._tokens.interrupt()
@@ -131,7 +134,7 @@ class CacheListener:
             subscription.cut()
 
     def resend(self) -> None:
-        """Report the coverage again, because the backend may lack it."""
+        """Report the coverage again, because the backend may have lost it."""
         self._again.set()
         self.wake.set()
 
@@ -147,12 +150,14 @@ class CacheListener:
             self._hooks.restored(at)
 
     def _report_subscription(self) -> None:
-        """Report that this machine listens, or why nothing will come: it listens all the same, for a rollback."""
+        """Report that this machine listens, or that the cache will send nothing because it was replaced. In that case
+        the agent still listens, because the replacement may be rolled back.
+        """
         replacement = self._subscription.replacement if self._subscription is not None else ""
         self._report(UNSUPPORTED if replacement else SUBSCRIBED, replacement)
 
     def _open(self) -> connection.Subscription:
-        """Return an acknowledged connection and set the time of its renewal."""
+        """Open a connection that the server has acknowledged, and set the time of its replacement."""
         login = login_for(self._cache, self._tokens)
         seconds = self._random.uniform(*self._timing.renew)
         seconds = min(seconds, max(login.seconds - self._timing.margin, self._timing.least))
@@ -166,7 +171,7 @@ class CacheListener:
         return opened
 
     def _back_off(self, error: CacheConnectionLost) -> float:
-        """Record the gap and return the seconds until the next attempt."""
+        """Report the gap. Return the seconds until the next attempt."""
         now = self._clock.monotonic()
         had = self._subscription is not None
         self._close()
@@ -233,7 +238,7 @@ class CacheListener:
             self._hooks.heard(raw, at)
 
     def _renew(self, old: connection.Subscription) -> None:
-        """Replace the connection without losing or repeating a line."""
+        """Replace the connection. No line is lost or recorded twice."""
         try:
             new = self._open()
         except CacheConnectionLost as error:
@@ -258,7 +263,7 @@ class CacheListener:
             self._take(heard)
 
     def _last_of(self, old: connection.Subscription) -> list[connection.CacheReply]:
-        """Read the remaining lines of the old connection and return them."""
+        """Read and return the remaining lines of the old connection."""
         lines: list[connection.CacheReply] = []
         deadline = self._clock.monotonic() + self._timing.handover
         try:
@@ -287,5 +292,7 @@ class CacheListener:
 
 
 def overlap(before: list[bytes], after: list[bytes]) -> int:
-    """Return how many lines at the beginning of `after` repeat the end of `before`."""
+    """Return how many lines at the start of `after` repeat the end of `before`. Used when two connections received the
+    same lines.
+    """
     return next((count for count in range(min(len(before), len(after)), 0, -1) if before[-count:] == after[:count]), 0)

@@ -1,6 +1,6 @@
-"""Sign-in of this machine to a cache: by an access key or password, or by a token of its managed identity.
+"""Sign-in of this machine to a cache, by access key, password or a token of a managed identity.
 
-Tokens come from the metadata service. Facts:
+Tokens come from the metadata service. Source:
 https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token
 """
 
@@ -31,7 +31,9 @@ UNSTATED_SECONDS = 3600.0
 
 @dataclass(slots=True, frozen=True)
 class Login:
-    """`seconds` is how long it is good from now. A token's `username` is the identity's object id, as it states it."""
+    """User name and secret for a cache, valid for `seconds` from now. With a token, `username` is the object id of the
+    managed identity.
+    """
 
     username: str
     secret: str = field(repr=False)
@@ -39,7 +41,9 @@ class Login:
 
 
 def login_for(cache: Cache, tokens: TokenClient) -> Login:
-    """A login that is good now. Raises `RefusedByCache` where there can be none, else `CacheConnectionLost`."""
+    """Return a login that is valid now. `tokens` requests tokens. Raises `RefusedByCache` if no login is possible, else
+    `CacheConnectionLost`.
+    """
     if cache.entra:
         token = tokens.fetch(cache)
         return replace(token, username=cache.username or token.username)
@@ -50,14 +54,16 @@ def login_for(cache: Cache, tokens: TokenClient) -> Login:
 
 
 class TokenClient:
-    """A client of the metadata service; for one thread."""
+    """Client of the metadata service for tokens of managed identities, for one thread."""
 
     def __init__(self, imds_url: str) -> None:
         self._url = imds_url
         self._connections = Connections(headers={"Metadata": "true", "User-Agent": user_agent()})
 
     def fetch(self, cache: Cache) -> Login:
-        """Return a token. Raises `RefusedByCache` if the machine has no such identity, else `CacheConnectionLost`."""
+        """Request a token for a cache. Raises `RefusedByCache` if the machine does not have the configured identity,
+        else `CacheConnectionLost`.
+        """
         asked = {"api-version": API_VERSION, "resource": RESOURCE}
         if cache.entra != MANAGED_IDENTITY:
             asked["client_id"] = cache.entra
@@ -79,7 +85,7 @@ class TokenClient:
         return _token(answer.body)
 
     def interrupt(self) -> None:
-        """End the call in progress, from another thread."""
+        """Abort the current call. May be called from any thread."""
         self._connections.interrupt()
 
 
@@ -98,7 +104,9 @@ def _token(body: bytes) -> Login:
 
 
 def _object_id(secret: str) -> str:
-    """The claim `oid`, which is the user's name at the cache; empty where it cannot be read."""
+    """Return the claim `oid` of a token, which is the user name at the cache, or an empty string if the token is
+    unreadable.
+    """
     try:
         middle = secret.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))

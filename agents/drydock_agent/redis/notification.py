@@ -1,7 +1,6 @@
-"""The content of a line of `AzureRedisEvents`, as far as hooks and reconnecting need it.
+"""Parser for a line of `AzureRedisEvents`: the values that hooks and reconnecting need.
 
-The line is sent to the backend unchanged, which reads all of it. Nothing is refused or guessed here: a value that is
-not stated, or unreadable, is empty.
+The backend receives the unchanged line and parses all of it. Here, a missing or invalid value becomes an empty string.
 """
 
 from __future__ import annotations
@@ -23,7 +22,9 @@ _TRUTHS = {"true": "1", "false": "0"}
 
 @dataclass(slots=True, frozen=True)
 class Notification:
-    """`is_replica` is `1`, `0` or empty; ports are digits within 1 to 65535, `start_time` is as Azure writes it."""
+    """Parsed notification of a cache. `is_replica` is `1`, `0` or empty; ports are digits from 1 to 65535; `start_time`
+    is as Azure wrote it.
+    """
 
     kind: str = ""
     start_time: str = ""
@@ -34,13 +35,14 @@ class Notification:
 
     @property
     def shown(self) -> str:
-        """The type, fit for one line of a log."""
+        """The notification type, made safe for one line of a log."""
         return " ".join(self.kind.split())[:100] or "a line without a type"
 
 
 def read(raw: bytes) -> Notification:
-    """Read a line of any bytes; never raises. Pairs may have any order and spelling, and the last valid one of a name
-    counts."""
+    """Parse a line of any bytes; never raises. Pairs may have any order and spelling. If a name is repeated, the last
+    valid value counts.
+    """
     words = [word.strip() for word in raw.decode("utf-8", "replace").lstrip("|").split("|")]
     found: dict[str, str] = {}
     # A name at the end without a value is ignored.

@@ -1,4 +1,4 @@
-"""The parts that listen to the configured caches, and their findings for `check`. Imported only where there are any."""
+"""Parts of the agent for the configured caches, and their check. Imported only if a cache is configured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger("drydock_agent")
 
 
 def parts(context: Context, *, resource_name: Callable[[], str]) -> tuple[list[CacheListener], list[CacheHooks]]:
-    """Two parts for each cache: one that listens, one that runs hooks."""
+    """Return two parts for each cache: one that listens to it, and one that runs its hooks."""
     listeners, hooks = [], []
     for cache in context.settings.redis_caches:
         if not cache.publishes:
@@ -38,7 +38,7 @@ def parts(context: Context, *, resource_name: Callable[[], str]) -> tuple[list[C
 
 
 def check(cache: Cache, settings: Settings) -> tuple[bool, str]:
-    """Whether this machine can listen to the cache, and a sentence; connects once."""
+    """Connect to the cache once. Return whether this machine can listen to it, and a sentence for the user."""
     if not cache.publishes:
         return False, _unsupported(cache)
     try:

@@ -1,7 +1,7 @@
-"""One subscription to `AzureRedisEvents` over one connection: opened, read, pinged and closed by hand.
+"""Subscription to `AzureRedisEvents` on one connection.
 
-The client's own mechanisms (retries, health checks, a reconnecting pub/sub object) are not used: they hide a lost
-connection and the gap. They also do not detect a path that swallows bytes.
+The retries, health checks and reconnecting pub/sub of the Redis client are not used, because they hide a lost
+connection and the gap. They also do not notice a network that drops packets.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ UNSUBSCRIBED = "unsubscribe"
 
 @dataclass(slots=True, frozen=True)
 class CacheReply:
-    """One answer: `kind` is the server's own word (`message`, `pong`, …), or empty; `data` is the line's bytes."""
+    """One reply of the server: `kind` is Redis' word (`message`, `pong`, …) or empty, `data` the bytes of the line."""
 
     kind: str
     data: bytes = b""
 
 
 class Subscription:
-    """Exists only once the server has acknowledged. For one thread; `cut` may come from another."""
+    """Subscription that the server has acknowledged. For one thread; only `cut` may be called from another."""
 
     def __init__(self, cache: Cache, login: Login, *, answer_seconds: float = ANSWER_SECONDS) -> None:
         """Connect and subscribe. Raises `RefusedByCache` and `CacheConnectionLost`."""
@@ -85,7 +85,9 @@ class Subscription:
             raise
 
     def _server(self) -> dict[str, Any]:
-        """Return what the server states of itself, which needs no right; nothing from a server without HELLO."""
+        """Return what the server states about itself in HELLO, for which no permission is needed. Empty if it does not
+        support HELLO.
+        """
         try:
             self._connection.send_command("HELLO")
             answer = self._connection.read_response()
@@ -96,10 +98,10 @@ class Subscription:
         return dict(zip(names, words[1::2], strict=False))
 
     def read(self, seconds: float) -> CacheReply | None:
-        """Return the next answer, or None where none has arrived within the time, or not whole within `answer_seconds`
-        more.
+        """Return the next reply, or None if none has started to arrive within `seconds`, or it is incomplete after
+        `answer_seconds` more.
 
-        Raises `CacheConnectionLost`, and `RefusedByCache` where the server refuses.
+        Raises `CacheConnectionLost`, or `RefusedByCache` if the server refuses.
         """
         try:
             with _translated_errors():
@@ -114,17 +116,17 @@ class Subscription:
         return CacheReply(answer[0].decode("ascii", "replace"), data)
 
     def ping(self) -> None:
-        """Send a ping; its answer is read like any other. Raises `CacheConnectionLost`."""
+        """Send a ping. `read` returns the reply. Raises `CacheConnectionLost`."""
         with _translated_errors():
             self._connection.send_command("PING", check_health=False)
 
     def unsubscribe(self) -> None:
-        """Unsubscribe; the last answer is `unsubscribe`. Raises `CacheConnectionLost`."""
+        """Send the command to unsubscribe. The last reply is `unsubscribe`. Raises `CacheConnectionLost`."""
         with _translated_errors():
             self._connection.send_command("UNSUBSCRIBE", CHANNEL, check_health=False)
 
     def cut(self) -> None:
-        """End a read in progress, from another thread."""
+        """Abort a read in progress. May be called from any thread."""
         sock = self._connection._sock
         if sock is not None:
             # Below TLS, whose own shutdown would wait for the peer or for the thread that reads.
@@ -132,13 +134,13 @@ class Subscription:
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._connection.disconnect()
 
 
 def _replacement(cache: Cache, server: dict[str, Any]) -> str:
-    """Return what shows that another service answers under the name of an Azure Cache for Redis, as after a migration
-    to Azure Managed Redis, which moves the DNS name; empty where nothing does.
+    """Return why another service seems to respond under the name of an Azure Cache for Redis, or an empty string. This
+    happens after a migration to Azure Managed Redis, which takes over the DNS name.
     """
     name = "" if cache.socket or cache.address[0] != cache.host else canonical_name(cache.host)
     if name.endswith(wire.CACHE_HOSTS_WITHOUT_NOTIFICATIONS):
@@ -153,7 +155,7 @@ def _replacement(cache: Cache, server: dict[str, Any]) -> str:
 
 
 def canonical_name(host: str) -> str:
-    """Return the name to which DNS aliases lead, in lower case; empty where it cannot be resolved."""
+    """Return the canonical DNS name of a host in lower case, or an empty string if it cannot be resolved."""
     try:
         answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_CANONNAME)
     except (OSError, UnicodeError):
@@ -162,12 +164,12 @@ def canonical_name(host: str) -> str:
 
 
 class _NoReply(Exception):
-    """No whole answer within the time."""
+    """No complete reply arrived in time."""
 
 
 @contextlib.contextmanager
 def _translated_errors() -> Iterator[None]:
-    """Turns what the client raises into the words of this agent."""
+    """Convert exceptions of the Redis client to those of `errors`, as a context manager."""
     try:
         yield
     except _REFUSALS as error:
@@ -186,7 +188,7 @@ def _sentence(error: BaseException) -> str:
 
 
 class _Secure(redis.Connection):
-    """TLS in which the certificate must be the cache's, wherever it is reached."""
+    """TLS connection that requires the certificate of the cache's host name, whatever address is connected to."""
 
     def __init__(self, *, name: str, context: ssl.SSLContext, **more: Any) -> None:
         self._name = name

@@ -1,1 +1,1 @@
-"""Settings by the owner of the machine: environment and TOML file, read once."""
+"""Settings from the environment and a TOML file, read once at start."""

@@ -1,4 +1,4 @@
-"""Which caches this machine listens to: `DRYDOCK_REDIS_CACHES`, or the tables `[[redis_caches]]` of the TOML file."""
+"""The configured caches: `DRYDOCK_REDIS_CACHES`, or the tables `[[redis_caches]]` of the TOML file."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Cache:
-    """One cache: `host` is its name in the fleet, `connect` where it is reached if not there.
+    """A cache to which this machine listens. `host` is the name of the cache in the fleet; `connect` is the address to
+    connect to if it differs.
 
-    `entra` is empty, `managed-identity`, or the client id of one of several identities; then the password is a token.
+    `entra` is empty for an access key or password, `managed-identity`, or the client id of one of several identities.
     """
 
     host: str
@@ -45,29 +46,31 @@ class Cache:
 
     @property
     def publishes(self) -> bool:
-        """False where Azure publishes no notifications for caches of this kind."""
+        """False if Azure publishes no notifications for this kind of cache."""
         return not self.host.endswith(CACHE_HOSTS_WITHOUT_NOTIFICATIONS)
 
     @property
     def socket(self) -> str:
-        """The path of the socket to connect to, or empty."""
+        """The path of the Unix socket to connect to, or an empty string."""
         return self.connect.removeprefix("unix:") if self.connect.startswith("unix:") else ""
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port to connect to."""
+        """The host and port to connect to."""
         return _host_and_port(self.connect) if self.connect else (self.host, self.port)
 
     def secret(self) -> str:
-        """The access key or password, read again each time, so that a new key needs no restart.
+        """Return the access key or password. A file is read again each time, so that a new key needs no restart.
 
-        Raises `OSError` or `UnicodeDecodeError` where its file cannot be read.
+        Raises `OSError` or `UnicodeDecodeError` if the file cannot be read.
         """
         return Path(self.password_file).read_text("utf-8").strip() if self.password_file else self.password
 
 
 def read_caches(value: object) -> tuple[Cache, ...]:
-    """The caches of a setting: addresses with spaces or commas between, or a list of tables. Raises `ValueError`."""
+    """Parse the value of the setting: addresses separated by spaces or commas, or a list of tables. Raises
+    `ValueError`.
+    """
     if isinstance(value, str):
         found = [_from_address(word) for word in re.split(r"[\s,]+", value) if word]
     elif isinstance(value, list) and all(isinstance(each, dict) for each in value):

@@ -1,4 +1,4 @@
-"""The agent's settings: environment first, then a TOML file, then the default."""
+"""Loads the agent's settings: from the environment, else from a TOML file, else the default."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 class ConfigError(Exception):
-    """A setting that cannot be used, in one sentence."""
+    """A setting is invalid. The message is a sentence for the user."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Settings:
-    """Every setting of one run; the words of `docs/admin/agent.md`."""
+    """All settings of one run. `docs/admin/agent.md` describes them."""
 
     fleet_url: str
     join_token: str
@@ -56,7 +56,7 @@ class Settings:
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
-    """Settings from `environ` and from the TOML file that its `DRYDOCK_CONFIG` names. Raises `ConfigError`."""
+    """Load the settings from `environ` and from the TOML file that `DRYDOCK_CONFIG` names. Raises `ConfigError`."""
     environ = os.environ if environ is None else environ
     table = _toml(environ.get("DRYDOCK_CONFIG", ""))
     for name in table:
@@ -79,7 +79,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def default_state_dir(environ: Mapping[str, str], platform: str = sys.platform) -> str:
-    """Return the state folder of a service on this operating system."""
+    """Return the default state folder on this operating system."""
     if platform == "win32":
         return environ.get("PROGRAMDATA", r"C:\ProgramData") + r"\Drydock\Agent"
     if platform == "darwin":
@@ -88,7 +88,7 @@ def default_state_dir(environ: Mapping[str, str], platform: str = sys.platform) 
 
 
 def default_hooks_dir(environ: Mapping[str, str], platform: str = sys.platform) -> str:
-    """Return the hooks folder of a machine with this operating system."""
+    """Return the default hooks folder on this operating system."""
     if platform == "win32":
         return environ.get("PROGRAMDATA", r"C:\ProgramData") + r"\Drydock\Hooks"
     return "/etc/drydock-agent/hooks"

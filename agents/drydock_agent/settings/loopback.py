@@ -1,4 +1,4 @@
-"""Addresses whose traffic never leaves the machine."""
+"""Check for loopback addresses, whose traffic does not leave the machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """True for `localhost` and for loopback addresses; a name that merely resolves to one does not count."""
+    """Return whether `host` is `localhost` or a loopback address. Other names are not resolved."""
     if host.lower() == "localhost":
         return True
     try:

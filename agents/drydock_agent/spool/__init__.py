@@ -1,1 +1,1 @@
-"""Data on disk until the backend has acknowledged it."""
+"""Reports and orders on disk until the backend has acknowledged them."""

@@ -1,4 +1,4 @@
-"""Outbox of one part: keeps reports in memory while the spool cannot be written."""
+"""Outbox for reports. They stay in memory while the spool cannot be written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Waiting:
 
 
 class Outbox:
-    """Outbox of one part. Sets `written` when a report reached the spool."""
+    """Outbox of one part of the agent. It sets the event `written` when reports are in the spool."""
 
     def __init__(self, *, spool: Spool, limiter: LogLimiter, written: threading.Event) -> None:
         self._spool = spool
@@ -35,15 +35,17 @@ class Outbox:
 
     @property
     def waits(self) -> bool:
-        """Whether reports are not yet on disk."""
+        """True if reports are in memory and not yet on disk."""
         return bool(self._waiting)
 
     def add(self, kind: str, at: datetime, data: dict[str, Any], *, remember: Mapping[str, str] | None = None) -> None:
-        """Add one report, and the values to store with it. `write` brings both to the disk."""
+        """Add one report, and values to store in the same transaction. Call `write` to write both to disk."""
         self._waiting.append(_Waiting(kind, at, data, dict(remember or {})))
 
     def write(self, remember: Mapping[str, str] | None = None) -> bool:
-        """Write waiting reports, each together with `remember`. Return whether all are written."""
+        """Write the reports in memory to the spool, each together with the values `remember`. Return whether all are on
+        disk.
+        """
         wrote = False
         try:
             while self._waiting:
@@ -59,7 +61,7 @@ class Outbox:
         return not self._waiting
 
     def keep(self, key: str, value: str) -> bool:
-        """Store a value in the spool. Return whether that succeeded."""
+        """Store a value in the spool under `key`. Return whether this succeeded."""
         try:
             self._spool.set(key, value)
         except SpoolError as error:

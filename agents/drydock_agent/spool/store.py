@@ -28,11 +28,11 @@ ORDERS_REMEMBERED = 1000
 
 
 class SpoolError(Exception):
-    """The spool cannot be opened or written; the message states why."""
+    """The spool cannot be opened or written. The message states why."""
 
 
 class SpoolDamaged(SpoolError):
-    """The file is not a valid database."""
+    """The spool file is not a valid database."""
 
 
 class SpoolBusy(SpoolError):
@@ -41,7 +41,7 @@ class SpoolBusy(SpoolError):
 
 @dataclass(slots=True, frozen=True)
 class StoredReport:
-    """A report as it waits: `data` is its JSON text."""
+    """A report in the spool. `data` is JSON text."""
 
     seq: int
     kind: str
@@ -51,7 +51,9 @@ class StoredReport:
 
 @dataclass(slots=True, frozen=True)
 class StoredOrder:
-    """An order that this machine accepted: `attempted_at` before Azure was asked, `receipt` (JSON text) afterwards."""
+    """An order that this machine accepted. `attempted_at` is set before the request to Azure, `receipt` (JSON text)
+    after it.
+    """
 
     id: str
     body: str
@@ -61,7 +63,9 @@ class StoredOrder:
 
 
 class Spool:
-    """Every method may be called from any thread and returns when its change is on disk; all raise `SpoolError`."""
+    """The spool of this machine. Every method may be called from any thread, returns when the change is on disk, and
+    raises `SpoolError` on failure.
+    """
 
     def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
         self.path = path
@@ -80,21 +84,21 @@ class Spool:
 
     @property
     def id(self) -> str:
-        """The UUID made together with this spool."""
+        """The UUID of this spool, created together with it."""
         return self._id
 
     @property
     def acknowledged(self) -> int:
-        """Every report up to this number was committed or refused by the backend."""
+        """The number up to which the backend has stored or refused all reports."""
         return self._acknowledged
 
     @property
     def sent(self) -> int:
-        """The highest number that may have been sent."""
+        """The highest number of a report that may have been sent."""
         return self._sent
 
     def add(self, kind: str, at: datetime, data: dict[str, Any], *, remember: dict[str, str] | None = None) -> int:
-        """Number and keep one report, together with the meta values of `remember`. Returns its number."""
+        """Store one report, together with the values `remember`. Return the number of the report."""
         text, reading = json.dumps(data), self._reading().to_text()
 
         def work(db: sqlite3.Connection) -> int:
@@ -105,9 +109,10 @@ class Spool:
         return self._call(work)
 
     def batch(self, most: int, most_bytes: int) -> list[StoredReport]:
-        """The oldest waiting reports, ascending: at most `most`, and `most_bytes` of data unless it is only one.
+        """Return the oldest reports that are not acknowledged, in order: at most `most` reports, and at most
+        `most_bytes` of data except for a single report.
 
-        Their times are by the clock as it is now: a step of the clock since they were recorded is added to them.
+        If the wall clock was changed since a report was recorded, the report's time is corrected by the difference.
         """
         now = self._reading()
 
@@ -127,10 +132,10 @@ class Spool:
         return self._call(work)
 
     def acknowledge(self, acknowledged: int, refused: dict[int, str]) -> bool:
-        """Delete everything up to `acknowledged`; quarantine the `refused` with their reasons.
+        """Delete all reports up to the number `acknowledged`, and quarantine the `refused` ones (reason by number).
 
-        Returns False when the backend knows numbers that this spool has not sent: then the state folder was restored
-        from an older copy, and the waiting reports are renumbered in a new spool.
+        Return False if the backend has acknowledged numbers that this spool has not sent. The state folder was then
+        restored from an older copy, and the remaining reports are renumbered in a new spool.
         """
         if acknowledged > self._sent:
             new = str(uuid.uuid4())
@@ -152,15 +157,15 @@ class Spool:
         return True
 
     def quarantine(self, seq: int, reason: str) -> None:
-        """Quarantine one report without an acknowledgement."""
+        """Move one report to the quarantine, so that it is not sent again. `reason` is stored with it."""
         self._call(lambda db: tables.quarantine(db, seq, reason))
 
     def pending(self) -> int:
-        """Return the number of waiting reports."""
+        """Return the number of reports that are not acknowledged."""
         return self._call(lambda db: int(db.execute("SELECT count(*) FROM reports").fetchone()[0]))
 
     def quarantined(self) -> list[tuple[StoredReport, str]]:
-        """Return the quarantined reports with their reasons, oldest first; at most `tables.MAX_QUARANTINED`."""
+        """Return the quarantined reports with the reasons, oldest first; at most `tables.MAX_QUARANTINED`."""
 
         def work(db: sqlite3.Connection) -> list[tuple[StoredReport, str]]:
             rows = db.execute("SELECT seq, kind, at, data, reason FROM kept_apart ORDER BY id")
@@ -169,11 +174,11 @@ class Spool:
         return self._call(work)
 
     def get(self, key: str) -> str | None:
-        """Return a stored value."""
+        """Return the value stored under `key`, or None."""
         return self._call(lambda db: tables.get(db, key))
 
     def set(self, key: str, value: str) -> None:
-        """Store a value."""
+        """Store a value under `key`."""
         self._call(lambda db: tables.put(db, key, value))
 
     def orders(self) -> list[StoredOrder]:
@@ -186,7 +191,7 @@ class Spool:
         return self._call(work)
 
     def attempt(self, order_id: str, body: str, at: datetime) -> None:
-        """Record the attempt before the request to Azure."""
+        """Store an order and the time of the attempt, before the request to Azure. `body` is the order as text."""
 
         def work(db: sqlite3.Connection) -> None:
             db.execute(
@@ -198,7 +203,9 @@ class Spool:
         self._call(work)
 
     def receipt(self, order_id: str, body: str, kind: str, at: datetime, data: dict[str, Any]) -> int:
-        """Write a receipt as a report and with its order, in one transaction. Returns the report's number."""
+        """Store the receipt of an order, and the report that contains it, in one transaction. Return the number of the
+        report.
+        """
         text, reading = json.dumps(data), self._reading().to_text()
 
         def work(db: sqlite3.Connection) -> int:
@@ -217,7 +224,7 @@ class Spool:
         return self._call(work)
 
     def close(self) -> None:
-        """Finish the queued work, write the log into the file and close it."""
+        """Finish the queued work and close the database."""
         if not self._closed:
             self._closed = True
             self._work.put(None)
@@ -264,7 +271,7 @@ class Spool:
 
 
 def _as_of(now: ClockReading, at: str, recorded: ClockReading | None) -> str:
-    """Return a recorded time by the clock of `now`."""
+    """Return a recorded time, corrected for changes of the wall clock between the readings `recorded` and `now`."""
     step = recorded.step_until(now) if recorded is not None else 0.0
     moment = from_text(at)
     if not step or moment is None:
@@ -276,7 +283,7 @@ def _as_of(now: ClockReading, at: str, recorded: ClockReading | None) -> str:
 
 
 class _Job(Generic[T]):
-    """One transaction, handed to the spool's thread; the caller waits for its result."""
+    """One transaction for the spool's thread. The caller waits for the result."""
 
     def __init__(self, work: Callable[[sqlite3.Connection], T]) -> None:
         self._work = work

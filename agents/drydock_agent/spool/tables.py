@@ -1,4 +1,4 @@
-"""The tables of the spool, and the statements that more than one of its calls needs. Each runs inside a transaction."""
+"""Tables of the spool, and statements that several of its methods share. Each function runs inside a transaction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS orders (
 
 
 def create(db: sqlite3.Connection) -> None:
-    """Create the tables, and the column that spools of 0.1.0 lack. An older agent ignores it."""
+    """Create the tables, and the column that spools of 0.1.0 do not have. An older agent ignores this column."""
     for statement in SCHEMA.split(";"):
         db.execute(statement)
     if "reading" not in {row[1] for row in db.execute("PRAGMA table_info(reports)")}:
@@ -29,7 +29,7 @@ def create(db: sqlite3.Connection) -> None:
 
 
 def insert(db: sqlite3.Connection, kind: str, at: str, data: str, reading: str | None) -> int:
-    """Number and keep one report. `reading` is what the clocks show now (`ClockReading`)."""
+    """Store one report and return its number. `reading` is the current `ClockReading` as text."""
     added = "INSERT INTO reports (kind, at, data, reading) VALUES (?, ?, ?, ?)"
     seq = db.execute(added, (kind, at, data, reading)).lastrowid
     # SQLite always has one after an INSERT; the type only allows for other statements.
@@ -37,7 +37,7 @@ def insert(db: sqlite3.Connection, kind: str, at: str, data: str, reading: str |
 
 
 def quarantine(db: sqlite3.Connection, seq: int, reason: str) -> None:
-    """Move one report to the quarantine, and drop the oldest beyond `MAX_QUARANTINED`."""
+    """Move one report to the quarantine, and delete the oldest quarantined reports above `MAX_QUARANTINED`."""
     db.execute(
         "INSERT INTO kept_apart (seq, kind, at, data, reason) SELECT seq, kind, at, data, ? FROM reports WHERE seq = ?",
         (reason, seq),
@@ -47,18 +47,18 @@ def quarantine(db: sqlite3.Connection, seq: int, reason: str) -> None:
 
 
 def get(db: sqlite3.Connection, key: str) -> str | None:
-    """Return a stored value."""
+    """Return the value stored under `key`, or None."""
     row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
     return None if row is None else str(row[0])
 
 
 def put(db: sqlite3.Connection, key: str, value: str) -> None:
-    """Store a value."""
+    """Store a value under `key`."""
     db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
 
 def renumber(db: sqlite3.Connection, new: str) -> None:
-    """Renumber the waiting reports from 1, in a spool with the id `new`."""
+    """Renumber the remaining reports from 1, and give the spool the new id `new`."""
     waiting = db.execute("SELECT kind, at, data, reading FROM reports ORDER BY seq").fetchall()
     db.execute("DELETE FROM reports")
     db.execute("DELETE FROM sqlite_sequence WHERE name = 'reports'")
