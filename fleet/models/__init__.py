@@ -1,4 +1,4 @@
-"""Columns, constraints and one-table QuerySets. Other packages import the models from here."""
+"""Database models: columns, constraints, and QuerySets of single tables. Other packages import the models from here."""
 
 from fleet.models.approvals import Approval, Claim, Hold, Order, SigningKey, Wave
 from fleet.models.blind_spots import OpenTrouble, SetBlindSpot, SetCount, StaleSet

@@ -20,9 +20,9 @@ NOT_ENDED = models.Q(ended_at__isnull=True)
 
 
 class Wave(ChangeColumn):
-    """Several events approved one after the other; its approvals carry `wave` and `turn`.
+    """Several events that are approved one after the other. The wave's approvals have the columns `wave` and `turn`.
 
-    `state` is one of `fleet.domain.waves.WaveState`; `reason` states in one sentence why it stopped.
+    `state` is a `fleet.domain.waves.WaveState`. `reason` is one sentence about why the wave stopped.
     """
 
     service = models.TextField(blank=True, default="")
@@ -52,13 +52,12 @@ class Wave(ChangeColumn):
 
 
 class Approval(ChangeColumn):
-    """A person's or a rule's decision to start one event, with its progress.
+    """Decision of a user or rule to start one event, and the progress of it.
 
-    `via` is `page`, `api` or `rule`, with the token's name in `token_name`; a rule's decision keeps the rule and its
-    `rule_wording` at that time. `when` is one of `fleet.domain.approvals.conditions.When`; `due_at` belongs to `time`
-    and `undo`, `wave` and `turn` to `turn`. `overrides` are the overridden guards, each `{"code", "sentence",
-    "reason"}`. `consented_*` is the second person. `inferred`: its end was concluded, not answered. `reason` is one
-    sentence about how it ended.
+    `via` is `page`, `api` or `rule`; `token_name` is the API token. `rule_wording` is the rule as it was when it
+    decided. `when` is a `fleet.domain.approvals.conditions.When`: `due_at` is for `time` and `undo`, `wave` and `turn`
+    for `turn`. `overrides` are the overridden guards (`code`, `sentence`, `reason`). `consented_*` is about the second
+    person. `inferred`: the end was concluded, not reported by Azure. `reason` is a sentence about the end.
     """
 
     event = models.ForeignKey(ScheduledEvent, on_delete=models.PROTECT, related_name="approvals")
@@ -130,12 +129,15 @@ class Approval(ChangeColumn):
 
     @property
     def trace(self) -> Trace | None:
-        """The trace by which every log finds it; None where none was recorded."""
+        """The request and trace by which all logs identify this approval; None if none was recorded."""
         return trace_as_kept(self.request_id, self.trace_id)
 
 
 class Claim(ChangeColumn):
-    """ "I am on it." One open claim an event; it ends when given back, taken over, or with the event."""
+    """A user's statement that they are handling an event. An event has at most one open claim.
+
+    A claim ends when the user releases it, another user takes it over, or the event ends.
+    """
 
     event = models.ForeignKey(ScheduledEvent, on_delete=models.PROTECT, related_name="claims")
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
@@ -156,7 +158,11 @@ class Claim(ChangeColumn):
 
 
 class Hold(ChangeColumn):
-    """ "Do not approve, let it run." By a person or a rule, with a reason; it keeps rules away. One open an event."""
+    """Decision of a user or rule to leave an event to Azure, with a reason. While it is open, no rule approves the
+    event.
+
+    An event has at most one open hold.
+    """
 
     event = models.ForeignKey(ScheduledEvent, on_delete=models.PROTECT, related_name="holds")
     by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
@@ -182,10 +188,11 @@ class Hold(ChangeColumn):
 
 
 class Order(ChangeColumn):
-    """An approval on its way to one machine.
+    """Order to one machine to approve an event at Azure. It belongs to an approval.
 
-    `delivered_by` names the path of delivery: `celery` (the task on commit), `beat` (Celery's reconciliation), `ticker`
-    (the gateway's, when Celery is down), `look` (a gateway's query each second) or `report` (in an answer to reports).
+    `delivered_by` is how it was delivered: `celery` (task at the commit), `beat` (Celery's reconciliation), `ticker`
+    (the gateway's reconciliation while Celery is unavailable), `look` (a gateway's query each second) or `report` (in
+    an answer to reports).
     """
 
     id = models.UUIDField(primary_key=True)
@@ -225,11 +232,11 @@ class Order(ChangeColumn):
 
 
 class SigningKey(models.Model):
-    """An Ed25519 key. `public_key` is base64; `private_key` its private half, encrypted with the SECRET_KEY.
+    """Ed25519 key pair that signs orders. `public_key` is base64; `private_key` is encrypted with SECRET_KEY.
 
-    `key_id` is the start of the SHA-256 (hex) of the public half. `introduced_by` is the key that signed the news of
-    this one, with `introduction` as its signature; both are empty for the first. From `retires_at` on it does not sign:
-    `retirement` is the signature of `retired_by` over that notice.
+    `key_id` is the start of the public key's SHA-256 in hex. `introduction` is the signature of the key `introduced_by`
+    over the announcement of this key; both are empty for the first key. From `retires_at` the key signs no more;
+    `retirement` is the signature of the key `retired_by` over that announcement.
     """
 
     key_id = models.TextField(unique=True)

@@ -1,4 +1,4 @@
-"""Blind spots: conditions that may hide news, with their notification."""
+"""Current blind spots, and stored counts of the sets."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -8,8 +8,10 @@ from fleet.models.machines import AvailabilitySet
 
 
 class OpenTrouble(models.Model):
-    """One row while it lasts (`fleet.domain.blind_spots.facts`). `recorded_at`: when its entry was written; NULL while
-    the blind spot may yet end without one. The other columns are what its sentence names.
+    """A current blind spot about which a notification is sent (`fleet.domain.blind_spots.facts`).
+
+    The row is deleted when the blind spot ends. `recorded_at`: when the timeline entry was written; NULL while the
+    blind spot is too recent for an entry. The other columns are values of the sentence.
     """
 
     key = models.TextField(primary_key=True)
@@ -30,10 +32,10 @@ class OpenTrouble(models.Model):
 
 
 class StaleSet(models.Model):
-    """A mark that the stored summary of this set may be outdated: triggers write one row for each change.
+    """Marks a set whose stored counts may be outdated. Database triggers insert one row for each change.
 
-    Rows are only added and removed, never updated. Therefore no two changes wait for each other, and no change
-    committed during a check is lost. No constraint: it would lock the set's row.
+    Rows are only inserted and deleted. So changes do not wait for each other, and a change that is committed during a
+    check is not lost. There is no foreign key constraint, because it would lock the set's row.
     """
 
     availability_set = models.ForeignKey(
@@ -45,10 +47,10 @@ class StaleSet(models.Model):
 
 
 class SetCount(models.Model):
-    """Stored counts of a set: its machines by presence, and those of an inventory without an agent.
+    """Stored counts of a set: machines by presence, and machines of the inventory without an agent.
 
-    `judged_at` is when the backend of `judged_by` (version, protocol, tolerance) last computed its blind spots.
-    `due_at` is when time alone may change them.
+    `judged_at`: when the set's blind spots were last computed; `judged_by`: version, protocol and clock tolerance of
+    the backend that did it. `due_at`: when they may change although no machine reports a change.
     """
 
     # No constraint here either, nor below: a write must not wait for a lock on the set.
@@ -81,9 +83,9 @@ class SetCount(models.Model):
 
 
 class SetBlindSpot(models.Model):
-    """One blind spot of a set (`fleet.domain.blind_spots`) as found by the last check.
+    """One blind spot of a set (`fleet.domain.blind_spots`), as the last check found it.
 
-    Lists are sorted by (`rank`, `set_name`, set, `part`), in the order of their code points.
+    Lists are sorted by (`rank`, `set_name`, set, `part`), with texts in code point order.
     """
 
     availability_set = models.ForeignKey(

@@ -1,4 +1,7 @@
-"""Caches, their notifications, and their coverage. No column is of one product: `source` names the channel."""
+"""Caches, notifications about their maintenance, and the periods in which agents listened.
+
+The columns fit any product: `source` names the channel from which notifications came.
+"""
 
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
@@ -13,7 +16,7 @@ AZURE_REDIS = "azure-redis"
 
 
 class Cache(ChangeColumn):
-    """A cache by its host name, lower case. `divisor` is the number of ports that make a shard; `tier` may be empty."""
+    """A Redis cache, identified by the host name in lower case. `divisor` is the number of ports for each shard."""
 
     host = models.TextField(unique=True)
     source = models.TextField(default=AZURE_REDIS)
@@ -30,9 +33,9 @@ class Cache(ChangeColumn):
 
 
 class Maintenance(ChangeColumn):
-    """One operation on (cache, shard), computed from its notifications by `fleet.domain.caches.maintenances`.
+    """One maintenance of a cache's shard, computed from notifications by `fleet.domain.caches.maintenances`.
 
-    `shard` is None where no notification stated a port. `began_at` is when the node was taken, as far as it is known.
+    `shard` is None if no notification stated a port. `began_at` is when the node stopped, if known.
     """
 
     cache = models.ForeignKey(Cache, on_delete=models.PROTECT, related_name="maintenances")
@@ -83,11 +86,12 @@ class Maintenance(ChangeColumn):
 
 
 class Notification(models.Model):
-    """One received line, merged from all listeners: copies within a minute of each other are one notification.
+    """One notification, merged from all listeners: equal messages within a minute are one notification.
 
-    `raw` is the line as text; `raw_base64` has its bytes where they were no text. `raw_hash` is the SHA-256 of the
-    bytes. `first_at` and `last_at` are when the first and the last copy was heard (corrected), `received_at` when the
-    backend had it. The other columns are the line's statements; None, and of texts empty, is "not stated".
+    `raw` is the message as text; `raw_base64` has the bytes if they are not valid text; `raw_hash` is the SHA-256 of
+    the bytes. `first_at` and `last_at`: when the first and the last listener received it (corrected by clock offset);
+    `received_at`: when the backend received it. The other columns are what the message states; None or empty if not
+    stated.
     """
 
     cache = models.ForeignKey(
@@ -127,7 +131,7 @@ class Notification(models.Model):
 
 
 class Reporter(models.Model):
-    """One machine's copies of one notification."""
+    """The copies of one notification that one machine received."""
 
     notification = models.ForeignKey(
         Notification, on_delete=models.CASCADE, related_name="reporters", db_constraint=False
@@ -146,10 +150,10 @@ class Reporter(models.Model):
 
 
 class Coverage(ChangeColumn):
-    """A stretch of time in which one machine listened to one cache, or did not.
+    """A period in which one machine listened to one cache, or did not (`state`).
 
-    `until` is None for the newest one. `vouched_at` is the machine's last contact within it: a stretch that ends
-    without a word (the agent was restarted) ends there.
+    `until` is None for the newest period. `vouched_at` is the machine's last contact in it. If the agent stopped
+    without reporting the end, the period ends at that time.
     """
 
     cache = models.ForeignKey(Cache, on_delete=models.PROTECT, related_name="coverage", db_index=False)

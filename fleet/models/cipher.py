@@ -23,7 +23,9 @@ def _derived(key: str, purpose: str) -> bytes:
 
 
 def derived_keys(purpose: str) -> tuple[bytes, ...]:
-    """Keys for this purpose, made of SECRET_KEY and of those before it: the first is the one to use."""
+    """Return the keys for this purpose, derived from SECRET_KEY and SECRET_KEY_FALLBACKS. Encrypt and sign with the
+    first.
+    """
     return _derived_of(purpose, settings.SECRET_KEY, tuple(settings.SECRET_KEY_FALLBACKS))
 
 
@@ -35,18 +37,20 @@ def _derived_of(purpose: str, key: str, before: tuple[str, ...]) -> tuple[bytes,
 
 @dataclass(frozen=True, slots=True)
 class Cipher:
-    """AES-256-GCM with keys derived for a `purpose`. `of` names the row: a value copied into another row cannot be
-    decrypted."""
+    """Encryption with AES-256-GCM, with a key derived for `purpose`.
+
+    `of` in the methods identifies the row, so that a value that was copied into another row cannot be decrypted.
+    """
 
     purpose: str
 
     def encrypt(self, plain: bytes, *, of: str) -> str:
-        """Return, in base64, a nonce followed by the ciphertext, which only SECRET_KEY decrypts."""
+        """Return nonce and ciphertext in base64, encrypted with the key from SECRET_KEY."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         return base64.b64encode(nonce + self._with(settings.SECRET_KEY).encrypt(nonce, plain, of.encode())).decode()
 
     def decrypt(self, text: str, *, of: str) -> bytes | None:
-        """None where no key that is known here reads it."""
+        """Return the decrypted value; None if neither SECRET_KEY nor a fallback key decrypts it."""
         try:
             raw = base64.b64decode(text, validate=True)
         except ValueError:

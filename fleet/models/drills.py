@@ -1,4 +1,4 @@
-"""Drills: rehearsals with real agents, of which Azure learns nothing."""
+"""Drills: rehearsals with real agents. Azure is not involved."""
 
 from django.conf import settings
 from django.db import models
@@ -10,10 +10,10 @@ from fleet.models.machines import Machine
 
 
 class Drill(ChangeColumn):
-    """One rehearsal of a set. Its event, which is marked as a drill's, has the rehearsed facts.
+    """One drill of a set. `event` is a row with `drill` set, which has the rehearsed event's facts.
 
-    `outcome` is one of `fleet.domain.drills.Outcome`, empty while the drill runs; `reason` gives it in one sentence. It
-    ends automatically at `ends_by`, whatever happens.
+    `outcome` is a `fleet.domain.drills.Outcome`, empty while the drill runs; `reason` is the same as a sentence. A
+    drill always ends at `ends_by` at the latest.
     """
 
     event = models.OneToOneField(ScheduledEvent, on_delete=models.PROTECT, related_name="rehearsed_as")
@@ -42,10 +42,10 @@ class Drill(ChangeColumn):
 
 
 class Rehearsal(models.Model):
-    """One machine's part in a drill; its reports of the event itself are its sighting.
+    """One machine's part in a drill. The machine's reports about the rehearsed event are a sighting.
 
-    `left_out` states why it takes no part, in words that fit after its name; empty where it does. `gone_reason` is the
-    agent's reason why the rehearsal ended there. (`epoch`, `seq`) is its newest report in the machine's own sequence.
+    `left_out`: why the machine does not take part, as the end of a sentence that begins with the name; empty if it
+    does. `gone_reason`: the agent's reason for ending. (`epoch`, `seq`): the machine's newest report.
     """
 
     drill = models.ForeignKey(Drill, on_delete=models.PROTECT, related_name="rehearsals")
@@ -65,10 +65,10 @@ class Rehearsal(models.Model):
 
 
 class Instruction(models.Model):
-    """One order of a drill to one machine, on the same paths as the orders of approvals.
+    """One order of a drill to one machine, delivered like the order of an approval.
 
-    `what` is `rehearse`, `start` or `cancel`; `data` the rest of the order's `drill`. It waits for its machine until
-    `closed_at`: it was answered, or there was no use in it any more. `outcome` and `reason` are the receipt's.
+    `what` is `rehearse`, `start` or `cancel`; `data` are further fields. The order is offered to the machine until
+    `closed_at`, when it was answered or no longer needed. `outcome` and `reason` are from the machine's receipt.
     """
 
     id = models.UUIDField(primary_key=True)

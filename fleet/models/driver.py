@@ -1,7 +1,7 @@
-"""The database driver's own cursor, for what every commit of reports repeats.
+"""Statements by the database driver's own cursor, for what every commit of reports repeats.
 
-Django writes parameters into the text of a statement, which is then quoted here and read and planned there each time.
-Here each statement is prepared once for a connection, and its parameters are sent separately.
+Django inserts parameters into the SQL text, so that each statement is quoted, parsed and planned every time. This
+module prepares each statement once for each connection and sends parameters separately.
 """
 
 import json
@@ -24,7 +24,7 @@ KNOWN = (str, datetime, bool, int, float, UUID)
 
 
 def query(statement: str | Composable, *values: Any) -> list[tuple[Any, ...]]:
-    """Return all rows of a statement, through Django's own cursor."""
+    """Run a statement through Django's cursor and return all rows."""
     with connection.cursor() as cursor:
         cursor.execute(statement, values or None)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
@@ -32,9 +32,10 @@ def query(statement: str | Composable, *values: Any) -> list[tuple[Any, ...]]:
 
 
 def array(values: Iterable[Any]) -> str:
-    """Return a list in Postgres's notation, for a parameter with a cast as `%s::text[]`: of numbers, booleans, times,
-    texts, bytes, UUIDs and None. The driver's own conversion, which inspects each element's type, costs several times
-    as much.
+    """Return the values as a Postgres array literal, for a parameter with a cast such as `%s::text[]`.
+
+    Supports numbers, booleans, times, texts, bytes, UUIDs and None. Several times faster than the driver's own
+    conversion, which inspects the type of each element.
     """
     found = list(values)
     kinds = set(map(type, found))
@@ -49,7 +50,7 @@ def array(values: Iterable[Any]) -> str:
 
 
 def arrays(rows: Sequence[Sequence[Any]]) -> list[str]:
-    """Return each column of these rows as `array` does; there is at least one row."""
+    """Return one array literal (see `array`) for each column of these rows. There must be at least one row."""
     return [array(column) for column in zip(*rows, strict=True)]
 
 
@@ -71,7 +72,7 @@ def _element(value: Any) -> str:
 
 @contextmanager
 def cursor() -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
-    """On this thread's connection and in its transaction; what goes wrong is raised as Django raises it."""
+    """Yield a cursor of the driver on this thread's connection and in its transaction. Raises errors as Django does."""
     connection.ensure_connection()
     driver: psycopg.Connection[tuple[Any, ...]] = connection.connection
     driver.prepare_threshold = PREPARED_AFTER
@@ -80,8 +81,9 @@ def cursor() -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
 
 
 def insert(rows: Sequence[Model]) -> None:
-    """Write these rows of one model, in this order; each gets its id. What the first leaves to the database, all do. No
-    field is filled in on the way, as `auto_now` would. One statement.
+    """Insert rows of one model with one statement, in this order, and set each row's id.
+
+    A column that the first row leaves to the database default is omitted for all rows. `auto_now` has no effect.
     """
     if not rows:
         return
@@ -94,8 +96,10 @@ def insert(rows: Sequence[Model]) -> None:
 
 
 def upsert(rows: Sequence[Model], *, unique: Sequence[str]) -> None:
-    """Write these rows of one model, in this order, each also over the one that has the same `unique` columns; what was
-    there keeps its id. No field is filled in on the way, as `auto_now` would. One statement.
+    """Insert rows of one model with one statement; a row with the same `unique` columns is updated and has the same id
+    after it.
+
+    `auto_now` has no effect.
     """
     if not rows:
         return
@@ -105,8 +109,10 @@ def upsert(rows: Sequence[Model], *, unique: Sequence[str]) -> None:
 
 
 def update(rows: Sequence[Model], names: Sequence[str], *, read: Mapping[str, Sequence[Any]]) -> set[Any]:
-    """Write these attributes of rows of one model, each row where it still has what was `read` of it: values by
-    attribute, in the order of the rows. The ids of those that were written. One statement.
+    """Update the attributes `names` of these rows with one statement, and return the ids of updated rows.
+
+    `read` maps attributes to values, one for each row, in order. A row whose current values differ from these is not
+    updated.
     """
     if not rows:
         return set()
@@ -158,7 +164,7 @@ def _update(model: type[Model], names: tuple[str, ...], read: tuple[str, ...]) -
 
 
 def _given(model: type[Model], left: tuple[str, ...]) -> tuple[Columns, str]:
-    """Return the columns of which a statement takes a list each, without these attributes, and its beginning."""
+    """Return the columns of an INSERT, without the attributes in `left`, and the beginning of the statement."""
     fields = [field for field in model._meta.concrete_fields if not field.primary_key and field.attname not in left]
     # As `foreign` is, a column may be a word of SQL.
     names = ", ".join(f'"{field.column}"' for field in fields)

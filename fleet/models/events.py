@@ -1,4 +1,4 @@
-"""Scheduled events and each machine's reports of them."""
+"""Scheduled events, and the reports of each machine about them."""
 
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
@@ -10,7 +10,7 @@ from fleet.models.machines import AvailabilitySet, Machine
 
 
 class StatedColumns(models.Model):
-    """Azure's statements about an event: a column for each field of `fleet.domain.events.EventStatement`."""
+    """Columns with what Azure states about an event, one for each field of `fleet.domain.events.EventStatement`."""
 
     event_type = models.TextField(blank=True, default="")
     resource_type = models.TextField(blank=True, default="")
@@ -30,10 +30,10 @@ TO_DECIDE = models.Q(status="SCHEDULED", drill=False)
 
 
 class ScheduledEvent(StatedColumns, ChangeColumn):
-    """An event that Azure announced, one row per EventId (upper case), however many machines report it.
+    """An event that Azure announced: one row for each EventId (upper case), for all machines that report it.
 
-    Everything from `status` on is computed from sightings (`fleet.domain.events.compute_state`) and stored here for
-    reading. `version` changes with status, NotBefore, Resources, type, source and duration.
+    The columns from `status` on are computed from sightings by `fleet.domain.events.compute_state`. `version` increases
+    when status, NotBefore, Resources, type, source or duration changes.
     """
 
     event_id = models.TextField(unique=True)
@@ -95,12 +95,12 @@ class ScheduledEvent(StatedColumns, ChangeColumn):
 
 
 class Sighting(StatedColumns):
-    """One machine's reports about one event, merged so that the order of arrival does not matter.
+    """The reports of one machine about one event, merged so that the order of arrival does not matter.
 
-    `listed_*` and the columns below it have the newest listing by the machine's own sequence. It is gone when `gone_at`
-    is set: a newer readable document of this machine no longer lists it. `first_at` and `started_at` are the earliest
-    corrected times at which it was listed, and listed as Started. `foreign` sightings come from a machine of another
-    set: kept, shown, without a vote.
+    `listed_*` and the stated columns are from the machine's newest document that lists the event. `gone_*` is set if a
+    newer readable document of the machine does not list it. `first_at` and `started_at`: the earliest times at which it
+    was listed, and listed as Started (corrected by clock offset). `foreign`: the machine belongs to another set; the
+    sighting is shown but does not count.
     """
 
     event = models.ForeignKey(ScheduledEvent, on_delete=models.PROTECT, related_name="sightings")

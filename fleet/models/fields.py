@@ -1,6 +1,6 @@
-"""Model fields that declare once the valid input of a page's form, an API serializer and a direct caller.
+"""Model fields that define valid input once, for page forms, API serializers and direct callers.
 
-The database knows them as plain text and JSON: lengths, choices and texts for people need no migration.
+In the database they are plain text and JSON. So changed lengths, choices and help texts need no migration.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ else:
 
 
 def validate_time_zone(name: str) -> None:
-    """Raise ValidationError for a name that is no IANA time zone."""
+    """Raise ValidationError if the name is not an IANA time zone."""
     try:
         zone_of(name)
     except ValueError:
@@ -33,9 +33,9 @@ def validate_time_zone(name: str) -> None:
 
 
 class Line(TextField):
-    """One line of text, stored tidy: without surrounding space and without characters that cannot be seen.
+    """Field for one line of text, stored without surrounding spaces and invisible characters.
 
-    A `paragraph` keeps its line breaks.
+    With `paragraph`, line breaks are stored, too.
     """
 
     def __init__(self, *args: Any, max_length: int = 200, paragraph: bool = False, **kwargs: Any) -> None:
@@ -58,8 +58,9 @@ class Line(TextField):
 
 
 class ListOf(models.JSONField):
-    """A JSON list of distinct values in order. `each` is the field of one value; `ticks` are the choices that a page
-    offers, if they are not those of `each`.
+    """Field for a JSON list of distinct, sorted values. `each` is the model field of one value.
+
+    `ticks` are the choices that a page offers, if they are not the choices of `each`.
     """
 
     def __init__(

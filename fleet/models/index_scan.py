@@ -1,4 +1,4 @@
-"""Index scans: first rows of several keys, lookups of many keys and words, and the time of the last change."""
+"""Queries that use indexes even for large tables: first rows for several keys, lookups by many keys or by words."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from fleet.models import driver
 
 
 class ChangeColumn(models.Model):
-    """The time of the row's last write, by the database's clock.
+    """Column with the time of the row's last change, by the database's clock.
 
-    A trigger sets `changed_at` for every writer, unless only columns changed that are not shown to people
-    (`fleet/migrations/0013_data_0_2.py`). A transaction may commit it later.
+    A trigger sets `changed_at` for every writer, except for changes only to columns that pages do not show
+    (`fleet/migrations/0013_data_0_2.py`). The transaction may be committed later than this time.
     """
 
     changed_at = models.DateTimeField(db_default=Now(), editable=False)
@@ -39,7 +39,7 @@ class ChangeColumn(models.Model):
 @Field.register_lookup
 @ForeignObject.register_lookup
 class EqualsAny(Lookup):
-    """`column__any=[...]`: like `__in`, as one array parameter. With hundreds of keys `__in` prepares each of them."""
+    """Lookup `column__any=[...]`: like `__in`, but with one array parameter, which is faster for hundreds of keys."""
 
     lookup_name = "any"
     prepare_rhs = False
@@ -53,8 +53,7 @@ class EqualsAny(Lookup):
 
 @Field.register_lookup
 class NamedAny(Lookup):
-    """`column__named=[...]`: equals one of these texts in any case; it uses an index on `Upper(column)` if there is
-    one."""
+    """Lookup `column__named=[...]`: equals one of these texts in any letter case. Uses an index on `Upper(column)`."""
 
     lookup_name = "named"
     prepare_rhs = False
@@ -72,7 +71,9 @@ _BETWEEN = re.compile(rf"[\s'\\{re.escape(BETWEEN)}]+")
 
 
 def words_of(*columns: str | Combinable) -> Func:
-    """Return the words in one or more text columns, for an index and its queries: `web-vm1` is `web`, `vm1`."""
+    """Return an expression for the words in one or more text columns, for an index and queries. `web-vm1` has two
+    words.
+    """
     blanks = " " * len(BETWEEN)
     # In the order of their names, by which migrations compare them.
     return Func(
@@ -84,8 +85,9 @@ def words_of(*columns: str | Combinable) -> Func:
 
 
 def words_begin(text: str) -> SearchQuery | None:
-    """Return the query to match with `words_of`: each word of the text begins one there. Return None for a text
-    without words."""
+    """Return a search query that matches `words_of` if each word of the text begins a word there; None without
+    words.
+    """
     found = [word for word in _BETWEEN.split(text.lower()) if word]
     query = " & ".join(f"'{word}':*" for word in found)
     return SearchQuery(query, search_type="raw", config="simple") if query else None
@@ -103,9 +105,10 @@ ALL = Q()
 
 @dataclass(frozen=True, slots=True)
 class IndexRange:
-    """Rows whose `column` has one of these values and that match `where`.
+    """Part of an index: the rows whose `column` has one of these values and that match `where`.
 
-    An index begins with that column, is partial as `where` states, and continues in the requested order.
+    There must be an index that begins with this column, has the condition `where`, and continues in the requested
+    order.
     """
 
     column: str
@@ -115,10 +118,9 @@ class IndexRange:
 
 @dataclass(frozen=True, slots=True)
 class IndexWalk:
-    """A scan that checks rows in an index for matches, `portion` of them at once. It finds rows that match `within`
-    and, where no key leads to them, `among`.
+    """A scan of a table along an index in portions of `portion` rows, for filters that no index answers.
 
-    An index answers both during the scan.
+    It checks rows that match `within`, and also `among` if the rows have no index ranges. An index must support both.
     """
 
     portion: int
@@ -127,22 +129,24 @@ class IndexWalk:
 
 
 class IndexScanRows(QuerySet[M]):
-    """Rows that the index ranges in `nearest` find completely.
+    """QuerySet whose rows are found through the index ranges in `nearest`.
 
-    `walk` is set where those ranges also contain other rows, which have to be filtered out.
+    `walk` is set if these ranges also contain other rows, which must be filtered out in portions.
     """
 
     nearest: tuple[IndexRange, ...] = ()
     walk: IndexWalk | None = None
 
     def near(self, *ways: IndexRange) -> IndexScanRows[M]:
-        """Return the same rows with these index ranges, which must contain every row that passes the filters."""
+        """Return the QuerySet with these index ranges. They must contain every row that passes the filters."""
         clone: IndexScanRows[M] = self.all()
         clone.nearest = ways
         return clone
 
     def looked_through(self, walk: IndexWalk) -> IndexScanRows[M]:
-        """Return the same rows, found portion by portion: a page may be empty, and others may follow."""
+        """Return the QuerySet with a scan in portions. A page of results may then be empty although further pages
+        follow.
+        """
         clone: IndexScanRows[M] = self.all()
         clone.walk = walk
         return clone
@@ -154,7 +158,7 @@ class IndexScanRows(QuerySet[M]):
 
 
 def first_rows(rows: QuerySet[M], order: Sequence[str], count: int) -> QuerySet[M]:
-    """Return the first rows, up to `count`, in this order."""
+    """Return the first `count` rows in this order, using the index ranges of the QuerySet."""
     ways = _ways(rows)
     if not ways:
         return rows.order_by(*order)[:count]
@@ -172,7 +176,9 @@ def first_rows(rows: QuerySet[M], order: Sequence[str], count: int) -> QuerySet[
 
 
 def first_of_each(rows: QuerySet[M], way: IndexRange, order: Sequence[str], count: int) -> QuerySet[M]:
-    """Return the first rows, up to `count`, of each key in this order; rows of other keys are not read."""
+    """Return the first `count` rows for each key of the index range, in this order. Rows with other keys are
+    not read.
+    """
     asked = rows.filter(way.where, **{way.column: _key(rows, way)}).order_by(*order).values("pk")[:count]
     clause = _of_each(rows, way, asked, "found.id", "id")
     if clause is None:
@@ -181,10 +187,10 @@ def first_of_each(rows: QuerySet[M], way: IndexRange, order: Sequence[str], coun
 
 
 def last_checked_at(rows: IndexScanRows[M], order: Sequence[str], beyond: Q) -> tuple[Any, int] | None:
-    """Return where a portion of the walk ends that begins `beyond` a place: the value of the sort column, and the id.
-    None at the end of all rows. `order` is (column, id), both in one direction. Runs one query, of an index.
+    """Return where the next portion of a scan ends, as (value of the sort column, id); None if no rows remain.
 
-    Each of several keys has its share of the portion; the walk ends where the first of them has used up its own.
+    `order` is (column, id), both in one direction; `beyond` is the condition that a row is after the previous portion.
+    Several keys share the portion equally: it ends where the first key has used up its share. One query on an index.
     """
     walk = rows.walk or IndexWalk(0)
     column = order[0].lstrip("-")
@@ -218,7 +224,7 @@ def _ways(rows: QuerySet[M]) -> tuple[IndexRange, ...]:
 
 
 def _key(rows: QuerySet[M], way: IndexRange) -> RawSQL:
-    """The key that is looked up, one of the way's values."""
+    """Return the SQL expression for the key that `_of_each` currently looks up."""
     field: Any = rows.model._meta.get_field(way.column)
     return RawSQL("near.key", (), output_field=field)
 
@@ -226,8 +232,7 @@ def _key(rows: QuerySet[M], way: IndexRange) -> RawSQL:
 def _of_each(
     rows: QuerySet[M], way: IndexRange, asked: QuerySet[Any, Any], wanted: str, columns: str
 ) -> tuple[str, list[Any]] | None:
-    """Return the statement that runs this query for each key of a way; None where Django itself sees that nothing can
-    match."""
+    """Return SQL and parameters that run the query `asked` for each key of the range; None if nothing can match."""
     field: Any = rows.model._meta.get_field(way.column)
     key = field.target_field if field.is_relation else field
     try:

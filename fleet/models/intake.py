@@ -1,4 +1,4 @@
-"""Agents' data, as received: documents, reports, presence, progress of hooks."""
+"""Data as received from agents: documents, reports, presence, progress of hooks."""
 
 from django.db import models
 
@@ -8,10 +8,10 @@ from fleet.models.machines import Machine
 
 
 class DocumentBody(models.Model):
-    """One body of the metadata service, kept once, by the SHA-256 of its bytes (lower case hex).
+    """One distinct body of a metadata document, identified by the SHA-256 of the bytes in lower-case hex.
 
-    `number` determines its partition; the database assigns it (0 for bodies from before). Each partition has a hash
-    once. Two processes that meet between two of them may keep a body twice, and one is as good as the other.
+    `number` determines the partition; the database assigns it (0 before partitions existed). A hash is unique in each
+    partition. Two processes may store the same body in two partitions, which is harmless.
     """
 
     hash = models.TextField(primary_key=True)
@@ -35,10 +35,10 @@ class DocumentBody(models.Model):
 
 
 class Observation(models.Model):
-    """One numbered report of a machine. Documents and reminders point to their body; other kinds keep their `data`.
+    """One numbered report of a machine. Documents and reminders refer to a body; other kinds have `data`.
 
-    `at` is the machine's time corrected by its measured offset, `machine_at` as it was sent. Each partition has
-    (machine, epoch, seq) once; all of them together do because new is what lies behind the mark of its spool.
+    `at` is the machine's time corrected by clock offset, `machine_at` the time as sent. (machine, epoch, seq) is unique
+    in each partition, and in the whole table because only reports after the spool's acknowledged position are new.
     """
 
     machine = models.ForeignKey(
@@ -74,9 +74,9 @@ class Observation(models.Model):
 
 
 class PresenceRow(ChangeColumn):
-    """The narrow, hot row of a machine: when it was heard, when it last had a good answer (corrected), its clock.
+    """The frequently updated row of a machine: last contact, last successful poll of Azure, and clock.
 
-    `clock_offset` is seconds that the machine's clock is ahead of the backend's.
+    `clock_offset` is by how many seconds the machine's clock is ahead of the backend's.
     """
 
     machine = models.OneToOneField(Machine, primary_key=True, on_delete=models.PROTECT, related_name="presence")
@@ -118,8 +118,10 @@ class PresenceRow(ChangeColumn):
 
 
 class PollGap(models.Model):
-    """A gap, longer than `fleet.domain.intake.LEAP`, without a good poll of a machine. A trigger writes it whenever the
-    machine's last poll leaps. Reports that arrive later may contain polls in it.
+    """A period longer than `fleet.domain.intake.LEAP` without a successful poll of a machine.
+
+    A trigger inserts it when the machine's last poll time moves that far. Reports that arrive later may contain polls
+    in the period.
     """
 
     machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="poll_gaps", db_index=False)
@@ -134,7 +136,7 @@ class PollGap(models.Model):
 
 
 class Spool(models.Model):
-    """One spool of one machine: its number (epoch) and up to where its reports are acknowledged."""
+    """One spool of a machine: its number (epoch), and the last report in it that Drydock has acknowledged."""
 
     machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="spools")
     spool = models.TextField()
@@ -157,10 +159,10 @@ class Spool(models.Model):
 
 
 class WaitingReport(models.Model):
-    """A stored report of which one part still waits, because another transaction locked its subject.
+    """A stored report of which a part is not processed yet, because another transaction locked the row it is about.
 
-    `what` is a `fleet.domain.scheduling.QuarantineKind`; `about` is an EventId, the host of a cache or the row id of a
-    machine. No foreign keys: they would lock exactly the rows that another transaction has locked.
+    `what` is a `fleet.domain.scheduling.QuarantineKind`; `about` is an EventId, a cache's host name or a machine's row
+    id. There are no foreign keys, because they would lock exactly those rows.
     """
 
     what = models.TextField()
@@ -180,7 +182,9 @@ class WaitingReport(models.Model):
 
 
 class LatestDocument(models.Model):
-    """The newest readable document of a machine, by its own sequence. `at` is the corrected time it was read."""
+    """The newest readable document of a machine, by epoch and sequence number. `at` is when it was read, corrected by
+    clock offset.
+    """
 
     machine = models.OneToOneField(Machine, primary_key=True, on_delete=models.PROTECT, related_name="latest_document")
     epoch = models.IntegerField()
@@ -198,10 +202,10 @@ class LatestDocument(models.Model):
 
 
 class Preparation(models.Model):
-    """One machine's hooks for one event that names it; the newest word by the machine's own sequence.
+    """Progress of one machine's hooks for one event, from the machine's newest report.
 
-    Outcomes are those of `wire.HookData`: `running`, `succeeded`, `failed`, `timed-out`, `nothing`; empty before
-    anything was heard of the phase. `failed_hook` names the first hook of the phase that did not succeed.
+    Outcomes are those of `wire.HookData`: `running`, `succeeded`, `failed`, `timed-out`, `nothing`; empty before any
+    report about the phase. `…_failed_hook` is the first hook of the phase that did not succeed.
     """
 
     event = models.ForeignKey(ScheduledEvent, on_delete=models.PROTECT, related_name="preparations")

@@ -12,10 +12,11 @@ from fleet.models.index_scan import ChangeColumn, words_of
 
 
 class AvailabilitySet(ChangeColumn):
-    """The machines to which Azure delivers the same events.
+    """A set: the machines to which Azure delivers the same events.
 
-    `key` is `kind|subscription|resource group|name`, lower case (a scale set's name carries its placement group); the
-    other columns have the stated spelling. `merged_into` is set once the set turned out to be another one.
+    `key` is `kind|subscription|resource group|name` in lower case; the name of a scale set includes the placement
+    group. The other columns have the spelling as stated. `merged_into` is set if the set turned out to be the same as
+    another one.
     """
 
     key = models.TextField(unique=True)
@@ -83,9 +84,9 @@ class AvailabilitySet(ChangeColumn):
 
 
 class JoinToken(models.Model):
-    """Lets new agents enrol; may be reused until it expires. Only a hash of the secret is kept.
+    """A token with which new agents enrol. Agents may use it until it expires. Only a hash of the secret is stored.
 
-    `set_id` and `expires_in_seconds` are not stored: they state the set by its id and the lifetime of a new token.
+    `set_id` and `expires_in_seconds` are not columns: they are input for a new token.
     """
 
     set_id: int | None = None
@@ -129,12 +130,12 @@ class JoinToken(models.Model):
 
     @property
     def reason(self) -> str:
-        """Return the reason that entries state."""
+        """The purpose of the token, for timeline entries."""
         return str(self.comment)
 
 
 class Machine(ChangeColumn):
-    """One Azure VM, by its vmId. `resource_name` is what Azure puts into `Resources`."""
+    """One Azure VM, identified by its vmId. `resource_name` is the name that Azure uses in `Resources`."""
 
     vm_id = models.TextField(unique=True)
     resource_name = models.TextField()
@@ -191,12 +192,11 @@ class Machine(ChangeColumn):
 
 
 class Admission(models.Model):
-    """A request to enrol as a known machine without its credential, or as an unknown machine, until an administrator
-    admits it.
+    """A request to enrol that an administrator must admit: from an unknown machine, or a known one without a
+    credential.
 
-    It is no machine: it has no vote, no order and is counted nowhere. A later request with the secret of `ask_hash` is
-    from the admitted machine. `machine` is NULL where the machine was unknown. `revoked`: the machine was revoked at
-    the time of the request.
+    It does not count as a machine and gets no orders. A later request with the secret of `ask_hash` is from the same
+    caller. `machine` is NULL if it was unknown. `revoked`: the machine was revoked at the time of the request.
     """
 
     vm_id = models.TextField(db_default="")
@@ -226,12 +226,11 @@ class Admission(models.Model):
 
 
 class UnusedKey(models.Model):
-    """The key or credential that a machine received last, while no call has used it: the answer that carried it may
-    have been lost.
+    """A key or credential that was issued to a machine but not used yet, because the answer may have been lost.
 
-    The first call removes the row. Until then the machine may be given another one. `proved_by` names the keys and
-    credentials that prove it, the first of them the machine's earlier one. Where it had none, `ask_hash` is the secret
-    of its request, and the same evidence is required again: Azure (`attested`), else its join token.
+    The first call with it deletes the row. Until then, the machine may get another key. To get it, the machine must
+    prove its identity with one of `proved_by` (names of keys and credentials, the earlier one first). If it had none,
+    it needs the secret of `ask_hash` and the same evidence again: Azure's document (`attested`), else the join token.
     """
 
     machine = models.OneToOneField(Machine, primary_key=True, on_delete=models.CASCADE, related_name="unused_key")
@@ -247,7 +246,7 @@ class UnusedKey(models.Model):
 
 
 class Nonce(models.Model):
-    """A used nonce of an attested document, or the mark of a signed enrolment, kept for its lifetime."""
+    """A used nonce of an attested document or of a signed enrolment, stored while the nonce is valid."""
 
     nonce = models.TextField(primary_key=True)
     spent_at = models.DateTimeField(db_index=True)
@@ -257,10 +256,10 @@ class Nonce(models.Model):
 
 
 class Entrance(models.Model):
-    """The entrance policy where no setting states one: one row, decided when the tables were created.
+    """The enrolment policy if no setting states one: a single row, written when the tables were created.
 
-    An installation that had machines before attested documents existed keeps its policy. `chosen` is the
-    administrator's later choice on the first steps, or empty; `subscriptions` are those named there.
+    An installation that had machines before attested documents existed has its earlier policy. `chosen` is an
+    administrator's later choice, or empty; `subscriptions` are those that the administrator named.
     """
 
     policy = models.TextField(blank=True)
@@ -272,9 +271,10 @@ class Entrance(models.Model):
 
 
 class RefusedEnrolment(models.Model):
-    """Enrolments of one machine that were refused for one reason: counted, bounded, and gone after a week without one.
+    """Refused enrolments of one machine for one reason, counted. Deleted a week after the last one.
 
-    `vm_id` and `name` are by the caller's own word; both are empty in the row that counts what had no row of its own.
+    `vm_id` and `name` are as the caller stated them. The number of rows is limited: one row with both empty counts all
+    further ones.
     """
 
     code = models.TextField()
@@ -295,11 +295,10 @@ class RefusedEnrolment(models.Model):
 
 
 class InventoryMachine(models.Model):
-    """One machine as an imported inventory lists it. `machine` is empty while no agent has enrolled on it.
+    """One machine in an imported inventory. `machine` is NULL until an agent has enrolled on it.
 
-    `resource_id` is Azure's id, lower case. `set_*` and `placement_group` are the inventory's statement of its set,
-    empty when there is none. `availability_set` is where it is shown: a standalone machine is in none before it has an
-    agent.
+    `resource_id` is Azure's id in lower case. `set_*` and `placement_group` are the set as the inventory states it, or
+    empty. `availability_set` is the set in which it is shown: none for a standalone machine without an agent.
     """
 
     resource_id = models.TextField(unique=True)

@@ -1,4 +1,4 @@
-"""Partitioned tables by ranges of ids, and their partitions."""
+"""Tables that are partitioned by ranges of ids, and their partitions."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -23,11 +23,12 @@ BOUNDS = re.compile(r"FOR VALUES FROM \((.+)\) TO \((.+)\)")
 
 @dataclass(frozen=True, slots=True)
 class PartitionedTable:
-    """The table of a model that is partitioned by ranges of `key`, a column of growing numbers. `time` is the column of
-    a row's write time.
+    """A model's table that is partitioned by ranges of `key`, an increasing number. `time` is the column with the write
+    time.
 
-    `numbers` is the table and column whose sequence gives the numbers. The newest bodies, which move (`by_time`), are
-    not near the end. `first` is the name of the first partition; the others are named after their first number.
+    `numbers` is the (table, column) whose sequence assigns the numbers. `by_time`: rows are sorted by time instead,
+    because they may move to a newer partition. `first` is the name of the first partition; the names of the others end
+    with their first number.
     """
 
     model: type[Model]
@@ -42,12 +43,14 @@ class PartitionedTable:
         return self.model._meta.db_table
 
     def named(self, begin: int) -> str:
-        """The name of a partition that begins there."""
+        """Return the name of the partition that begins with this number."""
         return f"{self.first.removesuffix('_from_0')}_from_{begin}"
 
 
 def by_id(model: type[Model], time: str) -> PartitionedTable:
-    """Return a table that is partitioned by ranges of its own ids."""
+    """Return the description of a table that is partitioned by ranges of its own ids. `time` is the write time
+    column.
+    """
     table = model._meta.db_table
     return PartitionedTable(model, "id", time, f"{table}_from_0", (table, "id"))
 
@@ -77,28 +80,30 @@ NEEDED_BY: dict[PartitionedTable, list[Callable[[int, int], bool]]] = {}
 
 
 def register(table: PartitionedTable, *, archived_as: str) -> None:
-    """Add a table outside this package that is kept in partitions and archived."""
+    """Add a table of another package to the tables that are partitioned and archived. `archived_as` names the archive
+    files.
+    """
     TABLES.append(table)
     ARCHIVED[archived_as] = table
 
 
 def keep_while(table: PartitionedTable, is_needed: Callable[[int, int], bool]) -> None:
-    """Retain rows of a table, from one id to another, while `is_needed` returns True."""
+    """Register a check that prevents rows from being archived and deleted: `is_needed(first_id, last_id)`."""
     NEEDED_BY.setdefault(table, []).append(is_needed)
 
 
 def is_needed(table: PartitionedTable, first: int, last: int) -> bool:
-    """Whether an annex still needs rows of a table, from one id to another."""
+    """Return whether a registered check (`keep_while`) still needs rows of the table from `first` to `last` (ids)."""
     return any(needs(first, last) for needs in NEEDED_BY.get(table, ()))
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition of a table, by its own name: keys from `begin` (None: from the first) up to and without `end`
-    (None: it is the last one, and open-ended).
+    """One partition of a table, with keys from `begin` (None: no lower bound) up to but excluding `end` (None: no upper
+    bound).
 
-    `first_id` and `last_id` are the keys of its first and last row, `oldest` and `newest` when they were written; None
-    where it is empty. `rows` is Postgres' estimate, `size` bytes with indexes. `is_detaching`: it is being taken out.
+    `first_id` and `last_id` are the keys of the first and last row, `oldest` and `newest` their write times; None if
+    empty. `rows` is Postgres's estimate; `size` is in bytes with indexes. `is_detaching`: it is being detached.
     """
 
     table: str
@@ -115,12 +120,14 @@ class Partition:
 
     @property
     def is_open(self) -> bool:
-        """Whether rows are still written to it: an archive of it would be incomplete."""
+        """Whether new rows are still written to this partition, so that an archive of it would be incomplete."""
         return self.end is None
 
 
 def partitions(of: PartitionedTable) -> list[Partition]:
-    """Return the partitions of a table, in the order of their ids. One statement for each, and one; all by index."""
+    """Return the partitions of a table in the order of their ids. One query, and one more for each partition; all use
+    indexes.
+    """
     found = []
     for name, bounds, rows, size, leaving in query(
         """
@@ -142,7 +149,9 @@ def partitions(of: PartitionedTable) -> list[Partition]:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The progress of a table: the last number, and where its last partition begins (None: it has only one)."""
+    """How far a table has filled its partitions: the last used number, and where the last partition begins (None: only
+    one).
+    """
 
     of: PartitionedTable
     last: int
@@ -150,19 +159,17 @@ class Ahead:
 
     @property
     def room(self) -> int:
-        """How many numbers remain before the last partition is full, or reaches a row that needs its own partition;
-        negative beyond that.
-        """
+        """How many numbers remain until a new partition is needed; negative if it is overdue."""
         return (settings.PARTITION_ROWS if self.begin is None else self.begin) - self.last
 
     @property
     def is_late(self) -> bool:
-        """Whether the last partition should have been closed long ago."""
+        """Whether the next partition should already have been created."""
         return self.room < settings.PARTITION_ROWS // 5
 
 
 def ahead(*tables: PartitionedTable) -> list[Ahead]:
-    """Return how far each of these tables has come, in their order. One statement, which reads no row of them."""
+    """Return for each table how far it has filled its partitions. One query, which reads no rows of the tables."""
     return [
         Ahead(of, last, next((begin for begin, end in bounds if end is None), None))
         for of, last, bounds in _numbers_and_bounds(tables)
@@ -170,13 +177,13 @@ def ahead(*tables: PartitionedTable) -> list[Ahead]:
 
 
 def late_tables() -> list[Ahead]:
-    """Tables whose next partition is not there in time. One statement."""
+    """Return the tables whose next partition was not created in time. One query."""
     return [found for found in ahead(*TABLES) if found.is_late]
 
 
 def tables_without_room() -> list[str]:
-    """Return the tables in which the next row finds no partition, so that nothing can be written. One statement, which
-    reads no row of them.
+    """Return the names of tables that have no partition for the next row, so that writing fails. One query, no table
+    rows.
     """
     return [
         of.table
@@ -186,8 +193,9 @@ def tables_without_room() -> list[str]:
 
 
 def _numbers_and_bounds(tables: Sequence[PartitionedTable]) -> Iterator[tuple[PartitionedTable, int, list[Bounds]]]:
-    """Yield each table with the number given last and the bounds of its partitions; a table that is not partitioned
-    yet has one without bounds.
+    """Yield each table with its last used number and the bounds of its partitions.
+
+    A table that is not partitioned yet has one partition without bounds.
     """
     rows = query(
         """

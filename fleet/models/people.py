@@ -1,4 +1,4 @@
-"""Users: settings, scopes, tokens, saved views, service accounts, and answers of repeated requests."""
+"""Users: settings, scopes, tokens, saved views, service accounts, and stored answers of repeated requests."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -24,8 +24,9 @@ ALLOWED_FROM = "Networks from which its calls are accepted, such as `10.0.0.0/8`
 
 
 class SavedView(models.Model):
-    """A list with its filters under a name. `page` is the list (`fleet.domain.desk.LISTS`), `query` its filters as in
-    the address. All users see a `shared` one.
+    """A list with filters, saved under a name. All users see a `shared` one.
+
+    `page` is the list (`fleet.domain.desk.LISTS`), `query` the filters as in the URL.
     """
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_views")
@@ -47,7 +48,7 @@ class SavedView(models.Model):
 
 
 def validate_page_zone(name: str) -> None:
-    """Raise ValidationError for a name that is neither an IANA time zone nor that of the browser."""
+    """Raise ValidationError if the name is neither an IANA time zone nor `browser`."""
     if name != BROWSER:
         validate_time_zone(name)
 
@@ -56,10 +57,10 @@ Person = User | AbstractBaseUser | AnonymousUser
 
 
 class Profile(models.Model):
-    """The settings of a person. `time_zone` is an IANA name; empty is UTC. `shortcuts` enables keyboard shortcuts.
+    """Settings of a user. `time_zone` is an IANA name or `browser`; empty means UTC.
 
-    `sound` and `notifications` (of the desktop) announce a new event to decide. `first_steps` is off once the checklist
-    of an empty installation was dismissed.
+    `shortcuts`: keyboard shortcuts are enabled. `sound` and `notifications` (of the desktop) announce a new event to
+    decide. `first_steps`: the checklist of a new installation is shown.
     """
 
     user = models.OneToOneField(
@@ -85,10 +86,10 @@ class Profile(models.Model):
 
 
 class Scope(models.Model):
-    """Sets in which a person may act. A person without scopes may act in all of them. With SCOPED_READ_ACCESS
-    they see nothing else.
+    """A limit on the sets in which a user may act. A user without scopes may act in all sets.
 
-    `kind` is `name`, `service` or `resource_group`; `pattern` may carry * and ?, and is compared without case.
+    With SCOPED_READ_ACCESS, the user sees only these sets. `kind` is `name`, `service` or `resource_group`. `pattern`
+    may contain `*` and `?` and matches in any letter case.
     """
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="scopes")
@@ -109,7 +110,7 @@ class Scope(models.Model):
 
 
 class ScopeList(models.JSONField):
-    """A JSON list of distinct scopes in order, each as `[kind, pattern]`."""
+    """Field for a JSON list of distinct, sorted scopes, each as `[kind, pattern]`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"default": list, "blank": True, **kwargs})
@@ -132,7 +133,7 @@ class ScopeList(models.JSONField):
 
 
 class ScopesField(forms.CharField):
-    """Form field of scopes, one a line."""
+    """Form field for scopes, one in each row, as `kind: pattern`."""
 
     widget = forms.Textarea({"rows": 3, "spellcheck": "false", "placeholder": "name: web*\nservice: shop"})
 
@@ -147,12 +148,12 @@ class ScopesField(forms.CharField):
 
 
 class ApiToken(models.Model):
-    """A bearer token: a public prefix and the SHA-256 of a 256-bit secret. Calls count from `allowed_from` alone
-    (networks such as `10.0.0.0/8`; empty: from everywhere). `expires_in_seconds` is not stored: it states the lifetime
-    of a new token.
-    `notified_days`: days ahead of its expiry at which a notification was last sent; None before the first. `made_by`
-    saw its secret; None where that was the command line. `made_with` is the token by which it was made, and with which
-    it ends.
+    """A bearer token for the API: a public prefix, and the SHA-256 of a 256-bit secret.
+
+    Calls are accepted only from the networks in `allowed_from` (empty: from everywhere). `expires_in_seconds` is not a
+    column: it is input for a new token. `notified_days`: how many days before expiry the last notification was sent.
+    `made_by`: the person who saw the secret; None for the command line. `made_with`: the token that created this one;
+    this token ends with it.
     """
 
     expires_in_seconds: int
@@ -188,10 +189,11 @@ class ApiToken(models.Model):
 
 
 class AccountLink(models.Model):
-    """A person who created an account, owned it, knew its password or linked it to an account at the provider.
+    """Records that a person controlled another account: created or owned it, knew its password or linked it to a
+    provider.
 
-    `kind` is one of `fleet.operations.control`. `until`: None while it holds. The row is retained afterwards: a person
-    who ever controlled an account cannot be the second person for its proposals.
+    `kind` is one of `fleet.operations.control`. `until` is None while it applies. The row is retained afterwards,
+    because a person who ever controlled an account can never be the second person for its proposals.
     """
 
     account = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
@@ -205,9 +207,10 @@ class AccountLink(models.Model):
 
 
 class CalendarFeed(models.Model):
-    """A calendar that a person's programs fetch by its address. The address has a public prefix and a secret, of which
-    the SHA-256 is stored. `set_pattern` (with * and ?) and `service` restrict it; it shows no more than its person may
-    see.
+    """A calendar that a user's calendar program downloads from a secret URL.
+
+    The URL contains `prefix` and a secret, of which the SHA-256 is stored. `set_pattern` (with `*` and `?`) and
+    `service` restrict the calendar. It never shows more than its user may see.
     """
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="calendar_feeds")
@@ -225,10 +228,10 @@ class CalendarFeed(models.Model):
 
 
 class OutsideAccount(models.Model):
-    """An account in Slack or PagerDuty (`kind`), and its user here; `user` is None while it is not linked.
+    """An account in Slack or PagerDuty (`kind`) and the linked user; `user` is None while it is not linked.
 
-    `team` is Slack's workspace, empty for PagerDuty. `account` is the id there, which never changes, and `name` the
-    display name there. `seen_at`: when it last sent a request.
+    `team` is the Slack workspace, empty for PagerDuty. `account` is the permanent id there, `name` the display name.
+    `seen_at`: when the account last sent a request.
     """
 
     kind = models.TextField()
@@ -249,8 +252,10 @@ class OutsideAccount(models.Model):
 
 
 class LoginAttempts(models.Model):
-    """Failed logins since a time, and when the last one was: of one name, from one address, of both, or of one name on
-    a known device. `key` is a hash, since people type passwords into the wrong field.
+    """Failed sign-ins since a time, and the time of the last one.
+
+    A row counts for a username, an IP address, both together, or a username on a known device. `key` is a hash, because
+    people sometimes type a password into the username field.
     """
 
     key = models.TextField(primary_key=True)
@@ -267,7 +272,7 @@ class LoginAttempts(models.Model):
 
 
 class KnownDevice(models.Model):
-    """A browser in which a person has logged in; it carries a secret, and this is its SHA-256."""
+    """A browser in which a user has signed in before. It has a cookie with a secret; the SHA-256 is stored here."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     secret_hash = models.TextField(unique=True)
@@ -278,7 +283,7 @@ class KnownDevice(models.Model):
 
 
 class StoredAnswer(models.Model):
-    """The answer to a request that carried an `Idempotency-Key`, for repeats of it."""
+    """The answer to a request with the header `Idempotency-Key`, which is returned again if the request is repeated."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     key = models.TextField()
@@ -298,8 +303,9 @@ class StoredAnswer(models.Model):
 
 
 class FormerName(models.Model):
-    """The former name of an erased person, where entries from before 0.2.0 contain it. It has the name's hash, by which
-    pages recognise it, and the row id of the account.
+    """The former name of an erased user, if timeline entries from before 0.2.0 contain it.
+
+    `hash` is the hash of the name, by which pages recognise it; `number` is the row id of the account.
     """
 
     hash = models.TextField(primary_key=True)
@@ -310,13 +316,14 @@ class FormerName(models.Model):
 
 
 def names_in_entries(person: User) -> tuple[str, ...]:
-    """Whom entries of the timeline mean by it: the pseudonym, and the name, as before 0.2.0."""
+    """Return the names by which timeline entries refer to this user: the pseudonym, and the username (before 0.2.0)."""
     return (pseudonym(person.pk), person.get_username())
 
 
 def rights_of(person: Person) -> Rights:
-    """Return the rights of a person and their scope; none for an account that is signed out or inactive. Runs one query
-    for each object of a person: the result is cached on it, as Django caches permissions.
+    """Return the rights and scopes of a user; empty for an account that is anonymous or inactive.
+
+    One query for each user object: the result is cached on the object, as Django caches permissions.
     """
     if not isinstance(person, User) or not person.is_active:
         return Rights()
@@ -332,7 +339,7 @@ def rights_of(person: Person) -> Rights:
 
 
 def prefetch_rights(people: Iterable[User]) -> None:
-    """Load the rights of many people with one query; `rights_of` runs none for these objects afterwards."""
+    """Load the rights of many users with one query, so that `rights_of` needs no query for these objects."""
     unknown = [one for one in people if one.is_active and not one.is_superuser and not hasattr(one, "_drydock_rights")]
     if not unknown:
         return
@@ -358,9 +365,9 @@ def _rights(rows: Iterable[tuple[str, str]]) -> Rights:
 
 
 def decision_filter(rights: Rights, *, proposed: Q) -> Q:
-    """Return a filter for the events that a user with these rights decides, as `Rights.decides` defines it.
+    """Return a filter for the events whose decision is for a user with these rights, as in `Rights.decides`.
 
-    `proposed` are those that wait for a second person.
+    `proposed` is the filter for events that wait for a second person.
     """
     if not rights.may(Right.APPROVE):
         return Q()
@@ -371,7 +378,10 @@ def decision_filter(rights: Rights, *, proposed: Q) -> Q:
 
 
 def located_in(scopes: Iterable[tuple[str, str]], *, of: str = "") -> Q:
-    """Return a filter for rows in one of these scopes, by the columns behind `of`, as `people.in_scopes` does."""
+    """Return a filter for sets in one of these scopes, as in `fleet.domain.people.in_scopes`.
+
+    `of` is the prefix of the set's columns, such as `availability_set__`.
+    """
     found = Q(pk__in=[])
     for kind, text in scopes:
         column, pattern = f"{of}{kind}", pattern_of(text or "*")
@@ -384,9 +394,9 @@ def located_in(scopes: Iterable[tuple[str, str]], *, of: str = "") -> Q:
 
 
 class ServiceAccount(models.Model):
-    """The mark of a service account, which signs in by tokens alone.
+    """Marks a user account as a service account, which signs in only by tokens.
 
-    `owner` is the responsible person. None, or an owner who may no longer sign in, means that no person is responsible.
+    `owner` is the responsible person. If it is None or may no longer sign in, the account has no responsible person.
     """
 
     user = models.OneToOneField(
@@ -403,7 +413,7 @@ class ServiceAccount(models.Model):
 
 
 def service_of(account: object) -> ServiceAccount | None:
-    """Return the service account record of this account; None for a person. Runs at most one query."""
+    """Return the service account record of this account; None for a person. At most one query."""
     if not isinstance(account, User):
         return None
     found: ServiceAccount | None = getattr(account, "service_account", None)

@@ -1,4 +1,4 @@
-"""Standing decisions: rules, and hours in which nothing is approved without a reason."""
+"""Rules that decide events automatically, no-approval windows, and the stop of all approvals."""
 
 from datetime import datetime
 
@@ -19,14 +19,14 @@ PATTERN = "{}, with `*` and `?`, without case; empty: every one."
 
 
 def seconds(label: str, help_text: str) -> "models.IntegerField[int | None, int | None]":
-    """A limit in seconds."""
+    """Return an optional model field for a limit in seconds."""
     return models.IntegerField(label, null=True, blank=True, validators=[MinValueValidator(0)], help_text=help_text)
 
 
 class HoursAndPlace(models.Model):
-    """Hours of a week and sets of which a decision speaks: empty lists, times and texts match everything.
+    """Columns for weekly hours and for sets to which a rule or window applies. An empty value matches everything.
 
-    Hours are local times of `time_zone` and may pass midnight.
+    Hours are local times in `time_zone` and may pass midnight.
     """
 
     weekdays = ListOf(
@@ -52,7 +52,7 @@ class HoursAndPlace(models.Model):
 
 
 class Policy(HoursAndPlace):
-    """The common fields of a rule and a no-approval window."""
+    """Common columns of rules and no-approval windows."""
 
     name = Line(help_text="What people call it; the name of a rule is unique.")
     reason = Line(max_length=2000, paragraph=True, help_text="Why it exists; it is shown with each decision.")
@@ -70,10 +70,11 @@ class Policy(HoursAndPlace):
 
 
 class Rule(Policy):
-    """A standing decision. The first in order of `position` that matches decides (`fleet.domain.policy.rules`).
+    """A rule that decides events automatically. The first matching one by `position` decides
+    (`fleet.domain.policy.rules`).
 
-    Durations and notices include both ends. A duration of -1 or none is unknown: it matches where no limit is set, or
-    where `unknown_duration` states so. A deleted rule stays for the decisions that name it.
+    Limits of duration and notice are inclusive. A missing duration or -1 is unknown: it matches if the rule has no
+    limit, or if `unknown_duration` is set. A deleted rule is retained, because its decisions refer to it.
     """
 
     position = models.IntegerField(
@@ -115,17 +116,17 @@ class Rule(Policy):
 
 
 class NoApprovalWindow(Policy):
-    """Hours in which nothing is approved without a reason: once (`starts_at` to `ends_at`), or every week."""
+    """A time in which approvals need a reason: once (`starts_at` to `ends_at`), or every week."""
 
     starts_at = models.DateTimeField("once, from (UTC)", null=True, blank=True, help_text="Once: when it begins.")
     ends_at = models.DateTimeField("once, until (UTC)", null=True, blank=True, help_text="Once: when it ends.")
 
 
 class Stop(models.Model):
-    """A stop: from `stopped_at` on nothing is approved and no order is sent to Azure, until an administrator lifts it.
+    """A stop of all approvals: from `stopped_at` until an administrator lifts it, no order is sent to Azure.
 
-    `stopped_by` and `lifted_by` are names as on the timeline. `lifted_at` is NULL while the stop is in force, which
-    applies to one row at most.
+    `stopped_by` and `lifted_by` are names as on the timeline. `lifted_at` is NULL while the stop is in force. At most
+    one stop is in force.
     """
 
     stopped_at = models.DateTimeField()
@@ -145,23 +146,23 @@ class Stop(models.Model):
 
 
 def stop_in_force() -> StopFacts | None:
-    """Return the stop in force, or None. It is queried wherever an action would start."""
+    """Return the stop of all approvals that is in force, or None. One query; call it before each approval and order."""
     found = Stop.objects.filter(lifted_at__isnull=True).first()
     return None if found is None else StopFacts(by=found.stopped_by, at=found.stopped_at, why=found.why)
 
 
 def rule_of(row: Rule) -> StandingRule:
-    """One rule as it stands."""
+    """Return a rule from its row."""
     return from_row(StandingRule, row, deleted=row.deleted_at is not None, rule_id=row.pk)
 
 
 def rules_in_force(*, now: datetime) -> dict[int, Rule]:
-    """The rules that may decide now, in their order, by their row id. One query."""
+    """Return the rules that may decide now, by row id, in their order. One query."""
     lasting = Q(expires_at__isnull=True) | Q(expires_at__gt=now)
     rows = Rule.objects.filter(lasting, enabled=True, deleted_at__isnull=True).order_by("position", "pk")
     return {row.pk: row for row in rows}
 
 
 def window_of(row: NoApprovalWindow) -> Window:
-    """Return a no-approval window as stated."""
+    """Return a no-approval window from its row."""
     return from_row(Window, row)

@@ -1,4 +1,4 @@
-"""Last runs, quarantined rows, and processes with a wrong clock."""
+"""Last runs of repeated jobs, quarantined rows, and processes with a wrong clock."""
 
 from datetime import datetime, timedelta
 
@@ -14,8 +14,10 @@ RECENT = timedelta(minutes=3)
 
 
 class WrongClock(models.Model):
-    """One process whose clock is wrong, or was: `process` is its id and server (`123@web-1`), `kind` is
-    `web`, `worker`, `beat` or `command`. `seen_at` is the database's time of its last measurement.
+    """A process whose clock is or was wrong.
+
+    `process` is process id and server (`123@web-1`); `kind` is `web`, `worker`, `beat` or `command`. `seen_at` is the
+    database's time of the last measurement.
     """
 
     process = models.TextField(primary_key=True)
@@ -29,7 +31,7 @@ class WrongClock(models.Model):
 
 
 def recently_wrong_clocks(*, now: datetime) -> list[WrongClock]:
-    """The processes whose clock is wrong or was a moment ago, by name. One query."""
+    """Return the processes whose clock was wrong within the last `RECENT`, by name. One query."""
     return list(WrongClock.objects.filter(seen_at__gt=now - RECENT).order_by("process"))
 
 
@@ -37,7 +39,7 @@ def recently_wrong_clocks(*, now: datetime) -> list[WrongClock]:
 
 
 class LastRun(models.Model):
-    """One row by name: when it last ran, and who ran it (`beat`, `ticker`)."""
+    """When a job last ran, and which process ran it (`via`: `beat` or `ticker`). One row for each job."""
 
     # The name of the reconciliation row; other runs have their own rows.
     RECONCILE = "relay"
@@ -60,13 +62,13 @@ class LastRun(models.Model):
 
 
 def seconds_since_run(name: str, *, now: datetime) -> float:
-    """Seconds since this last ran; endless where it never has, or where its time lies in the future."""
+    """Return the seconds since this job last ran. Infinite if it never ran, or if the stored time is in the future."""
     ran_at = LastRun.objects.filter(name=name).values_list("ran_at", flat=True).first()
     return seconds_since(ran_at, now=now)
 
 
 class QuarantinedRow(models.Model):
-    """A row that could not be advanced, with the reason. `what` is a `fleet.domain.scheduling.QuarantineKind`."""
+    """A row that could not be processed, with the error. `what` is a `fleet.domain.scheduling.QuarantineKind`."""
 
     what = models.TextField()
     row_id = models.BigIntegerField()

@@ -1,4 +1,4 @@
-"""The timeline: entries, and the seals over them."""
+"""The timeline: its entries, and the seals that make changes to it detectable."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,12 +39,12 @@ UNBOUND: Any = {"blank": True, "on_delete": models.DO_NOTHING, "db_index": False
 
 
 class Entry(models.Model):
-    """One line of a timeline. Append-only: the database refuses UPDATE and DELETE, of every partition.
+    """One entry of the timeline. Append-only: the database refuses UPDATE and DELETE.
 
-    `xid` is the writing transaction, numbered within its era; streams go by (era, xid, id) below the snapshot's
-    horizon, so that nothing is skipped. The database fills in both. `begin_era` raises the column's default, so that
-    every process writes the newest era, also one of another release: no migration may set that default again. `at` is
-    when it happened (corrected), `recorded_at` when it was written. `kind` is a member of
+    The database fills in `xid`, the number of the writing transaction, and `era`: after a restore, transaction numbers
+    begin again in a new era. Readers follow (era, xid, id) up to the oldest running transaction, so that they skip no
+    entry. `begin_era` raises the default of the column `era` for all processes, so no migration may set that default
+    again. `at` is when it happened (corrected by clock offset), `recorded_at` when it was written. `kind` is a
     `fleet.domain.timeline.EntryKind`.
     """
 
@@ -117,10 +117,10 @@ class Entry(models.Model):
 
 
 class Seal(models.Model):
-    """A link of the chain over the timeline. Append-only, like the rows that it seals.
+    """A seal: one link of the hash chain over the timeline. Append-only.
 
-    It seals the `rows` entries whose (era, xid, id) lies behind the seal before it, up to and with (`last_era`,
-    `last_xid`, `last_id`). `hash` is the SHA-256 (hex) of the hash before it and of these rows in that order.
+    It covers the `rows` entries after the previous seal, up to and including (`last_era`, `last_xid`, `last_id`).
+    `hash` is the SHA-256 in hex of the previous hash and these entries, as `fleet.domain.timeline.Chain` computes it.
     """
 
     number = models.BigIntegerField(primary_key=True)
@@ -137,7 +137,7 @@ class Seal(models.Model):
 
     @property
     def place(self) -> Place:
-        """The place of its last entry."""
+        """(era, xid, id) of the last entry that the seal covers."""
         return (self.last_era, self.last_xid, self.last_id)
 
 
@@ -179,7 +179,9 @@ def _selected(era: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """The newest era, the newest transaction that a row of it names (0 for none), and this server's next one."""
+    """The newest era, the highest transaction number in its entries (0: none), and this server's next transaction
+    number.
+    """
 
     era: int
     newest: int
@@ -187,12 +189,14 @@ class Numbering:
 
     @property
     def missing(self) -> bool:
-        """Rows name transactions that this server has not reached: a dump was restored, and no new era has begun."""
+        """Whether entries have transaction numbers that this server has not reached: it was restored, without a new
+        era.
+        """
         return self.newest >= self.next
 
 
 def numbering() -> Numbering:
-    """One query."""
+    """Return the newest era and the transaction numbers of entries and server. One query."""
     ((era, newest, following),) = query(
         f"""
         SELECT era.newest,
@@ -208,7 +212,11 @@ def numbering() -> Numbering:
 
 @contextmanager
 def lines_between(after: Place | None, until: Place) -> Iterator[Iterator[bytes]]:
-    """The canonical lines of the rows behind `after` (None: from the first) up to and with `until`, streamed."""
+    """Yield the entries after `after` (None: from the first) up to and including `until`, as the bytes that a seal
+    hashes.
+
+    The bytes are streamed in blocks.
+    """
     place = "(entry.era, entry.xid, entry.id)"
     # A row without an era is in no seal.
     behind = f"entry.era >= {FIRST_ERA}" if after is None else "{} > ({:d}, {:d}, {:d})".format(place, *after)

@@ -1,4 +1,4 @@
-"""Facts for blind spots of sets and for notifications about them, in a fixed number of queries."""
+"""Facts for the blind spots of sets and for notifications about them, loaded with a fixed number of queries."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
@@ -56,8 +56,10 @@ WITHOUT_AGENT = Q(machine=None) | Q(machine__revoked_at__isnull=False)
 
 @dataclass(frozen=True, slots=True)
 class SetFindings:
-    """Findings of one set: its machines by presence, and its blind spots. `due_at`: the time at which they may change
-    without a report."""
+    """Result of checking one set: machines by presence, and blind spots.
+
+    `due_at` is when the result may change although no machine reports a change.
+    """
 
     facts: SetFacts
     name: str
@@ -68,18 +70,20 @@ class SetFindings:
 
 
 def judged_by() -> str:
-    """Return the inputs of a judgement apart from the set's facts: the backend's version, protocol and tolerance."""
+    """Return what blind spots depend on besides the facts of the set: backend version, protocol and clock tolerance."""
     return f"{settings.VERSION} {settings.PROTOCOL} {settings.CLOCK_TOLERANCE_SECONDS}"
 
 
 def to_judge(*, now: datetime) -> Q:
-    """Return a filter for set counts that time may have outdated, or that another backend judged. Uses indexes."""
+    """Return a filter for `SetCount` rows that are due, or that a backend with other settings computed. Uses
+    indexes.
+    """
     by = judged_by()
     return Q(due_at__lte=now) | Q(judged_by__lt=by) | Q(judged_by__gt=by)
 
 
 def load_findings(set_ids: Collection[int], *, now: datetime) -> list[SetFindings]:
-    """Return the present findings of these sets (row ids), without merged ones. Runs five queries."""
+    """Check these sets (row ids) and return the results. Merged sets are omitted. Five queries."""
     machines = _machines(set_ids)
     missing: dict[int, list[tuple[str, str, str]]] = defaultdict(list)
     bare = InventoryMachine.objects.filter(WITHOUT_AGENT, availability_set__any=set_ids).order_by("name", "pk")
@@ -150,7 +154,7 @@ def _agent(
 
 
 def _elsewhere(set_ids: Collection[int]) -> dict[int, tuple[str, int]]:
-    """Return, by machine (row id), the set of the first open event that it lists from another set. Runs one query."""
+    """Return, by machine (row id), name and row id of another set whose open event the machine lists. One query."""
     rows = Sighting.objects.filter(
         machine__availability_set__any=set_ids,
         foreign=True,
@@ -167,7 +171,7 @@ def _elsewhere(set_ids: Collection[int]) -> dict[int, tuple[str, int]]:
 
 
 def _spools_begun(set_ids: Collection[int], now: datetime) -> dict[int, int]:
-    """Return how many spools each machine (row id) began within a day, where there are many. Runs one query."""
+    """Return how many spools each machine (row id) began within a day, only if there are many. One query."""
     young = Spool.objects.filter(machine__availability_set__any=set_ids, first_seen_at__gt=now - timedelta(days=1))
     return dict(young.order_by().values_list("machine").annotate(Count("pk")).filter(pk__count__gte=MANY_A_DAY))
 
@@ -239,13 +243,16 @@ CACHES = """
 
 
 def is_any_agent_heard(*, now: datetime) -> bool:
-    """Return whether any machine is live. If none is, Drydock was unavailable, or there is no machine yet."""
+    """Return whether any machine is live. If not, Drydock itself was unavailable, or there are no machines yet."""
     since = now - timedelta(seconds=presence_limits().live)
     return PresenceRow.objects.filter(last_heard_at__gt=since, last_poll_at__gt=since).exists()
 
 
 def troubles(*, now: datetime) -> Iterator[Trouble]:
-    """Yield all that the core finds now. Ten statements; of the machines only those with a fault are read."""
+    """Yield all current blind spots about which a notification is sent, except those of add-on packages.
+
+    Ten queries. Of the machines, only those with a fault are read.
+    """
     yield from _of_agents(now)
     late = now - timedelta(seconds=presence_limits().late)
     for cache_id, host in query(CACHES, late):
@@ -310,8 +317,7 @@ def _of_set(row: dict[str, Any], now: datetime) -> Iterator[Trouble]:
 
 
 def _of_storage(now: datetime) -> Iterator[Trouble]:
-    """Yield the storage faults that Postgres can show. It does not report how full a disk is: a setting states the
-    size."""
+    """Yield the storage faults that Postgres can report. Disk usage is unknown; a setting states the maximum size."""
     sealed_at = LastRun.objects.filter(name="seal").values_list("ran_at", flat=True).first()
     if sealed_at is not None and seconds_since(sealed_at, now=now) > NOT_SEALED.total_seconds():
         yield Trouble("not-sealed", values={"at": sealed_at})

@@ -1,4 +1,4 @@
-"""Facts for rechecks of approvals, for waves, for due times, and experience from earlier events."""
+"""Facts for checking approvals again, for waves and due times, and experience from earlier events."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -42,7 +42,10 @@ from fleet.models.reconcile import QuarantinedRow
 
 
 def decision_of(approval: Approval, *, lost: Reason | None = None, accepts: Collection[str] | None = None) -> Decision:
-    """Return an approval's decision by its row alone: whether people and rules still stand by it is not known."""
+    """Return the decision of an approval from its row, without checking whether the user or rule may still decide.
+
+    `lost`: why they no longer may; `accepts`: guard codes that the rule accepts now.
+    """
     of_rule = approval.rule_id is not None and approval.decided_by_id is None
     if of_rule and accepts is None:
         accepts = [one["code"] for one in approval.overrides]
@@ -60,8 +63,10 @@ def decision_of(approval: Approval, *, lost: Reason | None = None, accepts: Coll
 def load_decisions(
     approvals: Collection[Approval], facts: Mapping[int, EventFacts], *, now: datetime
 ) -> dict[int, Decision]:
-    """Return the decisions of these approvals by row id, with what people and rules have lost since. `facts` are those
-    of their events, by row id. At most five queries.
+    """Return the decisions of these approvals by row id, with what users and rules may no longer decide. At most five
+    queries.
+
+    `facts` are the facts of their events, by the event's row id.
     """
     ids = {pk for one in approvals for pk in (one.decided_by_id, one.consented_by_id) if pk is not None}
     people = User.objects.in_bulk(ids) if ids else {}
@@ -94,7 +99,7 @@ def _lost(
     tokens: Mapping[int, ApiToken],
     now: datetime,
 ) -> Reason | None:
-    """Return who of the two persons could not decide so now, and why."""
+    """Return which of the two persons could not decide this any more, and why; None if both could."""
     # Only an approver overrides a guard that blocks; the second person is one.
     overrode = any(one["code"] == "set-in-flight" for one in approval.overrides)
     own = Right.OVERRIDE if overrode and approval.consented_by_id is None else Right.APPROVE
@@ -126,9 +131,9 @@ def _has_ended(token: ApiToken, now: datetime) -> bool:
 
 
 def load_due(event_ids: Collection[int], *, now: datetime) -> dict[int, datetime]:
-    """Return when each of these events (row ids) is to be checked again without news.
+    """Return when to check each of these events (row ids) again if nothing is reported about it until then.
 
-    Runs a fixed number of queries: three, and those of the facts where an approval waits.
+    Three queries, and those of `load_facts` if an approval or rule needs them.
     """
     rows = list(ScheduledEvent.objects.filter(pk__any=event_ids))
     witnesses = load_witnesses(rows, now=now)
@@ -168,7 +173,7 @@ def load_due(event_ids: Collection[int], *, now: datetime) -> dict[int, datetime
 
 
 def _tried_again(approvals: Iterable[Approval], event_ids: Collection[int]) -> dict[int, list[datetime]]:
-    """Return when the quarantined parts of these events (row ids) are retried. Runs one query."""
+    """Return, by event (row id), when its quarantined parts are retried. One query."""
     homes = {approval.pk: approval.event_id for approval in approvals}
     known = set(event_ids)
     found: dict[int, list[datetime]] = defaultdict(list)
@@ -184,7 +189,7 @@ def _tried_again(approvals: Iterable[Approval], event_ids: Collection[int]) -> d
 
 
 def orders_of(approval_ids: Collection[int]) -> dict[int, list[OrderFacts]]:
-    """The orders of each approval (row ids), oldest first. One query."""
+    """Return the orders of each approval (row id), oldest first. One query."""
     found: dict[int, list[OrderFacts]] = defaultdict(list)
     for order in Order.objects.filter(approval_id__any=approval_ids).order_by("offered_at", "id"):
         found[order.approval_id].append(from_row(OrderFacts, order, order_id=order.pk))
@@ -216,7 +221,7 @@ GROUP BY wanted.set_id, past.event_type
 
 
 class Experiences:
-    """Experiences by set (row id) and event type."""
+    """Experience from earlier events, by set (row id) and event type."""
 
     def __init__(self, found: Mapping[int, Mapping[str, Experience]]) -> None:
         self._found = found
@@ -230,7 +235,7 @@ class Experiences:
 
 
 def experiences(set_ids: Collection[int]) -> Experiences:
-    """Return the experience from the newest events of these sets. Runs one query."""
+    """Return the experience from the newest events of these sets (row ids). One query."""
     found: dict[int, dict[str, Experience]] = defaultdict(dict)
     if set_ids:
         with connection.cursor() as cursor:
@@ -249,12 +254,12 @@ def experiences(set_ids: Collection[int]) -> Experiences:
 
 
 def return_timeout() -> timedelta:
-    """Return how long a machine may take to return before its wave stops, from the settings."""
+    """Return how long a machine may take to return after an event before the wave stops, from the settings."""
     return timedelta(seconds=settings.WAVE_RETURN_SECONDS)
 
 
 def load_members(wave_ids: Collection[int], *, now: datetime) -> dict[int, list[Member]]:
-    """The events of each wave (row ids) in turn. Two queries."""
+    """Return the events of each wave (row id) in their order. Two queries."""
     if not wave_ids:
         return {}
     approvals = list(
@@ -321,7 +326,7 @@ def _returner(machine: Machine, event: ScheduledEvent, *, now: datetime) -> Retu
 
 
 def load_due_waves(wave_ids: Collection[int], *, now: datetime) -> dict[int, datetime]:
-    """Return when each of these waves (row ids) is to be judged again without news of its events. Runs two queries."""
+    """Return when to judge each wave (row id) again if nothing is reported about its events until then. Two queries."""
     members = load_members(wave_ids, now=now)
     return {
         wave_id: min(due_at(found, now=now, return_timeout=return_timeout()), at_the_latest(wave_id, now=now))
@@ -330,7 +335,7 @@ def load_due_waves(wave_ids: Collection[int], *, now: datetime) -> dict[int, dat
 
 
 def whose_turn(wave_ids: Collection[int], *, now: datetime) -> set[int]:
-    """The row ids of the approvals of these waves that may go now. Three queries, or none."""
+    """Return the row ids of the approvals that these waves may send now. Three queries, or none without waves."""
     if not wave_ids:
         return set()
     running = Wave.objects.filter(pk__in=wave_ids, state=WaveState.RUNNING.value).values_list("pk", flat=True)
@@ -340,6 +345,6 @@ def whose_turn(wave_ids: Collection[int], *, now: datetime) -> set[int]:
 
 
 def events_in_turn(wave_ids: Collection[int], *, now: datetime) -> list[int]:
-    """The row ids of the events whose turn it is in these waves (row ids). Five queries."""
+    """Return the row ids of the events that these waves (row ids) may approve now. At most four queries."""
     approvals = whose_turn(set(wave_ids), now=now)
     return list(Approval.objects.filter(pk__in=approvals).values_list("event_id", flat=True)) if approvals else []

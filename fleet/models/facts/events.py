@@ -1,4 +1,4 @@
-"""Loading the facts that computing states, the guards and the relay judge, each in a fixed number of queries."""
+"""Facts from which event states are computed and guards and the relay decide, loaded with a fixed number of queries."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ from fleet.models.policy import NoApprovalWindow, stop_in_force
 
 
 def presence_limits() -> Limits:
-    """The ages that make a machine live, late or silent, out of the settings."""
+    """Return the ages at which a machine becomes late, silent and gone, from the settings."""
     return Limits(
         live=settings.MACHINE_LIVE_SECONDS, late=settings.MACHINE_LATE_SECONDS, gone=settings.MACHINE_GONE_SECONDS
     )
@@ -40,13 +40,15 @@ def order_timeouts() -> Timeouts:
 
 
 def latest(*times: datetime | None) -> datetime | None:
-    """The latest of the times that are known; None when none is."""
+    """Return the latest of the times that are not None; None if there is none."""
     known = [time for time in times if time is not None]
     return max(known) if known else None
 
 
 def machine_presence(machine: Machine, *, now: datetime, limits: Limits) -> Presence:
-    """Return the presence of a machine; its `presence` and `latest_document` must be selected."""
+    """Return the presence of a machine. The query must have used select_related for `presence` and
+    `latest_document`.
+    """
     heard, polled = contact_times(machine)
     return presence_of(
         last_heard_at=heard, last_poll_at=polled, revoked=machine.revoked_at is not None, now=now, limits=limits
@@ -54,8 +56,9 @@ def machine_presence(machine: Machine, *, now: datetime, limits: Limits) -> Pres
 
 
 def contact_times(machine: Machine) -> tuple[datetime | None, datetime | None]:
-    """(last heard, last good poll). A document is a good poll, too, and may be here before the presence map is
-    flushed.
+    """Return when a machine last reported, and when it last polled Azure successfully.
+
+    A document is a successful poll, too, and may be stored before the presence row is written.
     """
     row = getattr(machine, "presence", None)
     newest = getattr(machine, "latest_document", None)
@@ -64,7 +67,9 @@ def contact_times(machine: Machine) -> tuple[datetime | None, datetime | None]:
 
 
 def row_of(machine: Machine, *, now: datetime, limits: Limits) -> MachineBasics:
-    """Return the basic facts of a model's row; its `presence` and `latest_document` must be selected."""
+    """Return basic facts from a machine's row. The query must have used select_related for `presence` and
+    `latest_document`.
+    """
     heard_at, polled_at = contact_times(machine)
     return MachineBasics(
         machine_id=machine.pk,
@@ -80,8 +85,8 @@ def row_of(machine: Machine, *, now: datetime, limits: Limits) -> MachineBasics:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The current state of events: the machines of their sets, by set, and the listings of each event, by event and
-    machine (row ids).
+    """Loaded data of several events: `machines` of their sets, by set; `listings` by event and machine. Keys are row
+    ids.
     """
 
     machines: Mapping[int, list[MachineBasics]]
@@ -89,7 +94,7 @@ class Standing:
 
 
 def load_standing(events: Collection[ScheduledEvent], *, now: datetime) -> Standing:
-    """Two queries, however many events."""
+    """Load the machines and listings of these events. Two queries."""
     machines = machine_rows({event.availability_set_id for event in events}, now=now, limits=presence_limits())
     listings: dict[int, dict[int, MergedListing]] = defaultdict(dict)
     sightings = Sighting.objects.filter(event_id__any=[event.pk for event in events])
@@ -101,8 +106,9 @@ def load_standing(events: Collection[ScheduledEvent], *, now: datetime) -> Stand
 def load_witnesses(
     events: Collection[ScheduledEvent], *, now: datetime, standing: Standing | None = None
 ) -> dict[int, list[Witness]]:
-    """The machines of each event's set with their listings, by the event's row id. Two queries; none where it is known
-    what stands.
+    """Return the machines of each event's set with their listings, by the event's row id.
+
+    Two queries; none if `standing` is given.
     """
     known = standing or load_standing(events, now=now)
     found: dict[int, list[Witness]] = {}
@@ -129,8 +135,9 @@ def load_witnesses(
 def _rehearsing(
     machines: Collection[MachineBasics], listings: Mapping[int, MergedListing], *, now: datetime
 ) -> list[Witness]:
-    """Return the witnesses of a drill: its rehearsing machines. A machine's report is valid until its next one, with or
-    without a poll."""
+    """Return the witnesses of a drill: the machines that take part. A machine's report counts until its next one,
+    without polls.
+    """
     return [
         Witness(
             machine_id=machine.machine_id,
@@ -147,7 +154,7 @@ def _rehearsing(
 
 
 def load_facts(event_ids: Collection[int], *, now: datetime) -> dict[int, EventFacts]:
-    """Return the facts for guards, rules and the relay, by the event's row id. Runs nine queries in all."""
+    """Return the facts for guards, rules and the relay, by the event's row id. Nine queries."""
     events = list(ScheduledEvent.objects.filter(pk__any=event_ids).select_related("availability_set"))
     machines = machine_rows({event.availability_set_id for event in events}, now=now, limits=presence_limits())
     standing = Sighting.objects.filter(event_id__any=event_ids, gone_at__isnull=True, foreign=False)
@@ -159,7 +166,7 @@ def load_facts(event_ids: Collection[int], *, now: datetime) -> dict[int, EventF
 
 
 def facts_standing(events: Collection[ScheduledEvent], standing: Standing, *, now: datetime) -> dict[int, EventFacts]:
-    """Return the facts of events, loaded with their sets, whose current state is known. Runs six queries."""
+    """Return the facts of events, by row id, from loaded data. Events must be loaded with their sets. Six queries."""
     spelled = {
         (event_id, machine_id): listing.spelled
         for event_id, of_event in standing.listings.items()
@@ -178,8 +185,9 @@ def facts_of(
     *,
     now: datetime,
 ) -> dict[int, EventFacts]:
-    """Return the facts for loaded rows: events with their set, machines by set, sightings, preparations. Runs five
-    queries.
+    """Return the facts of events, by row id, from loaded rows. Five queries.
+
+    Events must be loaded with their sets; `machines` are by set (row id).
     """
     limits = presence_limits()
     rows = {
@@ -236,8 +244,11 @@ def _facts_of(
 
 
 def _machine_facts(machine: MachineBasics, spelled: str | None, word: Preparation | None) -> MachineFacts:
-    """Return the facts of a machine. `spelled` is None for a machine that does not list the event, `word` for one
-    without a report on its hooks."""
+    """Return the facts of a machine. `spelled` is the EventId as the machine spells it; None if it does not list the
+    event.
+
+    `word` is what it reported about hooks, if anything.
+    """
     return MachineFacts(
         machine_id=machine.machine_id,
         name=machine.name,
@@ -255,12 +266,12 @@ def _machine_facts(machine: MachineBasics, spelled: str | None, word: Preparatio
 
 
 def _places(event: ScheduledEvent) -> list[Place]:
-    """Return the present place of an event, and its places while it was open."""
+    """Return the current place of an event, and earlier ones while it was open."""
     return [place_of(event.availability_set), *(home.place for home in KeptRequirements.read(event.kept).homes)]
 
 
 def set_facts(row: AvailabilitySet) -> dict[str, Any]:
-    """Return the fields of an event's facts that come from its set."""
+    """Return the fields of `EventFacts` that come from the event's set."""
     return {
         "set_id": row.pk,
         "set_kind": row.kind,
@@ -275,7 +286,7 @@ def set_facts(row: AvailabilitySet) -> dict[str, Any]:
 
 
 def kept_facts(event: ScheduledEvent) -> dict[str, Any]:
-    """Return the fields of an event's facts that differ from its set, because the event keeps them until it ends."""
+    """Return the fields of `EventFacts` with requirements that the event keeps although its set changed; else empty."""
     if event.kept is None:
         return {}
     kept = KeptRequirements.read(event.kept)
@@ -284,41 +295,46 @@ def kept_facts(event: ScheduledEvent) -> dict[str, Any]:
 
 
 def are_near(one: ScheduledEvent, other: ScheduledEvent) -> bool:
-    """Whether two events hit one set, or two of a service."""
+    """Return whether two events are in the same set or the same service."""
     home, mine = other.availability_set, one.availability_set
     return home.pk == mine.pk or (bool(mine.service) and home.service == mine.service)
 
 
 def name_of(decision: Approval | Hold) -> Reason | str:
-    """Return who decided: a person's name, or the rule's. `decided_by` or `by`, and `rule`, must be selected."""
+    """Return who decided: the username, or a reason that names the rule.
+
+    The query must have used select_related for `rule` and for `decided_by` or `by`.
+    """
     person = decision.decided_by if isinstance(decision, Approval) else decision.by
     return decider(person.get_username() if person else None, decision.rule.name if decision.rule else None)
 
 
 def decider(person: str | None, rule: str | None) -> Reason | str:
-    """Return who decided: the name of the person, or else that of the rule."""
+    """Return who decided: the username `person`, or a reason that names the rule."""
     return person or Reason("decided-by-rule", rule=rule)
 
 
 def hold_reason(written: str) -> Reason | str:
-    """Return the reason of a hold. A person who withdraws a rule's decision need not state one."""
+    """Return the stated reason of a hold; a standard one if it is empty, as after the withdrawal of a rule's
+    decision.
+    """
     return written or Reason("hold-after-withdrawal")
 
 
 def place_of(row: AvailabilitySet) -> Place:
-    """Return the place of a set, as scopes, rules and windows match it."""
+    """Return the place of a set, with which patterns of scopes, rules and windows are compared."""
     return Place(row.kind, row.name, row.service, row.resource_group)
 
 
 def is_open(window: NoApprovalWindow, place: Place, *, now: datetime) -> bool:
-    """Whether a window holds for this place at this moment."""
+    """Return whether a no-approval window applies to this place now."""
     return lies_in(
         place, set_pattern=window.set_pattern, service=window.service, resource_group=window.resource_group
     ) and is_open_at(window, now=now)
 
 
 def is_open_at(window: NoApprovalWindow, *, now: datetime) -> bool:
-    """Whether a window is open at this moment, in any place."""
+    """Return whether a no-approval window is open now, for any place."""
     if window.starts_at is not None or window.ends_at is not None:
         begun = window.starts_at is None or window.starts_at <= now
         return begun and (window.ends_at is None or now < window.ends_at)
@@ -347,7 +363,7 @@ def _holds(event_ids: Collection[int]) -> dict[int, HoldFacts]:
 
 
 def _others(events: Collection[ScheduledEvent]) -> dict[int, Sequence[OtherEvent]]:
-    """The other open events of the set or service of each, by its row id. One query, each row read once."""
+    """Return the other open events of each event's set and service, by the event's row id. One query."""
     earlier = {event.pk: KeptRequirements.read(event.kept).homes for event in events}
     were = [home for homes in earlier.values() for home in homes]
     sets = {event.availability_set_id for event in events} | {home.set_id for home in were}

@@ -1,4 +1,4 @@
-"""Facts about machines of sets: rows, presence in SQL, and the enrolment policy."""
+"""Facts about the machines of sets, presence as SQL, and the enrolment policy."""
 
 from collections import defaultdict
 from collections.abc import Collection
@@ -16,8 +16,9 @@ from fleet.models.machines import Entrance, Machine
 
 @dataclass(frozen=True, slots=True)
 class EntranceFacts:
-    """`subscriptions` are those whose machines may enrol by an attested document. `stated`: a setting fixes the policy,
-    so it cannot be changed on a page.
+    """The enrolment policy in force. `subscriptions`: those whose machines may enrol with an attested document.
+
+    `stated`: a setting fixes the policy, so that it cannot be changed on a page.
     """
 
     policy: EntrancePolicy
@@ -26,7 +27,7 @@ class EntranceFacts:
 
 
 def entrance_facts() -> EntranceFacts:
-    """One query. A choice on a page does not count where a setting states the policy."""
+    """Return the enrolment policy in force. A setting takes precedence over a choice on a page. One query."""
     row = Entrance.objects.order_by("pk").first() or Entrance(policy="")
     stated = bool(settings.ENROLMENT_POLICY)
     subscriptions = settings.ATTESTED_SUBSCRIPTIONS | frozenset([] if stated else row.subscriptions)
@@ -44,7 +45,7 @@ def entrance_facts() -> EntranceFacts:
 
 @dataclass(frozen=True, slots=True)
 class MachineBasics:
-    """Basic facts of a machine, independent of events. A document is a good poll, too."""
+    """Facts about a machine that do not depend on an event. `polled_at` also counts the newest document as a poll."""
 
     machine_id: int
     name: str
@@ -63,7 +64,7 @@ COLUMNS = (
 
 
 def machine_rows(set_ids: Collection[int], *, now: datetime, limits: Limits) -> dict[int, list[MachineBasics]]:
-    """The machines of these sets (row ids), by set and in the order of their names. One query."""
+    """Return the machines of these sets, by set (row id), sorted by name. One query."""
     found: dict[int, list[MachineBasics]] = defaultdict(list)
     rows = Machine.objects.filter(availability_set_id__any=set_ids).order_by("resource_name", "id")
     for set_id, pk, name, fault_domain, update_domain, revoked_at, *times in rows.values_list(*COLUMNS):
@@ -79,7 +80,7 @@ def machine_rows(set_ids: Collection[int], *, now: datetime, limits: Limits) -> 
 
 
 def names_and_sets(machine_ids: Collection[int]) -> dict[int, tuple[str, int]]:
-    """Return the name and the set (row id) of these machines (row ids). One query, none without machines."""
+    """Return name and set (row id) of these machines, by machine (row id). One query; none without machines."""
     rows = Machine.objects.filter(pk__any=machine_ids).values_list("pk", "resource_name", "availability_set_id")
     return {pk: (name, set_id) for pk, name, set_id in rows} if machine_ids else {}
 
@@ -100,6 +101,6 @@ PRESENCE = """
 
 
 def presence_values(*, now: datetime, limits: Limits) -> dict[str, Any]:
-    """The parameters of `PRESENCE`."""
+    """Return the parameters of the SQL expression `PRESENCE`."""
     at = {name: now - timedelta(seconds=getattr(limits, name)) for name in ("live", "late", "gone")}
     return {**at, **{f"{state.value}_is": number for state, number in NUMBERS.items()}}

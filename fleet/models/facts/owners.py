@@ -1,7 +1,7 @@
-"""To which named set an event belongs that a machine without a set lists: the machines in `Resources` decide.
+"""Finds the named set to which an event belongs if a machine of a provisional set lists it first.
 
-Machines of one set see the same events, so a machine that was installed without its set lists events of a named set,
-perhaps before that set's own machines do.
+Machines of one set see the same events. A machine that was installed without stating its set lists the events of a
+named set, perhaps before the other machines of that set do. The names in `Resources` show which set it is.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ from fleet.models.facts.events import machine_presence, presence_limits
 
 @dataclass(frozen=True, slots=True)
 class _Bearer:
-    """A live machine of this name (in capitals); the lower `pk` enrolled first."""
+    """A live machine with a certain name (`name` in upper case). The machine with the lowest `pk` enrolled first."""
 
     pk: int
     name: str
@@ -28,12 +28,12 @@ class _Bearer:
 
 
 def named_owners(resources: Mapping[str, tuple[int, Collection[str]]], *, now: datetime) -> dict[str, int]:
-    """Return the named sets (row ids) to which new events belong, by EventId, from the machine (row id) that lists each
-    first and its `Resources`. Only events of machines without a set are considered. At most two queries.
+    """Return, by EventId, the named set (row id) to which a new event belongs. Only clear cases; at most two queries.
 
-    One set alone decides: it is where the reporter says it is, and a machine named in `Resources` is live in it. A name
-    that the reporter's own set has as well decides only where both are known to be in one resource group and the named
-    set's machine enrolled first: names are unique in a resource group, and nowhere else.
+    `resources` maps each EventId to the machine (row id) that lists it first and to `Resources`. Considered are only
+    events from machines of provisional sets. Exactly one named set must have a live machine that `Resources` names. A
+    name that also exists in the reporter's own set counts only in the same resource group, where names are unique, and
+    if the named set's machine enrolled first.
     """
     reporters = Machine.objects.select_related("availability_set").defer("compute")
     homes = {
@@ -53,11 +53,11 @@ def named_owners(resources: Mapping[str, tuple[int, Collection[str]]], *, now: d
 
 
 def confirmed_owner(event: ScheduledEvent, machines: Iterable[Machine], *, now: datetime) -> AvailabilitySet | None:
-    """Return the named set to which an event of a set without a name belongs, now that these machines list it; None
-    where it stays. At most three queries.
+    """Return the named set to which an event of a provisional set belongs, now that these machines list it; None if
+    unclear.
 
-    A live machine of that set lists it, with `Resources` that name a live machine of that set. A name that the event's
-    set has as well is that of the machine that enrolled first.
+    A live machine of the named set must list the event, and `Resources` must name a live machine of that set. If the
+    provisional set has a machine with the same name, the one that enrolled first counts. At most three queries.
     """
     here = event.availability_set
     named = {row.pk: row.availability_set for row in machines if row.availability_set.kind != PROVISIONAL}
@@ -95,13 +95,13 @@ def _first(bearers: Collection[_Bearer], named: AvailabilitySet, here: Availabil
 
 
 def _may_be_in_one_place(one: AvailabilitySet, other: AvailabilitySet) -> bool:
-    """Whether two sets may be in one place; a value that only one of them states is no contradiction."""
+    """Return whether two sets may be in the same place. A value that only one of them states is no contradiction."""
     pairs = ((one.subscription, other.subscription), (one.resource_group, other.resource_group))
     return all(left.lower() == right.lower() for left, right in pairs if left and right)
 
 
 def _bearers(names: Collection[str], *, now: datetime) -> dict[str, list[_Bearer]]:
-    """The live machines of these names, by the name in capitals."""
+    """Return the live machines with these names, by the name in upper case."""
     wanted = {name.upper() for name in names}
     found: dict[str, list[_Bearer]] = defaultdict(list)
     rows = Machine.objects.alias(upper=Upper("resource_name")).filter(upper__in=wanted, revoked_at=None)
