@@ -1,6 +1,6 @@
-"""FilterSets: one for each list, shared by pages and API.
+"""Filters of lists, shared by pages and API: one FilterSet for each list.
 
-The library ships no types, hence the ignores at its base class.
+The library has no type annotations, so its base class needs `type: ignore`.
 """
 
 import json
@@ -43,8 +43,8 @@ from fleet.projections.visibility import listening, visible
 
 
 def _named(names: Iterable[str]) -> Q:
-    """Return the condition that Resources contain one of these names: found by their words, then compared whole and
-    without case.
+    """Return the query condition that Resources contain one of these names. They are found by word with an index, then
+    compared whole and without case.
     """
     either = Q(pk__in=[])
     for name in names:
@@ -57,10 +57,11 @@ def _named(names: Iterable[str]) -> Q:
 class EventFilter(PlaceFilter):
     """Filter of events.
 
-    `machine` (ids) and `machine_name` match events that name one of them in Resources. `since` and `until` compare the
-    first sighting, `due_since` and `due_until` NotBefore; `has_not_before` whether one is stated.
+    `machine` (row ids) and `machine_name` match events whose Resources name one of these machines. `since` and `until`
+    limit the first sighting, `due_since` and `due_until` NotBefore; `has_not_before` selects events with or without
+    NotBefore.
 
-    Construct with `now=` (an aware datetime): a decision is needed only before NotBefore.
+    Pass `now=` (an aware datetime) to the constructor, because an event needs a decision only before NotBefore.
     """
 
     status = django_filters.MultipleChoiceFilter(
@@ -128,8 +129,8 @@ PRESENCES = [(presence.value, presence.value) for presence in Presence]
 
 
 class MachineFilter(MachinePlaceFilter):
-    """Filter of machines. `q` matches the beginning of a word of the resource name, or of a vmId. Construct with `now=`
-    if `presence` may be given.
+    """Filter of machines. `q` matches the beginning of a vmId or of a word of the resource name. Pass `now=` to the
+    constructor if `presence` may be used.
     """
 
     machine_path = "pk"
@@ -163,7 +164,7 @@ class MachineFilter(MachinePlaceFilter):
 
 class SetFilter(PlaceFilter):
     """Filter of sets. `q` searches in names and resource groups; `machine`, `machine_name` and `presence` match sets
-    with such a machine. Construct with `now=` if `presence` may be given.
+    with at least one such machine. Pass `now=` to the constructor if `presence` may be used.
     """
 
     set_path = "pk"
@@ -218,13 +219,13 @@ class SetFilter(PlaceFilter):
 
     @property
     def in_numbers(self) -> bool:
-        """Return whether machines are requested as numbers only."""
+        """Return whether the caller requests only the numbers of machines instead of a list."""
         return self.form.cleaned_data.get("machines") is False
 
 
 class EntryFilter(EntryPlaceFilter):
-    """Filter of entries by place (sets with those merged into them), machine, cache, event (an EventId in any case),
-    kind and time. A service includes its sets, and the caches that their machines listen to.
+    """Filter of entries by place, machine, cache, event (EventId in any case), kind and time. A set includes the sets
+    merged into it. A service includes its sets, and the caches to which their machines listen.
     """
 
     service = TextsFilter(method="filter_service", label="Service")
@@ -254,8 +255,8 @@ class EntryFilter(EntryPlaceFilter):
 
 
 class ApprovalFilter(PlaceFilter):
-    """Filter of approvals by state, event (an EventId in any case) and place; `since` and `until` compare the time of
-    the decision.
+    """Filter of approvals by state, event (EventId in any case) and place; `since` and `until` limit the time of the
+    decision.
     """
 
     set_path = "event__availability_set"
@@ -276,7 +277,7 @@ class ApprovalFilter(PlaceFilter):
 
 
 class DrillFilter(PlaceFilter):
-    """Filter of drills. `since` and `until` compare the time at which a drill began."""
+    """Filter of drills. `since` and `until` limit the time at which a drill began."""
 
     set_path = "event__availability_set"
 
@@ -289,7 +290,7 @@ class DrillFilter(PlaceFilter):
 
 
 class WaveFilter(PlaceFilter):
-    """Filter of waves by the sets of their events; `since` and `until` compare the time at which a wave began."""
+    """Filter of waves by the sets of their events; `since` and `until` limit the time at which a wave began."""
 
     state = django_filters.MultipleChoiceFilter(
         choices=[(state.value, state.value) for state in WaveState],
@@ -308,7 +309,7 @@ class WaveFilter(PlaceFilter):
 
 
 class AdmissionFilter(MachinePlaceFilter):
-    """Filter of waiting machines, by the machine that each claims to be."""
+    """Filter of machines that wait for admission, by the machine that each claims to be."""
 
     set_path = "machine__availability_set"
 
@@ -341,7 +342,7 @@ class EventEntryFilter(VisibleRows):
 
 
 class BlindSpotFilter(MachinePlaceFilter):
-    """Filter of blind spots; the queryset is that of the sets."""
+    """Filter of blind spots; its queryset contains the sets."""
 
     set_path = "pk"
 
@@ -352,7 +353,7 @@ class BlindSpotFilter(MachinePlaceFilter):
         return Q()
 
     def asked_for(self) -> dict[str, Any]:
-        """Return the requested sets (ids), machines (ids) and names; None means all of them."""
+        """Return the requested sets and machines (row ids) and machine names; None stands for no restriction."""
         found = self.asked_of(MACHINE_COLUMNS)
         sets = set(self.qs.values_list("pk", flat=True)) if self.asked_of(COLUMNS) else None
         return {"sets": sets, "machines": found.get("machine"), "names": found.get("machine_name")}

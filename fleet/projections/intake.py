@@ -1,4 +1,4 @@
-"""Raw documents that list an event, with their differences."""
+"""Raw documents that list an event, with the differences between them."""
 
 import json
 from collections import defaultdict
@@ -26,7 +26,9 @@ REPORTS = 400
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One machine's report of a document; `first_at` is the corrected time at which it first had it."""
+    """One machine's report of a document; `first_at` is when the machine first read it, corrected by its clock
+    offset.
+    """
 
     machine: MachineRef
     incarnation: int | None
@@ -35,10 +37,10 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class RawDocument:
-    """One stored body. `lists_event` is False for documents that no longer list the event.
+    """One stored document. `lists_event` is False for a document that no longer lists the event.
 
-    `difference` holds the lines of a unified diff against the preceding document of its first reader, if that is shown,
-    too. `compared_with` is the hash of the preceding document.
+    `difference` holds the lines of a unified diff against the document that the first reader had before, if that one is
+    shown as well. `compared_with` is that document's hash.
     """
 
     hash: Annotated[str, "SHA-256 of its bytes."]
@@ -57,8 +59,10 @@ class RawDocument:
 
 @dataclass(frozen=True, slots=True)
 class EventDocuments:
-    """Documents in the order in which they were first read; `left_out` counts machines that are omitted. `archived_at`
-    is when missing parts were archived, `fault` why some cannot be read; None and empty if all are in the database.
+    """Documents of an event in the order in which they were first read.
+
+    `left_out` counts machines that are omitted. `archived_at` is when missing parts were archived; None if all are in
+    the database. `fault` is why some archived ones cannot be read, else empty.
     """
 
     documents: tuple[RawDocument, ...]
@@ -80,8 +84,8 @@ def _text(body: DocumentBody) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Return the text with one field a line and sorted keys, so that only real differences show; text that is no JSON
-    is unchanged.
+    """Return a JSON text with one field on each line and sorted keys, so that a diff shows only real differences. Other
+    text is returned unchanged.
     """
     try:
         return json.dumps(json.loads(text, strict=False), indent=2, sort_keys=True, ensure_ascii=False).splitlines()
@@ -90,7 +94,9 @@ def _lines(text: str) -> list[str]:
 
 
 def _observations(sightings: Sequence[Sighting]) -> list[Observation]:
-    """Return the reports up to each machine's last listing of the event. One query, by the key of the reports."""
+    """Return the reports of each machine up to the last one that listed the event. One query that uses the reports'
+    key.
+    """
     parts = []
     for sighting in sightings:
         epoch, last = last_place(sighting)
@@ -102,7 +108,9 @@ def _observations(sightings: Sequence[Sighting]) -> list[Observation]:
 
 
 def for_event(*, event_id: str) -> EventDocuments | None:
-    """Return the documents that list the event, and for each machine the first that no longer does. Five queries."""
+    """Return the documents that list the event, and for each machine the first one that no longer does. None for an
+    unknown EventId. Five queries.
+    """
     event = visible(ScheduledEvent).filter(event_id=event_id.upper()).first()
     if event is None:
         return None
@@ -149,7 +157,9 @@ def for_event(*, event_id: str) -> EventDocuments | None:
 
 
 def last_place(sighting: Sighting) -> tuple[int, int]:
-    """Return the place of a machine's last listing of the event, or of the first document without it."""
+    """Return the position (epoch, number) in the machine's spool of the first document without the event, else of the
+    last one that listed it.
+    """
     if sighting.gone_epoch is not None and sighting.gone_seq is not None:
         return sighting.gone_epoch, sighting.gone_seq
     return sighting.listed_epoch, sighting.listed_seq
@@ -158,8 +168,8 @@ def last_place(sighting: Sighting) -> tuple[int, int]:
 def _readings(
     reports: Sequence[Observation], sightings: Sequence[Sighting], lists_it: Mapping[str, bool]
 ) -> tuple[dict[str, dict[int, Reading]], dict[tuple[int, str], str]]:
-    """Return the readings of each document (by hash, then machine), and the preceding document of a machine: (machine,
-    hash) to hash.
+    """Return two mappings: the readings by document hash and machine, and by (machine, hash) the hash of the document
+    that the machine had before.
     """
     refs = {s.machine_id: machine_ref(s.machine) for s in sightings}
     gone = {(s.machine_id, s.gone_epoch, s.gone_seq) for s in sightings}

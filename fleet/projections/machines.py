@@ -1,4 +1,4 @@
-"""Machines, enrolment and inventory."""
+"""Read models of machines, enrolment and inventory."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -33,7 +33,9 @@ MOST_REFUSED = 20
 
 @dataclass(frozen=True, slots=True)
 class MachineRow:
-    """One machine. Times are aware UTC datetimes; `clock_offset_seconds` is how far its clock is ahead."""
+    """One machine. Times are aware UTC datetimes. `clock_offset_seconds` is positive if the machine's clock is
+    ahead.
+    """
 
     id: int
     vm_id: str
@@ -73,13 +75,13 @@ class MachineRow:
 
     @property
     def unsigned(self) -> BlindSpot | None:
-        """Return the blind spot that its agent does not check orders as it should, if so."""
+        """Return the blind spot that the agent does not check the signatures of orders correctly; None if it does."""
         code = SIGNATURES.get(self.signatures) if self.revoked_at is None else None
         return self._spot(code) if code else None
 
     @property
     def without_document(self) -> BlindSpot | None:
-        """Return the blind spot that its agent gets no document, and why, if so."""
+        """Return the blind spot that the agent gets no document from Azure, with the reason; None if it gets one."""
         polled, heard, problem = self.last_poll_at, self.last_heard_at, self.poll_problem
         if self.presence is Presence.LIVE or self.revoked_at is not None or problem in NO_PROBLEM:
             return None
@@ -92,7 +94,7 @@ class MachineRow:
 
 @dataclass(frozen=True, slots=True)
 class MachineIdentity:
-    """The machine of a credential; `set_id` is the row id of its set."""
+    """The machine that a credential belongs to; `set_id` is the row id of the machine's set."""
 
     machine_id: int
     vm_id: str
@@ -101,10 +103,11 @@ class MachineIdentity:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRow:
-    """A machine that enrols and waits for admission. Once admitted, it gets a key or a credential on its next request.
+    """A machine that waits for admission. After it is admitted, its next request returns a key or a credential.
 
-    `machine` is the machine it claims to be, if known. `attested` is the subscription signed by Azure, empty without
-    such a document. `stated_*` are the machine's own statements, `contradictions` what contradicts them.
+    `machine` is the known machine that it claims to be, if any. `attested` is the subscription from an attested
+    document; empty without one. `stated_*` are values that the machine states about itself, `contradictions` facts that
+    contradict them.
     """
 
     id: int
@@ -139,8 +142,8 @@ class AdmissionRow:
 
 @dataclass(frozen=True, slots=True)
 class JoinTokenRow:
-    """A join token without its secret. `valid`: it admits machines now. `enrolled`: machines that enrolled by it most
-    recently, at most 100 by name.
+    """A join token without its secret. `valid`: machines can enrol with it now. `enrolled`: the machines whose latest
+    enrolment used it, at most 100, by name.
     """
 
     prefix: Annotated[str, "The public beginning of the token."]
@@ -161,7 +164,7 @@ class JoinTokenRow:
 
 @dataclass(frozen=True, slots=True)
 class OpenEventBrief:
-    """Short form of an open event, for sets and machines."""
+    """Summary of an open event, as shown at sets and machines."""
 
     event_id: str
     event_type: str
@@ -185,7 +188,7 @@ class MachineDetail:
 
 
 def machine_rows(machines: Iterable[Machine], *, now: datetime, limits: Limits) -> tuple[MachineRow, ...]:
-    """Shape machines loaded by `with_presence`. No query."""
+    """Build the rows of machines that were loaded by `with_presence`. No query."""
     return tuple(_machine_row(machine, now=now, limits=limits) for machine in machines)
 
 
@@ -209,8 +212,8 @@ def _machine_row(machine: Machine, *, now: datetime, limits: Limits) -> MachineR
 
 
 def identities_of(*, hashes: Collection[str]) -> dict[str, MachineIdentity]:
-    """Return the machines with these credential hashes, by hash, without unknown or revoked ones. One query, by the
-    index.
+    """Return the machines with these credential hashes, by hash. Unknown and revoked ones are missing. One query that
+    uses the index.
     """
     rows = visible(Machine).filter(credential_hash__any=list(hashes), revoked_at__isnull=True)
     return {
@@ -220,32 +223,32 @@ def identities_of(*, hashes: Collection[str]) -> dict[str, MachineIdentity]:
 
 
 def row_id(*, vm_id: str) -> int:
-    """Return the row id of a machine; 0, which no row has, for an unknown vmId."""
+    """Return the row id of a machine; 0 for an unknown vmId."""
     return visible(Machine).filter(vm_id=vm_id.strip().lower()).values_list("pk", flat=True).first() or 0
 
 
 def credentials_since(at: datetime) -> dict[int, str]:
-    """Return by row id the credential hash of each machine that was revoked or enrolled after this moment; empty
-    without one. One query, by two indexes.
+    """Return the machines (row ids) that were revoked or enrolled after `at`, each with its current credential hash
+    (empty if revoked). One query that uses two indexes.
     """
     rows = visible(Machine).filter(Q(revoked_at__gt=at) | Q(enrolled_at__gt=at))
     return dict(rows.values_list("pk", "credential_hash"))
 
 
 def with_presence() -> QuerySet[Machine]:
-    """Return machines with all columns that `machine_rows` needs, without the large `compute`."""
+    """Return machines with all columns that `machine_rows` needs. The large column `compute` is not loaded."""
     return visible(Machine).select_related("availability_set", "presence", "latest_document").defer("compute")
 
 
 def agentless() -> QuerySet[InventoryMachine]:
-    """Return machines of an imported inventory that have no agent, or whose credential was revoked."""
+    """Return inventory machines that have no agent, or whose agent's credential was revoked."""
     return visible(InventoryMachine).filter(Q(machine=None) | Q(machine__revoked_at__isnull=False))
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedEnrolmentRow:
-    """Enrolments of one machine that were refused for one reason, with the remedy. `vm_id` and `name` are stated by the
-    caller, empty where several machines are counted together.
+    """Refused enrolments of one machine for one reason, with the remedy. The caller states `vm_id` and `name`; they are
+    empty if several machines are counted together.
     """
 
     id: int
@@ -260,7 +263,7 @@ class RefusedEnrolmentRow:
 
 
 def refused_enrolments(*, most: int = MOST_REFUSED) -> tuple[RefusedEnrolmentRow, ...]:
-    """Return the newest refused enrolments first. One query."""
+    """Return the refused enrolments, newest first, at most `most`. One query."""
     rows = visible(RefusedEnrolment).order_by("-last_at", "-pk")[:most]
     return tuple(
         from_row(
@@ -275,7 +278,7 @@ def refused_enrolments(*, most: int = MOST_REFUSED) -> tuple[RefusedEnrolmentRow
 
 
 def waiting_rows() -> QuerySet[Admission]:
-    """Return admissions with all columns that their rows show."""
+    """Return admissions with all columns that `AdmissionRow` needs."""
     duplicates = (
         visible(Admission).filter(vm_id=OuterRef("vm_id")).exclude(pk=OuterRef("pk")).order_by().values("vm_id")
     )
@@ -296,7 +299,7 @@ def _admissions(rows: Iterable[Any]) -> list[AdmissionRow]:
 
 
 def _admission(row: Any, subscriptions: Collection[str]) -> AdmissionRow:
-    """Shape a row of `waiting_rows`; `subscriptions` are those that may enrol."""
+    """Build the row of an admission from `waiting_rows`; `subscriptions` are those that may enrol."""
     machine: Machine | None = row.machine
     said = row.said
     claimed = Claimed(
@@ -344,8 +347,8 @@ def _admission(row: Any, subscriptions: Collection[str]) -> AdmissionRow:
 
 
 def waiting(*, machine_id: int | None = None) -> tuple[AdmissionRow, ...]:
-    """Return the machines that wait for admission, newest first; only those claiming to be this machine, if given. One
-    query.
+    """Return the machines that wait for admission, newest first; with `machine_id`, only those that claim to be this
+    machine. One query.
     """
     rows = waiting_rows().order_by("-pk")
     if machine_id is not None:
@@ -365,8 +368,8 @@ WAITING_AS = {
 def page_of_waiting(
     *, rows: QuerySet[Admission] | None = None, q: str = "", who: str = "", **at: Unpack[At]
 ) -> Page[AdmissionRow]:
-    """Return a page of machines that wait for admission, newest first. Filters: a part of name, vmId or address, and
-    `who`, a key of `WAITING_AS`. One query.
+    """Return a page of machines that wait for admission, newest first. `q` is a part of a name, vmId or address; `who`
+    is a key of `WAITING_AS`. One query.
     """
     rows = (waiting_rows() if rows is None else rows).filter(WAITING_AS.get(who, Q()))
     if q:
@@ -375,7 +378,7 @@ def page_of_waiting(
 
 
 def join_token(*, prefix: str, now: datetime) -> JoinTokenRow | None:
-    """Return one join token by its public prefix. Two queries."""
+    """Return one join token by its public prefix; None if it does not exist. Two queries."""
     rows = visible(JoinToken).select_related("created_by").filter(prefix=prefix.strip())
     return next(iter(_join_tokens(list(rows), now=now)), None)
 
@@ -407,7 +410,9 @@ def page_of_join_tokens(*, now: datetime, **at: Unpack[At]) -> Page[JoinTokenRow
 
 @dataclass(frozen=True, slots=True)
 class InventoryRow:
-    """One machine of the imported inventory. `machine` is its agent's row id; it counts only while not `revoked`."""
+    """One machine of the imported inventory. `machine` is the row id of the machine with the agent, which does not
+    count if `revoked`.
+    """
 
     id: int
     name: str
@@ -424,7 +429,9 @@ class InventoryRow:
 
 
 def inventory(*, q: str = "", without_agent: bool = False, **at: Unpack[At]) -> Page[InventoryRow]:
-    """Return a page of the imported inventory, by name. One query."""
+    """Return a page of the imported inventory by name. `q` searches in names; `without_agent` selects machines without
+    an agent. One query.
+    """
     rows = (agentless() if without_agent else visible(InventoryMachine)).select_related("machine")
     rows = rows.defer("machine__compute")
     if q:
@@ -448,8 +455,8 @@ def event_brief(event: ScheduledEvent) -> OpenEventBrief:
 
 
 def listing(*, now: datetime, machines: QuerySet[Machine] | None = None, **at: Unpack[OrderedAt]) -> Page[MachineRow]:
-    """Return a page of machines by name or another column; `machines` is filtered (see `filters.MachineFilter`). One
-    query.
+    """Return a page of machines by name or another column. `machines` is a filtered queryset (see
+    `filters.MachineFilter`). One query.
     """
     rows = with_presence() if machines is None else machines
     page = read_list(Segment(rows, "resource_name"), **at)
@@ -458,7 +465,7 @@ def listing(*, now: datetime, machines: QuerySet[Machine] | None = None, **at: U
 
 
 def detail(*, machine_id: int, now: datetime) -> MachineDetail | None:
-    """Return one machine and its set's open events. Two queries."""
+    """Return one machine by row id, with the open events of its set; None if it does not exist. Two queries."""
     machine = with_presence().filter(pk=machine_id).first()
     if machine is None:
         return None

@@ -1,4 +1,4 @@
-"""Progress of the relay: the agent that is asked next, and the manual fallback if no agent answers."""
+"""Progress of orders: the agent that gets the next order, and the manual fallback if no agent answers."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from fleet.projections.visibility import load_facts
 
 @dataclass(frozen=True, slots=True)
 class HandMachine:
-    """A machine on which the command may be run. `windows`: it needs the command for PowerShell."""
+    """A machine on which the manual command can be run. `windows`: it needs the PowerShell command."""
 
     machine: MachineRef
     presence: Annotated[Presence, "How present its agent is."]
@@ -31,7 +31,7 @@ class HandMachine:
 
 @dataclass(frozen=True, slots=True)
 class ByHandRow:
-    """Manual approval when no agent can pass it on: one of the commands, on any of the machines."""
+    """Manual fallback for an approval that no agent can send: one of these commands, run on any of these machines."""
 
     reason: Annotated[Reason, "Why no agent does it."]
     event_id: Annotated[str, "Spelled as the machine spelled it."]
@@ -54,7 +54,7 @@ def _orders(row: ApprovalRow) -> list[OrderFacts]:
 
 
 def followed(row: ApprovalRow, facts: EventFacts, *, now: datetime) -> ApprovalRow:
-    """Return the approval with the agent that is asked next, by the relay's own forecast."""
+    """Return the approval with the agent that gets the next order, as the relay predicts it."""
     found = forecast(state=row.state, facts=facts, orders=_orders(row), now=now, timeouts=order_timeouts())
     if found is None:
         return row
@@ -66,8 +66,8 @@ def followed(row: ApprovalRow, facts: EventFacts, *, now: datetime) -> ApprovalR
 def by_hand(
     facts: EventFacts, approval: ApprovalRow | None, machines: Collection[Machine], *, now: datetime
 ) -> ByHandRow | None:
-    """Return the manual fallback; None while agents do the work. `approval` is the live one, else the newest;
-    `machines` are the rows of the set.
+    """Return the manual fallback; None while agents can send the approval. `approval` is the current one, else the
+    newest; `machines` are the machines of the set.
     """
     found = hand.by_hand(
         facts=facts,
@@ -95,12 +95,14 @@ def by_hand(
 
 
 def approval(*, approval_id: int, now: datetime) -> ApprovalRow | None:
-    """Return one approval with the agent that is asked next. Two queries; ten while it is in progress."""
+    """Return one approval by row id with the agent that gets the next order; None if it does not exist. Two queries, or
+    ten while the approval is in progress.
+    """
     return approvals([approval_id], now=now).get(approval_id)
 
 
 def approvals(approval_ids: Collection[int], *, now: datetime) -> dict[int, ApprovalRow]:
-    """Return several approvals with the agent that is asked next, by row id, in as many queries."""
+    """Return several approvals by row id, each with the agent that gets the next order. As many queries as for one."""
     found = rows.details(approval_ids, now=now)
     on_their_way = {row.id: event_pk for event_pk, row in found if row.state in RELAYED_APPROVALS}
     facts = load_facts(set(on_their_way.values()), now=now) if on_their_way else {}

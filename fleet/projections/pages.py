@@ -1,7 +1,7 @@
-"""Pagination by key, without OFFSET and counts.
+"""Keyset pagination: pages continue after the key of the last row, without OFFSET and row counts.
 
-A list is one or more segments, each ordered by (one column, id). A cursor names a segment, a direction and the key of
-the last row read, so every page has the same cost.
+A list consists of one or more segments, each sorted by (one column, id). A cursor contains a segment, a direction and
+the key of the last row, so that every page costs the same.
 """
 
 import base64
@@ -28,15 +28,15 @@ DEFAULT_PAGE_SIZE = 50
 
 
 class BadCursorError(ValueError):
-    """The cursor was not issued by Drydock."""
+    """Raised if a cursor was not issued by Drydock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """One page. `next` and `previous` are opaque cursors, or None at an end.
+    """One page of a list. `next` and `previous` are opaque cursors; None at the end and at the beginning.
 
-    `looked_to`: matching rows are rare, and the search ended here to bound its cost. The page may then be short or
-    empty, and `next` continues the search.
+    `looked_to` is set if matching rows are rare and the search stopped at this value to limit its cost. The page may
+    then be short or empty, and `next` continues the search.
     """
 
     results: tuple[T, ...]
@@ -45,13 +45,13 @@ class Page(Generic[T]):
     looked_to: Any = None
 
     def map(self, shape: Callable[[Sequence[T]], Sequence[U]]) -> "Page[U]":
-        """Return the same page with its rows shaped all at once."""
+        """Return the same page with its rows converted by `shape`, which gets all rows at once."""
         return replace(self, results=tuple(shape(self.results)))  # type: ignore[arg-type, return-value]
 
 
 @dataclass(frozen=True, slots=True)
 class Segment(Generic[M]):
-    """A part of a list: `rows` ordered by (`field`, id). `field` is never null in `rows`."""
+    """A part of a list: `rows` sorted by (`field`, id). No row has null in `field`."""
 
     rows: QuerySet[M]
     field: str
@@ -59,14 +59,16 @@ class Segment(Generic[M]):
 
 
 class At(TypedDict, total=False):
-    """Position and size of a page: the cursor and the number of rows."""
+    """Keyword arguments of paged functions: the cursor, and the number of rows (`size`)."""
 
     cursor: str | None
     size: int | None
 
 
 class OrderedAt(At, total=False):
-    """The same for a list that can be ordered by a column (`-column`: descending)."""
+    """Keyword arguments of paged functions whose list can be sorted: in addition, the column `order` (`-column`:
+    descending).
+    """
 
     order: str
 
@@ -78,8 +80,10 @@ def read_list(
     may_lack: Sequence[str] = (),
     **at: Unpack[At],
 ) -> Page[M]:
-    """Return a page of a list in its own order, or of all its `rows` by the column `order`. For a list of one segment,
-    `rows` defaults to the rows of that segment. Rows without a value in a column of `may_lack` come last. Raises
+    """Return a page of a list.
+
+    Without `order`, the list has the order of the segments `own`. With `order`, all `rows` are sorted by that column,
+    and rows without a value in a column of `may_lack` come last. `rows` defaults to those of the only segment. Raises
     `BadCursorError`.
     """
     column, descending = order.removeprefix("-"), order.startswith("-")
@@ -126,7 +130,7 @@ def _decode(text: str, segments: int) -> _Cursor:
 
 
 def _is_key(key: Any) -> bool:
-    """Return whether the value is a row id: a number, or a UUID as text."""
+    """Return whether the value can be a row id: a number, or a UUID as text."""
     return (type(key) is int and abs(key) < 2**63) or (isinstance(key, str) and str(UUID(key)) == key)
 
 
@@ -138,7 +142,9 @@ def _fits(value: Any) -> bool:
 
 
 def _beyond(field: str, value: Any, key: int | str, *, descending: bool, itself: bool = False) -> Q:
-    """Return the condition for rows after this place in this direction; with `itself`, including the place."""
+    """Return the query condition for rows after the row with this value and key, in the direction of the order. With
+    `itself`, that row is included.
+    """
     # The plain bound lets the index begin at the key; the second condition drops the rows that share its value.
     side = "lt" if descending else "gt"
     also = "e" if itself else ""
@@ -153,13 +159,13 @@ def _from(rows: QuerySet[M], beyond: Q) -> QuerySet[M]:
 
 
 def clamp(size: int | None) -> int:
-    """Return a page size between 1 and `MAX_PAGE_SIZE`."""
+    """Return the page size limited to 1 to `MAX_PAGE_SIZE`; a default for None."""
     return max(1, min(size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE))
 
 
 def read_page(segments: Sequence[Segment[M]], *, cursor: str | None = None, size: int | None = None) -> Page[M]:
-    """Return at most `size` rows after (or before) `cursor`. One query for each segment that the page touches, and one
-    more where matching rows are searched for: then the page may end early.
+    """Return at most `size` rows after (or before) `cursor`. One query for each segment that contributes rows. If
+    matching rows are rare, one more query searches them, and the page may be shorter.
 
     Raises `BadCursorError`.
     """
@@ -224,7 +230,7 @@ def _place(entry: tuple[int, M], segments: Sequence[Segment[M]]) -> _Cursor:
 def _cut_short(
     found: Sequence[tuple[int, M]], segments: Sequence[Segment[M]], end: _Cursor, start: _Cursor | None
 ) -> Page[M]:
-    """Return a page that ends at `end`, up to which rows were searched. No row between its rows and `end` matches."""
+    """Return a page whose search stopped at `end`. No row between its last row and `end` matches."""
     backwards = start is not None and start.backwards
     first, last = (_place(found[0], segments), _place(found[-1], segments)) if found else (end, end)
     onwards, back = (last, end) if backwards else (end, first)
@@ -239,7 +245,8 @@ def _cut_short(
 def cut_page(
     rows: Sequence[T], key: Callable[[T], Key], *, cursor: str | None = None, size: int | None = None
 ) -> Page[T]:
-    """Return a page of a list that is computed whole. Rows may appear and disappear between two pages.
+    """Return a page of a list that is computed as a whole; `key` returns a row's sort key. Rows may appear or disappear
+    between two pages.
 
     Raises `BadCursorError`.
     """
@@ -282,8 +289,8 @@ def cut_window(
     cursor: str | None,
     size: int | None,
 ) -> Page[T]:
-    """Return a page of a list that is mostly in the database and partly in memory, by the same key.
-    `window(key, onwards, count)` reads from the database. A key has the types of `like`.
+    """Return a page of a list that is partly in memory and mostly in the database, sorted by the same `key`.
+    `window(key, onwards, count)` reads rows from the database. `like` is an example of a key with the right types.
 
     Raises `BadCursorError`.
     """

@@ -1,6 +1,4 @@
-"""Facts about the current user that every edge reads: rights, settings, and whether the account is a service
-account.
-"""
+"""Facts about the current user for pages, API and gateway: rights, settings, and whether it is a service account."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +12,7 @@ from fleet.projections.visibility import visible
 
 
 def rights(person: Person) -> Rights:
-    """Return a user's rights and their scopes. One query for each object of a person."""
+    """Return a user's rights and their scopes. One query; the result is cached on the object `person`."""
     return rights_of(person)
 
 
@@ -39,5 +37,5 @@ def own_settings(*, user_id: int) -> OwnSettings:
 
 
 def is_service(person: Person) -> bool:
-    """Return whether the account is a service account. At most one query; none if its token was loaded with it."""
+    """Return whether the account is a service account. At most one query; none if the user was loaded with a token."""
     return service_of(person) is not None

@@ -1,6 +1,6 @@
-"""Filters by place (service, subscription, resource group, set, machine) and shared filter kinds.
+"""Filters by place (service, subscription, resource group, set, machine), and field types that filters share.
 
-The library ships no types, hence the ignores at its base classes.
+The library has no type annotations, so its base classes need `type: ignore`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ MOST_VALUES = 100
 
 
 class BoundedTime(django_filters.fields.IsoDateTimeField):  # type: ignore[misc]
-    """A time; a time outside the range of stored rows becomes the nearer bound."""
+    """Time field of a filter. A time outside the range of stored rows is replaced by the nearest limit."""
 
     def to_python(self, value: Any) -> datetime | None:
         try:
@@ -41,7 +41,7 @@ class TimeFilter(django_filters.IsoDateTimeFilter):  # type: ignore[misc]
 
 
 class TextsField(forms.Field):
-    """A repeatable parameter of texts. Empty values are dropped."""
+    """Field for a repeatable query parameter with texts. Empty values are ignored."""
 
     widget = forms.SelectMultiple
 
@@ -57,7 +57,7 @@ class TextsField(forms.Field):
 
 
 class IdsField(TextsField):
-    """A repeatable parameter of row ids."""
+    """Field for a repeatable query parameter with row ids."""
 
     def to_python(self, value: Any) -> list[int]:
         found = super().to_python(value)
@@ -68,7 +68,7 @@ class IdsField(TextsField):
 
 
 class TextsFilter(django_filters.Filter):  # type: ignore[misc]
-    """Rows whose `field_name` is one of these texts, as `lookup_expr` compares them."""
+    """Filter for rows whose `field_name` equals one of these texts; `lookup_expr` defines the comparison."""
 
     field_class = TextsField
 
@@ -80,13 +80,13 @@ class TextsFilter(django_filters.Filter):  # type: ignore[misc]
 
 
 class IdsFilter(TextsFilter):
-    """Rows whose `field_name` is one of these row ids."""
+    """Filter for rows whose `field_name` is one of these row ids."""
 
     field_class = IdsField
 
 
 def one_of(column: str, values: Iterable[Any], *, lookup: str = "exact") -> Q:
-    """Return the condition that a column has one of these values."""
+    """Return the query condition that a column has one of these values."""
     found = list(values)
     if lookup == "exact":
         return Q(**{f"{column}__in": found})
@@ -116,18 +116,18 @@ MACHINE_COLUMNS = {"machine": ("pk", "exact"), "machine_name": ("resource_name",
 
 
 class PlacePart(TextsFilter):
-    """One of several filters that are applied together."""
+    """Text filter by place. It does nothing alone, because its FilterSet applies all place filters together."""
 
     def filter(self, qs: QuerySet[Any], value: list[Any]) -> QuerySet[Any]:
         return qs
 
 
 class PlaceIds(PlacePart, IdsFilter):
-    """The same for row ids."""
+    """Row id filter by place, which works like `PlacePart`."""
 
 
 class VisibleRows(django_filters.FilterSet):  # type: ignore[misc]
-    """Filter of the visible rows of its model."""
+    """Base FilterSet for the rows of its model that the reader may see."""
 
     class Meta:
         fields: list[str] = []
@@ -137,7 +137,7 @@ class VisibleRows(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class PlaceFilter(VisibleRows):
-    """Filter of rows by their set, at the lookup path `set_path`."""
+    """Filter of rows by the place of their set; `set_path` is the lookup path to the set."""
 
     set_path = "availability_set"
 
@@ -156,17 +156,17 @@ class PlaceFilter(VisibleRows):
         return nearest(found.filter(self.in_sets(ids)), self.set_path, ids)
 
     def in_sets(self, sets: Ids) -> Q:
-        """Return the condition that a row belongs to one of these sets (ids)."""
+        """Return the query condition that a row belongs to one of these sets (row ids)."""
         return Q(**{f"{self.set_path}__in": sets})
 
     def asked_of(self, columns: Any) -> dict[str, list[Any]]:
-        """Return the given values of these filters, without empty ones."""
+        """Return the requested values of these filters by filter name, without empty ones."""
         values = {name: self.form.cleaned_data.get(name) for name in columns if name in self.filters}
         return {name: value for name, value in values.items() if value}
 
 
 class MachinePlaceFilter(PlaceFilter):
-    """The same, and by the machine at the lookup path `machine_path`."""
+    """Filter of rows by the place of their set and by machine; `machine_path` is the lookup path to the machine."""
 
     machine_path = "machine"
 
@@ -182,15 +182,15 @@ class MachinePlaceFilter(PlaceFilter):
         return nearest(found.filter(self.of_machines(ids)), self.machine_path, ids)
 
     def of_machines(self, machines: Ids) -> Q:
-        """Return the condition that a row belongs to one of these machines (ids)."""
+        """Return the query condition that a row belongs to one of these machines (row ids)."""
         return Q(**{f"{self.machine_path}__in": machines})
 
 
 class EntryPlaceFilter(MachinePlaceFilter):
-    """Filter of entries, also by kind and event.
+    """Filter of entries by place, machine, kind and event.
 
-    Of ten million entries it reads only those that an index finds by such a value. If no single value suffices, a
-    bounded portion of the entries is scanned at once.
+    It reads only the entries that an index finds for one of these values, out of possibly ten million. If no value is
+    selective enough, each page scans a limited number of entries.
     """
 
     # Column with an index for each filter, in addition to those of places.
@@ -207,7 +207,7 @@ class EntryPlaceFilter(MachinePlaceFilter):
         return self._in_portions(found) if isinstance(found, IndexScanRows) else found
 
     def leads_to_its_own(self, name: str) -> bool:
-        """Return whether the index of this filter finds exactly the matching entries."""
+        """Return whether the index for the filter `name` finds exactly the matching entries."""
         return name in (*COLUMNS, *MACHINE_COLUMNS, *self.keys, "event")
 
     def _in_portions(self, found: IndexScanRows[Any]) -> IndexScanRows[Any]:
@@ -229,8 +229,8 @@ class EntryPlaceFilter(MachinePlaceFilter):
 
 
 class CachePlaceFilter(MachinePlaceFilter):
-    """Filter of rows by the cache at the lookup path `cache_path`: its places are those of the machines that listen to
-    it.
+    """Filter of rows that belong to a cache, by the places of the machines that listen to it. `cache_path` is the
+    lookup path to the cache.
     """
 
     cache_path = "cache"
@@ -254,18 +254,20 @@ class CachePlaceFilter(MachinePlaceFilter):
 
 
 def sets_where(asked: dict[str, list[Any]]) -> Ids:
-    """Return the ids of the sets that meet all of these conditions, and of those merged into one of them."""
+    """Return the row ids of the sets that meet all of these conditions, and of the sets merged into them."""
     own, into = (_all_of(asked, COLUMNS, path=path) for path in ("", "merged_into__"))
     return ids_of(visible(AvailabilitySet).filter(own | into))
 
 
 def machines_where(asked: dict[str, list[Any]]) -> Ids:
-    """Return the ids of the machines that meet all of these conditions."""
+    """Return the row ids of the machines that meet all of these conditions."""
     return ids_of(visible(Machine).filter(_all_of(asked, MACHINE_COLUMNS)))
 
 
 def _all_of(asked: dict[str, list[Any]], columns: Mapping[str, tuple[str, str]], *, path: str = "") -> Q:
-    """Return the condition that all of these columns, at a lookup path, have one of their values."""
+    """Return the query condition that each of these columns, below the lookup path `path`, has one of its requested
+    values.
+    """
     whole = Q()
     for name, values in asked.items():
         column, lookup = columns[name]
@@ -274,14 +276,14 @@ def _all_of(asked: dict[str, list[Any]], columns: Mapping[str, tuple[str, str]],
 
 
 def ids_of(rows: QuerySet[Any]) -> Ids:
-    """Return the ids as a list if they are few, so that an index can find them; else the query. One query."""
+    """Return the row ids as a list if they are few, so that an index can be used; else the query. One query."""
     named = rows.order_by().values_list("pk", flat=True)
     found = list(named[: FEW + 1])
     return found if len(found) <= FEW else named
 
 
 def nearest(rows: QuerySet[Any], column: str, values: Ids) -> QuerySet[Any]:
-    """Return the same rows, marked so that these few values of a column find all of them by index."""
+    """Return the same query with a hint to scan the index of `column` for these `values`, if they are a list."""
     return (
         rows.near(IndexRange(column, values)) if isinstance(rows, IndexScanRows) and isinstance(values, list) else rows
     )
@@ -290,7 +292,9 @@ def nearest(rows: QuerySet[Any], column: str, values: Ids) -> QuerySet[Any]:
 def with_presences(
     machines: QuerySet[Machine], *, asked: list[str], now: datetime | None, limits: Limits
 ) -> QuerySet[Machine]:
-    """Return the machines with these presences: the rules of `fleet.domain.intake.presence_of` as a query."""
+    """Return the machines with one of these presence states. The conditions are those of
+    `fleet.domain.intake.presence_of`.
+    """
     if now is None:
         raise TypeError("How present a machine is depends on the time: say `now`.")
     heard = F("presence__last_heard_at")
@@ -313,5 +317,5 @@ def with_presences(
 
 
 def sets_with(machines: QuerySet[Machine]) -> Exists:
-    """Return the condition that a set has one of these machines."""
+    """Return the query condition that a set has at least one of these machines."""
     return Exists(machines.filter(availability_set=OuterRef("pk")))

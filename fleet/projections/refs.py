@@ -1,4 +1,4 @@
-"""Short references by which rows name each other."""
+"""Short references to other objects, as rows contain them."""
 
 from dataclasses import dataclass
 
@@ -26,8 +26,8 @@ class SetRef:
 
     @property
     def label(self) -> Reason | str:
-        """Return the name, with its suffix if another set has the same name. A provisional set gets a fixed label,
-        because its name is a vmId.
+        """Return the set's name, with a suffix if another set has the same name. A provisional set gets a fixed label,
+        because its name is only a vmId.
         """
         return Reason("unnamed-set-label") if self.provisional else label_of(self.name, self.name_suffix)
 
@@ -46,7 +46,7 @@ class RuleRef:
 
 @dataclass(frozen=True, slots=True)
 class PresenceCounts:
-    """Number of machines by presence. `total` counts those that are not gone."""
+    """Number of machines by presence. `total` counts the machines that are not gone."""
 
     live: int = 0
     late: int = 0
@@ -96,5 +96,5 @@ def rule_ref(row: Rule) -> RuleRef:
 
 
 def plain_name(name: str) -> str:
-    """Return a resource name in the form in which names are compared, without case."""
+    """Return a resource name in the form in which names are compared, so that case does not matter."""
     return name.casefold()

@@ -1,4 +1,4 @@
-"""Cache for queries that several parts of one response share."""
+"""Cache of query results that several parts of one response share."""
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -12,8 +12,8 @@ _known: ContextVar[dict[Hashable, Any] | None] = ContextVar("once", default=None
 
 @contextmanager
 def request_cache() -> Iterator[None]:
-    """Enable the cache of `cached_in_request` inside this block. Only for responses that read: later writes are not
-    seen.
+    """Enable `cached_in_request` inside this block. Use it only for requests that write nothing, because later changes
+    are not seen.
     """
     token = _known.set({})
     try:
@@ -23,8 +23,8 @@ def request_cache() -> Iterator[None]:
 
 
 def cached_in_request(key: Hashable, ask: Callable[[], T]) -> T:
-    """Return the cached result for `key`, calling `ask` on the first use within this request. Without a request cache,
-    call it each time.
+    """Return the cached result for `key`, calling `ask` on the first use within this request. Outside of
+    `request_cache`, `ask` is called each time.
     """
     known = _known.get()
     if known is None:

@@ -1,4 +1,4 @@
-"""Machines of sets: the first of each set by name, and a summary for sets with hundreds of machines."""
+"""Machines of sets: the first of each set by name, and summaries of sets with hundreds of machines."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -31,10 +31,10 @@ WARNED = ~Q(warnings=[]) | ~Q(set_warnings=[]) | ~Q(called="")
 
 @dataclass(slots=True)
 class SetSummary:
-    """Summary of a large set.
+    """Summary of the machines of a large set.
 
-    `domains` holds the presence counts by domain, `names` the first names of silent and of never heard machines.
-    `warned` are the machines with warnings; `name_twice`: two machines have one name.
+    `domains` holds the presence counts by fault and update domain, `names` the first names of silent machines and of
+    machines never heard. `warned` are the machines with warnings. `name_twice`: two machines have the same name.
     """
 
     domains: dict[Domains, PresenceCounts] = field(default_factory=dict)
@@ -48,13 +48,13 @@ class SetSummary:
         return PresenceCounts(**found)
 
     def named(self, presence: Presence) -> list[str]:
-        """Return one name for each such machine; the names beyond the known ones are empty."""
+        """Return a name for each machine with this presence. Names that are not loaded are empty texts."""
         known = self.names.get(presence, [])
         return [*known, *[""] * (getattr(self.presence, presence.value) - len(known))]
 
 
 def first_machines(set_ids: Collection[int], *, most: int) -> dict[int, list[Machine]]:
-    """Return the first machines of each set (row id) by name, and one more if there are more. One query."""
+    """Return the first `most` machines of each set (row id) by name, and one more if there are more. One query."""
     rows = first_of_each(with_presence(), _of(set_ids), ("resource_name", "pk"), most + 1)
     found: dict[int, list[Machine]] = defaultdict(list)
     for machine in rows:
@@ -63,7 +63,7 @@ def first_machines(set_ids: Collection[int], *, most: int) -> dict[int, list[Mac
 
 
 def set_summaries(set_ids: Collection[int], *, now: datetime) -> Mapping[int, SetSummary]:
-    """Return the summaries of these sets (row ids). Five queries, none without a set."""
+    """Return the summaries of these sets (row ids). Five queries, or none without a set."""
     found: dict[int, SetSummary] = defaultdict(SetSummary)
     if not set_ids:
         return found
@@ -86,10 +86,10 @@ def set_summaries(set_ids: Collection[int], *, now: datetime) -> Mapping[int, Se
 
 
 def page(*, set_id: int, hit: Iterable[str], now: datetime, **at: Unpack[At]) -> Page[MachineRow]:
-    """Return a page of a set's machines: those that need attention, then live ones, then gone ones, each by name.
+    """Return a page of a set's machines: first those that need attention, then live ones, then gone ones, each by name.
 
-    Machines need attention if they are not live, have a warning, or are named in `hit`. One query for each of the three
-    groups that a page touches.
+    A machine needs attention if it is not live, has a warning, or is named in `hit`. One query for each of the three
+    groups on the page.
 
     Raises `BadCursorError`.
     """

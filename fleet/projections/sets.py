@@ -36,7 +36,7 @@ MOST_SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class GridMachine:
-    """One machine in the grid. `hit_by` is the soonest open event that names it."""
+    """One machine in the domain grid. `hit_by` is the soonest open event that names it."""
 
     machine: MachineRow
     hit_by: OpenEventBrief | None
@@ -44,7 +44,7 @@ class GridMachine:
 
 @dataclass(frozen=True, slots=True)
 class GridRow:
-    """One fault domain; `cells` holds the machines of each update domain, in the grid's order of columns."""
+    """One fault domain; `cells` contains the machines of each update domain, in the order of the grid's columns."""
 
     fault_domain: int | None
     cells: tuple[tuple[GridMachine, ...], ...]
@@ -54,14 +54,14 @@ class GridRow:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Fault domains by update domains. None stands for "not stated", last."""
+    """Table of machines by fault domain and update domain. The domain None means "not stated" and comes last."""
 
     update_domains: tuple[int | None, ...]
     rows: tuple[GridRow, ...]
 
     @property
     def in_numbers(self) -> bool:
-        """Return whether there are too many machines to show each."""
+        """Return whether the grid shows numbers because there are too many machines."""
         return any(row.counts for row in self.rows)
 
     @property
@@ -74,7 +74,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class MissingMachine:
-    """A machine of an imported inventory without an agent. Texts that it does not state are empty."""
+    """A machine of the imported inventory that has no agent. Texts that the inventory does not state are empty."""
 
     name: str
     vm_id: Annotated[str, "Empty when the inventory does not say it."]
@@ -86,7 +86,7 @@ class MissingMachine:
 
 @dataclass(frozen=True, slots=True)
 class SetRow:
-    """One set with its machines by name; a large set has only the first of them (`omitted` counts the others)."""
+    """One set with its machines by name. A large set has only the first of them, and `omitted` counts the others."""
 
     id: int
     kind: str
@@ -119,7 +119,9 @@ class SetRow:
 
     @property
     def label(self) -> Reason | str:
-        """Return the name, or for an unnamed set the names of its machines: a vmId means nothing to users."""
+        """Return the set's name; for an unnamed set, the names of its machines, because a vmId means nothing to
+        users.
+        """
         if not self.provisional or not self.machines:
             return label_of(self.name, self.name_suffix)
         names = [machine.resource_name for machine in self.machines]
@@ -132,7 +134,7 @@ class SetRow:
 
 @dataclass(frozen=True, slots=True)
 class SetNumbers:
-    """One set in numbers. `machine_names` are those of a provisional set."""
+    """One set with machine counts instead of machines. `machine_names` are set only for a provisional set."""
 
     id: int
     kind: str
@@ -147,7 +149,7 @@ class SetNumbers:
 
     @property
     def label(self) -> Reason | str:
-        """Return the label by the rule of `SetRow.label`."""
+        """Return the set's name; for an unnamed set, the names of its machines."""
         if not self.provisional or not self.machine_names:
             return label_of(self.name, self.name_suffix)
         return Reason("first-machine", names=list(self.machine_names))
@@ -166,7 +168,9 @@ class SetLine(SetNumbers):
 
 
 def machine_names(**of_sets: Any) -> dict[int, tuple[str, ...]]:
-    """Return the machines of provisional sets by name, by set (row id). One query."""
+    """Return the names of the machines in provisional sets, by row id of the set. `of_sets` are filters on the sets.
+    One query.
+    """
     found: dict[int, list[str]] = defaultdict(list)
     unnamed = visible(Machine).filter(**of_sets, availability_set__kind=PROVISIONAL).order_by("resource_name", "pk")
     for set_id, name in unnamed.values_list("availability_set", "resource_name"):
@@ -182,7 +186,9 @@ class SetDetail:
 
     @property
     def may_wave(self) -> bool:
-        """Return whether a wave is possible: several undecided events here, or one in a set with a service."""
+        """Return whether a wave can be started here: the set has several undecided events, or one and belongs to a
+        service.
+        """
         waiting = sum(event.needs_decision for event in self.events)
         return waiting > 1 or (waiting == 1 and bool(self.set.service))
 
@@ -207,7 +213,7 @@ def _grid(machines: Sequence[MachineRow], events: Sequence[OpenEventBrief]) -> G
 
 
 def _domains(summary: SetSummary) -> Grid:
-    """Return the grid in numbers."""
+    """Return the domain grid of a large set, which shows numbers."""
     here = {domains: counts for domains, counts in summary.domains.items() if counts.total}
     update_domains = tuple(sorted({update for _, update in here}, key=_rank))
     return Grid(
@@ -233,8 +239,8 @@ def _warnings(
     *,
     now: datetime,
 ) -> tuple[Reason, ...]:
-    """Return the warnings of a set. `machines` are all of its machines. For a large set they are those with
-    warnings, and `summary` covers the others.
+    """Return the warnings of a set. `machines` are all of its machines; for a large set only those with warnings, and
+    `summary` covers the others.
     """
 
     def named(code: str, presence: Presence) -> list[Reason]:
@@ -267,7 +273,7 @@ def _warnings(
 def _shape(
     sets: Sequence[AvailabilitySet], events: Sequence[ScheduledEvent], *, now: datetime, most: int
 ) -> tuple[SetRow, ...]:
-    """Shape sets with `most` machines each."""
+    """Build the rows of sets with at most `most` machines each."""
     limits = presence_limits()
     machines = first_machines([row.pk for row in sets], most=most)
     large = set_summaries([pk for pk, found in machines.items() if len(found) > most], now=now)
@@ -309,7 +315,7 @@ def _without_agent(sets: Sequence[AvailabilitySet]) -> dict[int, list[MissingMac
 
 
 def _foreign(sets: Sequence[AvailabilitySet]) -> dict[int, list[Reason]]:
-    """Return a warning for each machine of another set that lists an open event of one of these sets."""
+    """Return by set a warning for each machine of another set that reports an open event of this set."""
     found: dict[int, list[Reason]] = defaultdict(list)
     rows = (
         visible(Sighting)
@@ -346,8 +352,8 @@ def _open_events(sets: Sequence[AvailabilitySet]) -> list[ScheduledEvent]:
 
 
 def listing(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None, **at: Unpack[OrderedAt]) -> Page[SetRow]:
-    """Return a page of sets by name or by another column, without those merged into another. Five queries, five more if
-    one is large.
+    """Return a page of sets by name or by another column, without sets merged into another. Five queries, or ten if one
+    of them is large.
     """
     rows = visible(AvailabilitySet) if sets is None else sets
     rows = with_changes(rows.filter(merged_into=None))
@@ -356,13 +362,13 @@ def listing(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None, **a
 
 
 def in_numbers(row: SetRow) -> SetRow:
-    """Return the set without its list of machines; the counts are kept."""
+    """Return the set without its list of machines, but with the counts."""
     return replace(row, machines=(), omitted=row.presence.all, without_agent=(), grid=_grid((), ()))
 
 
 def lines(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None, **at: Unpack[At]) -> Page[SetLine]:
-    """Return a page of sets in numbers, by name; machines are read only for unnamed sets. Eight queries, one more where
-    reconciling is overdue.
+    """Return a page of sets with counts only, by name. Machines are read only for unnamed sets. Eight queries, or nine
+    if reconciling is overdue.
     """
     rows = (visible(AvailabilitySet) if sets is None else sets).filter(merged_into=None)
     found = read_list(Segment(rows, "name"), **at)
@@ -390,7 +396,7 @@ def _lines(sets: Sequence[AvailabilitySet], *, now: datetime) -> tuple[SetLine, 
 
 
 def cards(*, now: datetime, first: Sequence[int] = (), limit: int = 12) -> tuple[SetRow, ...]:
-    """Return the front page's sets: those in `first` (ids, in this order), then others by name. Six queries."""
+    """Return the sets of the front page: those in `first` (row ids) in this order, then others by name. Six queries."""
     chosen = list(first[:limit])
     there = visible(AvailabilitySet).filter(merged_into=None)
     found = {row.pk: row for row in there.filter(pk__in=chosen)}
@@ -407,8 +413,8 @@ def named(*, limit: int = 500) -> tuple[SetRef, ...]:
 
 
 def merge_targets(*, set_id: int, limit: int = 500) -> tuple[SetRef, ...]:
-    """Return the sets into which this one can be merged, by name: named ones, or any if it is provisional. Two
-    queries.
+    """Return the sets into which this set can be merged, by name: those with a name, or all if this set is provisional.
+    Two queries.
     """
     row = visible(AvailabilitySet).filter(pk=set_id, merged_into=None).first()
     if row is None:
@@ -422,8 +428,10 @@ def merge_targets(*, set_id: int, limit: int = 500) -> tuple[SetRef, ...]:
 
 
 def detail(*, set_id: int, now: datetime, most: int = 0) -> SetDetail | None:
-    """Return one set with its open events and `most` of its machines (`MOST` by default). Seven queries, five more if
-    it has more machines. A merged set returns its target, for one more query.
+    """Return one set by row id, with its open events and up to `most` machines (default `MOST`); None if it does not
+    exist. For a merged set, return the set that it was merged into.
+
+    Seven queries, five more for a larger set, one more for a merged set.
     """
     row = with_changes(visible(AvailabilitySet).select_related("merged_into")).filter(pk=set_id).first()
     if row is None:

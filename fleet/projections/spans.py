@@ -1,4 +1,4 @@
-"""Events and cache maintenance between two times, and periods in which a set was not watched."""
+"""Events and cache maintenances in a period, and times in which a set was not watched."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields
@@ -30,7 +30,7 @@ MOST_MACHINES = 30
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """The period that is shown."""
+    """A period to show."""
 
     begin: datetime
     end: datetime
@@ -43,10 +43,10 @@ class TimeWindow:
 def unwatched(
     machines: Collection[tuple[int, datetime | None]], window: TimeWindow, *, now: datetime
 ) -> tuple[Span, ...]:
-    """Return the times in which none of these machines (row id, last good poll) is known to have watched Azure.
+    """Return the times in which none of these machines (row id, last good poll) is known to have polled Azure.
 
-    Evidence is a machine's reports, and its polls since gaps in them are recorded. Before its first report a machine
-    could not watch. One query.
+    The evidence is the machines' reports, and their polls since the time from which polling gaps are recorded. A
+    machine does not count before its first report. One query.
     """
     ids = [pk for pk, _ in machines][:MOST_MACHINES]
     polls = dict(machines)
@@ -80,8 +80,8 @@ def unwatched(
 
 
 def _known(ids: Collection[int]) -> list[tuple[int, str, datetime, datetime]]:
-    """Return for these machines each `report` of a document and each `gap`, newest first, and `since` when gaps are
-    recorded.
+    """Return (machine, kind, begin, end) for these machines: each `report` of a document and each polling `gap`, newest
+    first, and `since`, the time from which gaps are recorded.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -104,7 +104,7 @@ def _known(ids: Collection[int]) -> list[tuple[int, str, datetime, datetime]]:
 
 
 def _stretches(known: list[Span]) -> list[Span]:
-    """Merge spans in order of time; silence longer than `SILENCE` separates two."""
+    """Merge spans that are at most `SILENCE` apart, and return them by time."""
     found: list[Span] = []
     for one in sorted(known, key=lambda one: one.begin):
         if found and one.begin - found[-1].end <= SILENCE:
@@ -129,7 +129,7 @@ LONGEST_MAINTENANCE = timedelta(days=2)
 
 @dataclass(frozen=True, slots=True)
 class EventSpan(OpenEventBrief):
-    """One event with all its times. `service` is that of its set."""
+    """One event with all of its times. `service` is the service of its set."""
 
     set: SetRef
     service: str
@@ -144,12 +144,12 @@ class EventSpan(OpenEventBrief):
 
     @property
     def began_before(self) -> bool:
-        """Return whether the event was running when first seen, so that its start is unknown."""
+        """Return whether the event was already Started when it was first seen, so that its start time is unknown."""
         return self.started_at is not None and self.notice_seconds is None and self.started_at <= self.first_seen_at
 
     @property
     def end_unseen(self) -> bool:
-        """Return whether the end was not observed but inferred."""
+        """Return whether the end was inferred instead of observed."""
         return self.certainty is Certainty.INFERRED or (self.open and not self.watched)
 
 
@@ -165,7 +165,7 @@ SPAN = (
 
 @dataclass(frozen=True, slots=True)
 class CacheSpan(CacheRef):
-    """A cache with its maintenances; `gaps` are times without a listener, after the first one."""
+    """A cache with its maintenances; `gaps` are times without a listener after the first listener."""
 
     maintenances: tuple[MaintenanceRow, ...]
     gaps: tuple[Span, ...]
@@ -173,8 +173,8 @@ class CacheSpan(CacheRef):
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Events by when they were first seen, and caches by host. `more`: not all events are included. `unwatched` are
-    times without known watching, of a set or a machine.
+    """Events by first sighting, and caches by host. `more`: not all events are included. `unwatched` are times in which
+    a set or machine is not known to have been watched.
     """
 
     events: tuple[EventSpan, ...]
@@ -190,8 +190,8 @@ def events_within(
     types: Collection[str] = (),
     limit: int = LIMIT,
 ) -> tuple[tuple[EventSpan, ...], bool]:
-    """Return events that were announced, in progress or open in this period, by when they were first seen, and whether
-    there are more than `limit`. Two queries: open and ended events.
+    """Return up to `limit` events that were announced, Started or open in this period, by first sighting, and whether
+    there are more. Two queries: one for open events, one for ended ones.
     """
     rows = visible(ScheduledEvent) if events is None else events
     if types:
@@ -221,8 +221,8 @@ def events_within(
 def caches_within(
     window: TimeWindow, caches: QuerySet[Cache], *, now: datetime, limit: int = MOST_CACHES
 ) -> tuple[CacheSpan, ...]:
-    """Return caches by host with their maintenances in this period; of more than `limit`, those with a maintenance
-    first. Four queries.
+    """Return caches by host with their maintenances in this period. If there are more than `limit`, those with a
+    maintenance are preferred. Four queries.
     """
     still = Q(status__in=[status.value for status in ACTIVE])
     lasted = visible(Maintenance).filter(
@@ -265,19 +265,25 @@ def sets_of(service: str) -> QuerySet[AvailabilitySet]:
 
 
 def caches_of(service: str) -> QuerySet[Cache]:
-    """Return the caches of a service: those that state it, and those without one that its machines listen to."""
+    """Return the caches of a service: those that state it, and those without a service to which the service's machines
+    listen.
+    """
     heard = listening().filter(machine__availability_set__service__iexact=service, until=None)
     return visible(Cache).filter(Q(service__iexact=service) | Q(service="", pk__in=heard.values("cache")))
 
 
 def enrolled_since(**of: Any) -> datetime | None:
-    """Return when listening was first possible: when the first of these machines enrolled. One query."""
+    """Return when the first of the machines matching the filters `of` enrolled: before that, nothing was observed. One
+    query.
+    """
     found: datetime | None = visible(Machine).filter(**of).aggregate(first=Min("enrolled_at"))["first"]
     return found
 
 
 def of_fleet(window: TimeWindow, *, types: Collection[str] = (), now: datetime, whole: bool = False) -> Spans:
-    """Return events and caches of the fleet; with `whole`, with the same bounds as for other subjects. Six queries."""
+    """Return events and caches of the fleet. The limits are lower than for other subjects unless `whole` is set. Six
+    queries.
+    """
     limit, most_caches = (LIMIT, MOST_CACHES) if whole else (LIMIT_OF_FLEET, CACHES_OF_FLEET)
     events, more = events_within(window, types=types, limit=limit)
     return Spans(events, caches_within(window, visible(Cache), now=now, limit=most_caches), more)
@@ -291,14 +297,18 @@ def of_service(service: str, window: TimeWindow, *, types: Collection[str] = (),
 
 
 def of_set(set_id: int, window: TimeWindow, *, types: Collection[str] = (), now: datetime) -> Spans:
-    """Return events of a set, the caches that its machines listen to, and times without watching. Eight queries."""
+    """Return events of a set, the caches that its machines listen to, and the times in which it was not watched. Eight
+    queries.
+    """
     return _of_machines(set_id, window, types, now, availability_set=set_id)
 
 
 def of_machine(
     machine_id: int, set_id: int, window: TimeWindow, *, types: Collection[str] = (), now: datetime
 ) -> Spans:
-    """Return events of the machine's set, the caches that it listens to, and times without watching. Eight queries."""
+    """Return events of the machine's set, the caches that the machine listens to, and the times in which the machine
+    did not watch. Eight queries.
+    """
     return _of_machines(set_id, window, types, now, pk=machine_id)
 
 
@@ -312,11 +322,11 @@ def _of_machines(set_id: int, window: TimeWindow, types: Collection[str], now: d
 
 
 def of_cache(cache_id: int, window: TimeWindow, *, now: datetime) -> Spans:
-    """Return one cache. Four queries."""
+    """Return one cache with its maintenances. Four queries."""
     return Spans((), caches_within(window, visible(Cache).filter(pk=cache_id), now=now), more=False)
 
 
 def listened_since(cache_id: int) -> datetime | None:
-    """Return when listening to a cache was first possible. One query."""
+    """Return the first time at which a machine could listen to a cache. One query."""
     found: datetime | None = visible(Cache).filter(pk=cache_id).values_list("created_at", flat=True).first()
     return found

@@ -1,7 +1,7 @@
-"""Visibility: which rows of each table the reader may see. Every projection reads through `visible`.
+"""Visibility: which rows of each table the reader may see. Every read model queries rows through `visible`.
 
-With SCOPED_READ_ACCESS, users with scopes see only what is in their scopes: in lists, in counts and by URL.
-Administrators see everything, and so does code without a reader: the relay, the gateway, commands.
+With SCOPED_READ_ACCESS, users with scopes see only what is in their scopes, in lists, in counts and by URL.
+Administrators see everything. So does code that runs without a user: the relay, the gateway, commands.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -43,7 +43,7 @@ OF_TWO = kinds_with(Trait.NAMES_TWO_SETS)
 
 @dataclass(slots=True)
 class LimitedReader:
-    """A reader with limited visibility: name and scopes. Frequent lookups are cached for one request."""
+    """A user with limited visibility: name and scopes. Frequent lookups are cached for one request."""
 
     name: str
     scopes: tuple[tuple[str, str], ...]
@@ -55,19 +55,19 @@ class LimitedReader:
 
     @property
     def names(self) -> list[str]:
-        """Return the names under which entries refer to this reader: the pseudonym, and the name as before 0.2.0."""
+        """Return the names of this user in entries: the pseudonym, and the user name for entries from before 0.2.0."""
         return [pseudonym(self.number), self.name]
 
     @property
     def sets(self) -> QuerySet[Any]:
-        """Return the row ids of the visible sets, including those merged into one."""
+        """Return the row ids of the visible sets, including sets merged into them."""
         own = Q(merged_into=None, kind__in=NAMED) & located_in(self.scopes)
         merged = Q(merged_into__kind__in=NAMED) & located_in(self.scopes, of="merged_into__")
         return AvailabilitySet.objects.filter(own | merged).order_by().values("pk")
 
     @property
     def caches(self) -> QuerySet[Any]:
-        """Return the row ids of caches that belong to a visible service, or to which a visible machine listens."""
+        """Return the row ids of the caches that belong to a visible service, or to which a visible machine listens."""
         listens = models.Coverage.objects.filter(cache=OuterRef("pk"), until=None)
         heard = listens.filter(machine__availability_set__in=self.sets)
         of_service = located_in(scope for scope in self.scopes if scope[0] == "service")
@@ -75,7 +75,7 @@ class LimitedReader:
 
     @property
     def places(self) -> dict[int, Place]:
-        """Return the visible sets by row id. One query for a request."""
+        """Return the places of the visible sets by row id. One query, cached for the request."""
         if self._sets is None:
             rows = AvailabilitySet.objects.filter(pk__in=self.sets)
             self._sets = {row.pk: Place(row.kind, row.name, row.service, row.resource_group) for row in rows}
@@ -83,10 +83,10 @@ class LimitedReader:
 
     @property
     def ways_to_entries(self) -> tuple[IndexRange, ...]:
-        """Return index ranges that find all visible entries: a reader of three sets out of five thousand does not scan
-        the rest.
+        """Return index ranges that contain all visible entries, so that a user with three of five thousand sets does
+        not scan the entries of all sets.
 
-        Three queries for a request.
+        Three queries, cached for the request.
         """
         if self._ways is None:
             sets = list(self.places)
@@ -102,7 +102,9 @@ class LimitedReader:
         return self._ways
 
     def concerning(self, model: type[Any]) -> list[int]:
-        """Return the row ids of rules or windows that apply in a visible set. Two queries for a request."""
+        """Return the row ids of the rules or no-approval windows (`model`) that apply to a visible set. Two queries,
+        cached for the request.
+        """
         if model not in self._rules:
             self._rules[model] = [
                 row.pk
@@ -116,7 +118,7 @@ class LimitedReader:
 
 
 def rows_of(*paths: str) -> Callable[[LimitedReader], Q]:
-    """Return the rule for rows whose sets are visible: all sets at these lookup paths."""
+    """Return a visibility rule: a row is visible if all sets at these lookup paths are."""
     return lambda reader: Q(**{f"{path}__in": reader.sets for path in paths})
 
 
@@ -125,7 +127,9 @@ def _of_cache(path: str) -> Callable[[LimitedReader], Q]:
 
 
 def _waves(reader: LimitedReader) -> Q:
-    """Return the condition for waves without hidden members: a partial wave would show a wrong turn."""
+    """Return the query condition for waves whose events are all visible. A wave without its hidden events would show a
+    wrong order.
+    """
     members = models.Approval.objects.filter(wave=OuterRef("pk"))
     inside = members.filter(event__availability_set__in=reader.sets)
     outside = members.exclude(event__availability_set__in=reader.sets)
@@ -222,7 +226,7 @@ VISIBLE_ROWS: dict[type[Model], Callable[[LimitedReader], Q]] = {
 
 
 def register(rules: Mapping[type[Model], Callable[[LimitedReader], Q]]) -> None:
-    """Add the rules of tables whose models are outside this package."""
+    """Add visibility rules for models outside of this package."""
     VISIBLE_ROWS.update(rules)
 
 
@@ -230,18 +234,20 @@ _reader: ContextVar[LimitedReader | None] = ContextVar("reader", default=None)
 
 
 def is_scoped(rights: Rights) -> bool:
-    """Return whether these rights limit what the user sees."""
+    """Return whether these rights limit the visibility of a user."""
     return bool(settings.SCOPED_READ_ACCESS and rights.scopes and ADMIN not in rights.groups)
 
 
 def limited_reader(rights: Rights, *, name: str, number: int = 0) -> LimitedReader | None:
-    """Return the visibility of a user, by name and row id of the account; None if the user sees everything."""
+    """Return the limited visibility of a user; None if the user sees everything. `name` and `number` are the account's
+    name and row id.
+    """
     return LimitedReader(name, rights.scopes, number) if is_scoped(rights) else None
 
 
 @contextmanager
 def reading_as(reader: LimitedReader | None) -> Iterator[None]:
-    """Read with this visibility inside the block, until `set_reader` replaces it."""
+    """Read with this visibility inside the block, unless `set_reader` replaces it."""
     token = _reader.set(reader)
     try:
         yield
@@ -250,12 +256,14 @@ def reading_as(reader: LimitedReader | None) -> Iterator[None]:
 
 
 def set_reader(rights: Rights, *, name: str, number: int = 0) -> None:
-    """Set the reader until the end of the `reading_as` block; edges call this once they have authenticated the user."""
+    """Set the visibility until the end of the `reading_as` block. Pages and API call it after authentication; `name`
+    and `number` are the account's name and row id.
+    """
     _reader.set(limited_reader(rights, name=name, number=number))
 
 
 def as_current_reader(parts: Iterable[T]) -> Iterator[T]:
-    """Return the parts of a streamed response, read with the visibility of the current reader."""
+    """Yield the parts of a streamed response. Each is computed with the visibility that applies when this is called."""
     reader, walk = _reader.get(), iter(parts)
     if reader is None:
         return walk
@@ -283,35 +291,37 @@ def visible(model: type[M]) -> QuerySet[M]:
 
 
 def listening() -> QuerySet[models.Coverage]:
-    """Return the coverage of caches without hidden machines, for conclusions from their sets and services."""
+    """Return the coverage of caches by visible machines, to derive the sets and services of a cache."""
     reader, rows = _reader.get(), visible(models.Coverage)
     return rows if reader is None else rows.filter(machine__availability_set__in=reader.sets)
 
 
 def reader_key() -> tuple[Any, ...]:
-    """Return a cache key of the reader's visibility: a response may begin before the reader is known."""
+    """Return a value that identifies the current visibility, for use in cache keys."""
     reader = _reader.get()
     return () if reader is None else (reader.name, reader.scopes)
 
 
 def is_limited() -> bool:
-    """Return whether the reader's visibility is limited: results read for other users must not be reused."""
+    """Return whether the current visibility is limited. If so, results that were read for other users must not be
+    reused.
+    """
     return _reader.get() is not None
 
 
 def sees_set(set_id: int | None) -> bool:
-    """Return whether a set (row id) is visible. At most one query for a request, none if everything is."""
+    """Return whether a set (row id) is visible. At most one query for each request, and none with full visibility."""
     reader = _reader.get()
     return reader is None or set_id in reader.places
 
 
 def visible_name(name: str, *, of: int | None) -> str:
-    """Return the name of an object in the set with this row id, or the placeholder if the set is hidden."""
+    """Return the name of an object, or a placeholder if the set `of` (row id) to which it belongs is hidden."""
     return name if sees_set(of) else HIDDEN
 
 
 def sets_named(names: Collection[str]) -> list[str]:
-    """Return these names of sets, with those of hidden sets replaced by one placeholder."""
+    """Return these set names, with all names of hidden sets replaced by one placeholder."""
     reader = _reader.get()
     if reader is None:
         return list(names)
@@ -321,8 +331,8 @@ def sets_named(names: Collection[str]) -> list[str]:
 
 
 def without_names(stored: Any) -> Any:
-    """Return a stored JSON value without the hidden sets and events that it names. One query for each list of
-    events.
+    """Return a stored JSON value without the names of hidden sets and events. One query for each list of events
+    in it.
     """
     match stored:
         case dict() if is_limited():
@@ -358,7 +368,7 @@ ADDRESSED: Mapping[str, tuple[type[Model], str]] = {
 
 
 def hidden_id(ids: Mapping[str, Any]) -> str:
-    """Return the first of these URL ids that the reader may not see; empty if there is none."""
+    """Return the name of the first of these URL parameters whose object is not visible; empty if all are."""
     if _reader.get() is None:
         return ""
     for name, value in ids.items():

@@ -1,4 +1,4 @@
-"""Progress of waves: each event in turn, its state, and why it waits."""
+"""Progress of waves: the events in order, the state of each, and what each waits for."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,9 @@ from fleet.projections.visibility import load_facts, visible
 
 @dataclass(frozen=True, slots=True)
 class WaveMember:
-    """One event of a wave. `sentence` states what it waits for or its result; `missing` are machines not back yet."""
+    """One event of a wave. `sentence` states what the event waits for, or its result. `missing` are machines that are
+    not live again after it.
+    """
 
     approval_id: int
     turn: int
@@ -42,7 +44,7 @@ class WaveMember:
 
 @dataclass(frozen=True, slots=True)
 class WaveRow:
-    """One wave. `reason`: what a running wave waits for, else how it ended."""
+    """One wave. `reason` states what a running wave waits for, or how the wave ended."""
 
     id: int
     service: str
@@ -74,7 +76,7 @@ class WaveRow:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An event that could be added to a new wave. `far_ahead`: it lies more than a day ahead."""
+    """An event that can be added to a new wave. `far_ahead`: the event is due in more than a day."""
 
     event_id: str
     version: int
@@ -139,8 +141,8 @@ def _row(
 
 
 def listing(*, now: datetime, waves: QuerySet[Wave] | None = None, **at: Unpack[OrderedAt]) -> Page[WaveRow]:
-    """Return a page of running waves, then ended ones, newest first. Up to four queries; eight more while a guard
-    blocks the member whose turn it is.
+    """Return a page of running waves, followed by ended ones, newest first. Up to four queries, and eight more if a
+    guard blocks the next event of a wave.
     """
     rows = with_changes((visible(Wave) if waves is None else waves).select_related("created_by"))
     running = Segment(rows.filter(state=WaveState.RUNNING.value), "created_at", descending=True)
@@ -149,13 +151,15 @@ def listing(*, now: datetime, waves: QuerySet[Wave] | None = None, **at: Unpack[
 
 
 def detail(*, wave_id: int, now: datetime) -> WaveRow | None:
-    """Return one wave. Three queries; eight more while a guard blocks the member whose turn it is."""
+    """Return one wave by row id; None if it does not exist. Three queries, and eight more if a guard blocks its next
+    event.
+    """
     wave = with_changes(visible(Wave)).select_related("created_by").filter(pk=wave_id).first()
     return _shape([wave], now=now)[0] if wave else None
 
 
 def candidates(*, now: datetime, service: str = "", set_id: int | None = None) -> tuple[Candidate, ...]:
-    """Return the undecided open events of a service, or of a set, soonest first. Two queries."""
+    """Return the undecided open events of a service or a set that can form a wave, soonest first. Two queries."""
     rows = visible(ScheduledEvent).filter(~advice(), status=EventStatus.SCHEDULED.value, drill=False)
     rows = rows.filter(availability_set__service=service) if service else rows.filter(availability_set_id=set_id)
     live = [state.value for state in LIVE_APPROVALS]

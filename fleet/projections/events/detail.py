@@ -37,7 +37,9 @@ from fleet.projections.visibility import facts_of, visible
 
 @dataclass(frozen=True, slots=True)
 class SightingRow:
-    """One machine's newest listing. `says`: `Scheduled`, `Started`, Azure's own other word, or a reason."""
+    """One machine's newest report of the event. `says` is `Scheduled`, `Started`, another status from Azure, or a
+    reason.
+    """
 
     machine: MachineRef
     presence: Annotated[Presence, "How present its agent is."]
@@ -54,7 +56,7 @@ class SightingRow:
 
 @dataclass(frozen=True, slots=True)
 class HitMachine:
-    """A name in Resources, with its machine if that is known."""
+    """A machine name in the event's Resources, with the machine if it is known."""
 
     name: Annotated[str, "As Azure states it in `Resources`."]
     machine: MachineRef | None
@@ -69,8 +71,8 @@ class HitMachine:
 
 @dataclass(frozen=True, slots=True)
 class EventDetail:
-    """One event with everything that its page shows. `not_seen_by` are machines of the set that are not gone; `asked`
-    lists the machines in the order in which they will be asked.
+    """One event with all data of its page. `not_seen_by` are machines of the set that have not reported the event and
+    are not gone; `asked` lists the machines in the order in which they would get the order.
     """
 
     event: Annotated[EventRow, InApi.FLATTENED]
@@ -107,8 +109,8 @@ class EventDetail:
 
     @property
     def only_one_can_ask(self) -> bool:
-        """Return whether other agents of the set are there, and one machine alone lists the event, as where a scale set
-        has one fault domain.
+        """Return whether only one machine lists the event although the set has other agents. This happens in a scale
+        set with one fault domain.
         """
         return len(self.asked) == 1 and len(self.seen_by) + len(self.not_seen_by) > 1
 
@@ -178,7 +180,7 @@ def _advice(row: EventRow, now: datetime) -> Reason | str:
 
 
 def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
-    """Return one event, by its EventId in any case. A fixed number of queries."""
+    """Return one event by EventId in any case; None if it does not exist. A fixed number of queries."""
     events = with_changes(visible(ScheduledEvent)).select_related("availability_set")
     event = events.filter(event_id=event_id.upper()).first()
     if event is None:

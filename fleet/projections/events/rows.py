@@ -1,4 +1,4 @@
-"""Rows of scheduled events with claims, holds and remaining live machines."""
+"""Rows of scheduled events, with their claims, holds and remaining live machines."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ DECIDED = tuple(state for state in LIVE_APPROVALS if state is not ApprovalState.
 
 @dataclass(frozen=True, slots=True)
 class ClaimRow:
-    """ "I am on it." """
+    """Open claim of an event: a user states that they handle it."""
 
     by: str
     at: datetime
@@ -40,7 +40,9 @@ class ClaimRow:
 
 @dataclass(frozen=True, slots=True)
 class HoldRow:
-    """ "Do not approve, let it run." `by_rule`: a rule set the hold, and people may still decide."""
+    """Open hold of an event: it shall not be approved, and runs at NotBefore. `by_rule`: a rule placed the hold, and
+    users may still decide.
+    """
 
     by: Annotated[Reason | str, "A person, or the rule."]
     at: datetime
@@ -60,7 +62,7 @@ M = TypeVar("M", bound=Model)
 
 
 def of_events(event_pks: Collection[int]) -> dict[int, Attention]:
-    """Return the open claim and hold of each event that has one, by row id. One query."""
+    """Return the open claim and hold of each of these events (row ids) that has one, by row id. One query."""
     text = Value("")
     open_ones: dict[str, Any] = {"event_id__in": list(event_pks), "ended_at__isnull": True}
     claims = (
@@ -84,8 +86,8 @@ def of_events(event_pks: Collection[int]) -> dict[int, Attention]:
 
 
 def needs_decision(*, now: datetime) -> Q:
-    """Return the condition for scheduled events before their NotBefore that are undecided or wait for a second
-    approver. A hold set by a person is a decision: the event shall run without approval.
+    """Return the query condition for events that need a decision: still scheduled, before NotBefore, and undecided or
+    waiting for a second approver. A user's hold is a decision, too: the event shall run without approval.
     """
     decided = Exists(visible(Approval).filter(event=OuterRef("pk"), state__in=[state.value for state in DECIDED]))
     proposed = Exists(visible(Approval).filter(event=OuterRef("event"), state=ApprovalState.PROPOSED.value))
@@ -96,18 +98,20 @@ def needs_decision(*, now: datetime) -> Q:
 
 
 def advice() -> Q:
-    """Return the condition for events that need no decision, because Azure starts nothing."""
+    """Return the query condition for events of types that only give advice. They need no decision, because Azure starts
+    nothing.
+    """
     return Q(*(("event_type__iexact", name) for name in ADVICE_TYPES), _connector=Q.OR)
 
 
 def proposed() -> Q:
-    """Return the condition for events that wait for a second approver."""
+    """Return the query condition for events that wait for a second approver."""
     return Q(Exists(visible(Approval).filter(event=OuterRef("pk"), state=ApprovalState.PROPOSED.value)))
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimTold:
-    """A claim on its own; `ended_at` once it was given back."""
+    """A claim as the response of its own API call; `ended_at` is set after it was released."""
 
     event_id: str
     by: str
@@ -118,7 +122,7 @@ class ClaimTold:
 
 @dataclass(frozen=True, slots=True)
 class HoldTold:
-    """A hold on its own; `ended_at` once it was lifted."""
+    """A hold as the response of its own API call; `ended_at` is set after it was lifted."""
 
     event_id: str
     by: Annotated[Reason | str, "A person, or the rule."]
@@ -128,26 +132,26 @@ class HoldTold:
 
 
 def claim_told(row: Claim) -> ClaimTold:
-    """Shape a claim."""
+    """Build the response for a claim."""
     return from_row(ClaimTold, row, event_id=row.event.event_id, by=row.by.get_username())
 
 
 def standing_claim(*, event_id: str) -> ClaimTold | None:
-    """Return the open claim of an event, by its EventId. One query."""
+    """Return the open claim of an event by EventId; None if there is none. One query."""
     rows = visible(Claim).filter(event__event_id=event_id.strip().upper(), ended_at__isnull=True)
     row = rows.select_related("event", "by").first()
     return claim_told(row) if row else None
 
 
 def standing_hold(*, event_id: str) -> HoldTold | None:
-    """Return the open hold of an event, by its EventId. One query."""
+    """Return the open hold of an event by EventId; None if there is none. One query."""
     rows = visible(Hold).filter(event__event_id=event_id.strip().upper(), ended_at__isnull=True)
     row = rows.select_related("event", "by", "rule").first()
     return hold_told(row) if row else None
 
 
 def hold_told(row: Hold) -> HoldTold:
-    """Shape a hold."""
+    """Build the response for a hold."""
     return from_row(HoldTold, row, event_id=row.event.event_id, by=name_of(row), reason=hold_reason(row.reason))
 
 
@@ -160,8 +164,9 @@ NO_MACHINES: tuple[PresenceCounts, Counter[str]] = (PresenceCounts(), Counter())
 class BlastRadius:
     """Impact of an event on its set.
 
-    `stay_up` counts live machines that are neither in Resources nor hit by an event that is Started now. `total` counts
-    those that are not gone. `min_live` is the required number of live machines; None if not set.
+    `stay_up` counts live machines that are neither in the event's Resources nor in those of another Started event.
+    `total` counts the machines that are not gone. `min_live` is the required number of live machines; None if not
+    configured.
     """
 
     stay_up: int
@@ -177,7 +182,9 @@ class BlastRadius:
 
 
 def taken_by_others(events: Sequence[ScheduledEvent]) -> dict[int, frozenset[str]]:
-    """Return, by primary key, the plain names of machines hit by other Started events of the same set. One query."""
+    """Return the machines affected by other Started events of the same set, as plain names by the event's row id. One
+    query.
+    """
     sets = {event.availability_set_id for event in events}
     started = visible(ScheduledEvent).filter(availability_set__in=sets, status=EventStatus.STARTED.value, drill=False)
     hit: dict[int, dict[int, set[str]]] = defaultdict(dict)
@@ -192,8 +199,8 @@ def taken_by_others(events: Sequence[ScheduledEvent]) -> dict[int, frozenset[str
 
 
 def blast_radii(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[int, BlastRadius]:
-    """Return the impact of each event, loaded with its set, by primary key. Two queries at any size of the sets: only
-    the named machines are read one by one.
+    """Return the impact of each event by row id. The events must be loaded with their set. Two queries for sets of any
+    size, because only machines that an event names are read one by one.
     """
     down = taken_by_others(events)
     found = _live_in_sets(events, down, now=now)
@@ -206,7 +213,7 @@ def blast_radii(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[int,
 
 
 def blast_together(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[int, BlastRadius]:
-    """Return the impact by set (row id) if all of these events ran at the same time. Two queries."""
+    """Return the impact on each set (row id) if all of these events ran at the same time. Two queries."""
     down = taken_by_others(events)
     found = _live_in_sets(events, down, now=now)
     of_set: dict[int, list[ScheduledEvent]] = defaultdict(list)
@@ -226,7 +233,9 @@ def blast_together(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[i
 def _live_in_sets(
     events: Sequence[ScheduledEvent], down: Mapping[int, Collection[str]], *, now: datetime
 ) -> dict[int, tuple[PresenceCounts, Counter[str]]]:
-    """Return by set (row id) its counts, and how many of its live machines have each named plain name. One query."""
+    """Return for each set (row id) its machine counts, and the number of its live machines by plain name, for the names
+    that events contain. One query.
+    """
     named = {name for event in events for name in event.resources} | {name for names in down.values() for name in names}
     counted: Any = (
         visible(Machine)
@@ -245,7 +254,9 @@ def _live_in_sets(
 def blast_radius(
     home: AvailabilitySet, resources: Iterable[str], counts: PresenceCounts, live: Counter[str], down: Collection[str]
 ) -> BlastRadius:
-    """Return the impact on a set from counts; `live` are the live machines that any event names, by plain name."""
+    """Compute the impact on a set. `live` counts the live machines that any event names, by plain name; `down` are the
+    machines that other events affect now.
+    """
     named = {plain_name(name) for name in resources}
     return BlastRadius(
         stay_up=counts.live - sum(live[name] for name in named.union(down)),
@@ -263,8 +274,8 @@ OPEN = (EventStatus.SCHEDULED.value, EventStatus.STARTED.value)
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """One event. `seconds_left` until NotBefore is never below 0; None once the event is not scheduled or has
-    no time.
+    """One event. `seconds_left` until NotBefore is never below 0; it is None if the event is no longer scheduled or has
+    no NotBefore.
     """
 
     id: Annotated[int, InApi.OMITTED]
@@ -351,7 +362,7 @@ def current(rows: Sequence[ApprovalRow]) -> ApprovalRow | None:
 def event_row(
     event: ScheduledEvent, approval_rows: Sequence[ApprovalRow], *, now: datetime, seen_to: Attention = NO_ATTENTION
 ) -> EventRow:
-    """Shape one event loaded with its set. No query."""
+    """Build the row of an event that was loaded with its set. No query."""
     approval = current(approval_rows)
     status = EventStatus(event.status)
     in_time = event.not_before is None or event.not_before > now
@@ -382,7 +393,7 @@ def event_row(
 
 
 def event_rows(events: Sequence[ScheduledEvent], *, now: datetime) -> tuple[EventRow, ...]:
-    """Shape events loaded with their sets. Three queries, for the approvals, claims and holds."""
+    """Build the rows of events that were loaded with their sets. Three queries, for approvals, claims and holds."""
     decided = by_event(events, now=now)
     seen_to = of_events([event.pk for event in events])
     return tuple(
@@ -394,8 +405,8 @@ def event_rows(events: Sequence[ScheduledEvent], *, now: datetime) -> tuple[Even
 def listing(
     *, now: datetime, events: QuerySet[ScheduledEvent] | None = None, **at: Unpack[OrderedAt]
 ) -> Page[EventRow]:
-    """Return a page of open events by time left, then ended ones, newest first; or of all by a column. At most five
-    queries.
+    """Return a page of open events by time left, followed by ended ones, newest first; with `order`, all sorted by that
+    column. At most five queries.
 
     `events` is a filtered queryset (see `filters.EventFilter`).
     """
@@ -411,13 +422,13 @@ def listing(
 
 
 def ids_by_time(events: QuerySet[ScheduledEvent], *, limit: int) -> list[str]:
-    """Return EventIds of a filtered queryset by time left, those without a time first. One query."""
+    """Return the EventIds of a queryset by time left; those without NotBefore come first. One query."""
     rows = events.order_by(F("not_before").asc(nulls_first=True), "pk")
     return list(rows.values_list("event_id", flat=True)[:limit])
 
 
 def named_events(event_ids: Sequence[str]) -> tuple[OpenEventBrief, ...]:
-    """Return these events, in this order. One query, or none."""
+    """Return the events with these EventIds, in this order. At most one query."""
     if not event_ids:
         return ()
     found = {row.event_id: row for row in visible(ScheduledEvent).filter(event_id__in=event_ids)}
@@ -428,9 +439,7 @@ def named_events(event_ids: Sequence[str]) -> tuple[OpenEventBrief, ...]:
 
 
 def sets_under_way() -> set[int]:
-    """Return the row ids of sets with an open event or an approval in progress. Two queries in one, by partial
-    indexes.
-    """
+    """Return the row ids of sets with an open event or an approval in progress. One query that uses partial indexes."""
     opened = visible(ScheduledEvent).filter(status__in=[state.value for state in OPEN_EVENTS])
     decided = visible(Approval).filter(state__in=[state.value for state in LIVE_APPROVALS])
     rows = opened.order_by().values_list("availability_set_id", flat=True)

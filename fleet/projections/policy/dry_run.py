@@ -22,7 +22,7 @@ from fleet.projections.visibility import visible
 
 
 class Past:
-    """Stored facts from the time of these events, loaded at once."""
+    """Facts from the time of past events, loaded together for all of them."""
 
     def __init__(self, events: Sequence[ScheduledEvent]) -> None:
         ids = [event.pk for event in events]
@@ -40,9 +40,7 @@ class Past:
         self.windows = list(visible(NoApprovalWindow).order_by("pk"))
 
     def facts_at(self, event: ScheduledEvent, at: datetime) -> EventFacts:
-        """Return the facts that guards and rules need about an event, as of its first sighting, as far as they are
-        known.
-        """
+        """Return the facts that guards and rules need about an event, as known at the time `at`."""
         home = event.availability_set
         began_started = event.started_at is not None and event.started_at <= event.first_seen_at
         return from_row(
@@ -94,7 +92,7 @@ class Past:
 
 
 def _others_in_flight(events: Sequence[ScheduledEvent]) -> list[ScheduledEvent]:
-    """Return these events and those of their sets and services that were open at the same time, with their
+    """Return these events, and other events of the same sets and services that were open at the same time, with their
     approvals.
     """
     if not events:
@@ -121,7 +119,9 @@ UNKNOWABLE = ("past-presence", "past-preparation", "past-fields", "past-arrangem
 
 
 class Would(StrEnum):
-    """What the rule would have done. `later`: once other events had ended; `earlier`: another rule takes precedence."""
+    """What the rule would have done with an event. `later`: it would have waited for other events to end; `earlier`:
+    another rule comes first.
+    """
 
     APPROVE = "approve"
     LATER = "later"
@@ -133,7 +133,7 @@ class Would(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PastEvent:
-    """One event that the rule matches: what it would have done, and what happened."""
+    """One past event that the rule matches, with what the rule would have done and what really happened."""
 
     event_id: str
     event_type: str
@@ -159,7 +159,7 @@ class PastEvent:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """Result of trying a rule on stored events."""
+    """Result of a dry run of a rule on past events."""
 
     wording: Annotated[Reason, "The rule in one sentence."]
     sentence: Annotated[Reason, "The result: `Would have approved 14 of 31; …`."]
@@ -183,10 +183,10 @@ class DryRun:
 def dry_run(
     *, rule: StandingRule, now: datetime, since: datetime | None = None, until: datetime | None = None
 ) -> DryRun:
-    """Try a rule, saved or not, on the newest 500 events first seen in this period. Seven queries.
+    """Evaluate a rule, saved or not, on the newest 500 events that were first seen in this period. Seven queries.
 
-    It is tried as if it were switched on, at its place among the other rules in force (a rule without a place comes
-    last).
+    The rule is treated as enabled, at its position among the other rules in force; a rule without a position comes
+    last.
     """
     rows = visible(ScheduledEvent).filter(drill=False).select_related("availability_set")
     if since is not None:

@@ -1,4 +1,4 @@
-"""Queries of rules, no-approval windows and the stop of all approvals."""
+"""Read models of rules, no-approval windows, and the stop of all approvals."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +22,9 @@ from fleet.projections.visibility import visible
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleRow(StandingRule):
-    """One rule with its wording and its decisions so far. `author` is empty until a person adopts a ready-made rule."""
+    """One rule with its wording and the number of its decisions. `author` is empty for a ready-made rule that no user
+    has adopted yet.
+    """
 
     id: int
     action: Action
@@ -43,13 +45,15 @@ class RuleRow(StandingRule):
 
     @property
     def version(self) -> str:
-        """Return the version that forms send back, as the API writes it."""
+        """Return the version of the rule in the format of the API. Forms send it back to detect changes in the
+        meantime.
+        """
         return iso(self.changed_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRow(Window):
-    """One no-approval window, in the places that it names."""
+    """One no-approval window, with the places in which it applies."""
 
     id: int
     wording: Annotated[Reason, "When and where it holds, in words."]
@@ -112,7 +116,7 @@ def detail(*, rule_id: int, now: datetime) -> RuleRow | None:
 
 
 def standing(*, rule_id: int) -> StandingRule | None:
-    """Return one rule in the form that the domain evaluates. One query."""
+    """Return one rule as the domain object that evaluates it; None if it does not exist. One query."""
     row = visible(Rule).filter(pk=rule_id, deleted_at__isnull=True).first()
     return rule_of(row) if row else None
 
@@ -159,7 +163,9 @@ UNASKED = (ApprovalState.PROPOSED, ApprovalState.WAITING, ApprovalState.GRANTED,
 
 @dataclass(frozen=True, slots=True)
 class StopRow:
-    """A stop of all approvals: who, when and why, and who lifted it; `lifted_at` is None while it is in force."""
+    """A stop of all approvals: who set it, when and why, and who lifted it. `lifted_at` is None while the stop is in
+    force.
+    """
 
     stopped_at: datetime
     stopped_by: str
@@ -170,13 +176,15 @@ class StopRow:
 
     @property
     def version(self) -> str:
-        """Return when the stop began, as the API writes it; the form that lifts it sends this back."""
+        """Return when the stop began, in the format of the API. The form that lifts the stop sends it back."""
         return iso(self.stopped_at)
 
 
 @dataclass(frozen=True, slots=True)
 class StopState:
-    """The stop in force, the approvals that it keeps back (not orders that an agent already has), and earlier stops."""
+    """The stop in force, the approvals that it holds back (without orders that agents already have), and earlier
+    stops.
+    """
 
     current: Annotated[StopRow | None, "The stop that holds now; null where approvals are possible."]
     pending: Annotated[int, "Approvals that Azure has not accepted: kept back while the stop holds."]
@@ -195,7 +203,7 @@ def current() -> StopRow | None:
 
 @dataclass(frozen=True, slots=True)
 class Banner:
-    """The stop in force, for the banner of every page."""
+    """The stop in force, as shown in the banner of every page."""
 
     row: StopRow | None
 

@@ -1,6 +1,6 @@
 """Timelines of an event, a set, a machine or the fleet; the feed of new entries; names of pseudonyms.
 
-An erased person is shown as a pseudonym, also in entries from before 0.2.0, which contain the name itself.
+An erased user is shown as a pseudonym, even in entries from before 0.2.0, which contain the name itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WORD = re.compile(r"[\w@+-]+(?:\.+[\w@+-]+)*")
 
 @dataclass(frozen=True, slots=True)
 class EntryNames:
-    """Names in an entry, with the current names of people."""
+    """Names in an entry, with the current names of users."""
 
     actor: str
     actor_kind: ActorKind | None
@@ -52,8 +52,8 @@ class EntryNames:
 
 
 def named(entries: Sequence[Entry]) -> list[EntryNames]:
-    """Return the names in each entry. One query for all names, none without names, and one more for entries from before
-    0.2.0.
+    """Return the names in each entry. One query for all names (none without names), and one more for entries from
+    before 0.2.0.
     """
     texts: set[str] = set()
     for entry in entries:
@@ -64,10 +64,10 @@ def named(entries: Sequence[Entry]) -> list[EntryNames]:
 
 
 def keys_of(name: str) -> list[str]:
-    """Return the actor values of entries for a displayed name.
+    """Return the values that the actor column of entries may have for a displayed name.
 
-    A person has a pseudonym, and the name itself before 0.2.0; a rule has its name; an erased person has the displayed
-    pseudonym. At most two queries.
+    For a user these are the pseudonym and, before 0.2.0, the name. For a rule it is the rule's name, for an erased user
+    the displayed pseudonym. At most two queries.
     """
     numbers = {number for number in [number_of(name.removeprefix("former "))] if number and name == erased_name(number)}
     if not may_be_username(name):
@@ -78,7 +78,7 @@ def keys_of(name: str) -> list[str]:
 
 
 def pseudonyms_named(text: str, most: int = 100) -> list[str]:
-    """Return the pseudonyms of at most `most` people whose names contain this text. One query."""
+    """Return the pseudonyms of users whose names contain this text, at most `most`. One query."""
     rows = visible(User).filter(username__icontains=text).order_by("pk").values_list("pk", flat=True)
     return [pseudonym(number) for number in rows[:most]]
 
@@ -124,10 +124,10 @@ MOST_WHOLE = 5_000
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """One entry: when it happened, when it was written, what, by whom and through what.
+    """One timeline entry: when it happened, when it was written, what happened, and who did it by which means.
 
-    `actor_kind` is the kind of the actor, whatever its name; None if the entry does not state it. `why` to `address`
-    are set if a person or a rule acted. `series` is the series of entries that it belongs to, if any.
+    `actor_kind` is None if the entry does not state it. The fields from `why` to `address` are set if a user or a rule
+    acted. `series` is the series of similar entries to which this one belongs, if any.
     """
 
     id: int
@@ -168,24 +168,24 @@ class TimelineRow:
 
     @property
     def is_act(self) -> bool:
-        """Return whether a person or a rule acted."""
+        """Return whether a user or a rule acted."""
         return self.via in ACTING
 
     @property
     def is_own(self) -> bool:
-        """Return whether the machine reported it about itself."""
+        """Return whether the entry is a machine's report about itself."""
         own = self.actor_kind is ActorKind.MACHINE
         return own and self.machine is not None and self.actor == self.machine.resource_name
 
     @property
     def rule(self) -> Reason | str:
-        """Return the wording of the rule that acted at that time; empty if none did."""
+        """Return the wording at that time of the rule that acted; empty if no rule acted."""
         worded: Reason | str = from_json(self.data.get("rule", ""))
         return worded
 
 
 def rows_of(entries: Iterable[Entry]) -> tuple[TimelineRow, ...]:
-    """Shape entries with the current names of people. One query if an entry names a person."""
+    """Build the rows of entries, with the current names of users. At most one query."""
     rows = list(entries)
     return tuple(
         from_row(
@@ -210,7 +210,7 @@ def rows_of(entries: Iterable[Entry]) -> tuple[TimelineRow, ...]:
 
 
 def with_subjects(entries: QuerySet[Entry]) -> QuerySet[Entry]:
-    """Return entries with all columns that `rows_of` needs, without the large `compute`."""
+    """Return entries with all columns that `rows_of` needs. The large column `compute` is not loaded."""
     return entries.select_related("event", "availability_set", "machine", "cache").defer("machine__compute")
 
 
@@ -225,15 +225,17 @@ def _in_series(rows: Sequence[TimelineRow]) -> tuple[TimelineRow, ...]:
 
 
 def with_merged(set_id: int) -> list[int]:
-    """Return the row ids of the set and those merged into it: entries keep the set that they were written for."""
+    """Return the row ids of the set and of the sets merged into it. Entries still refer to the set for which they were
+    written.
+    """
     return [set_id, *visible(AvailabilitySet).filter(merged_into=set_id).values_list("pk", flat=True)]
 
 
 def for_event(*, event_id: str, entries: QuerySet[Entry] | None = None, **at: Unpack[OrderedAt]) -> Page[TimelineRow]:
-    """Return a page of an event's timeline, oldest first. `entries` is a filtered queryset, else all of them. Two
+    """Return a page of an event's timeline, oldest first. `entries` is a filtered queryset; by default all entries. Two
     queries.
 
-    Archived entries are not included (`ARCHIVE.entries_of`, `complete_timeline`).
+    Archived entries are not included (see `ARCHIVE.entries_of` and `complete_timeline`).
     """
     event = visible(ScheduledEvent).filter(event_id=event_id.upper()).values("pk")
     rows = (visible(Entry) if entries is None else entries).filter(event=Subquery(event))
@@ -243,7 +245,7 @@ def for_event(*, event_id: str, entries: QuerySet[Entry] | None = None, **at: Un
 def complete_timeline(
     *, event_id: str, left: Iterable[Entry], entries: QuerySet[Entry], order: str = "", **at: Unpack[At]
 ) -> Page[TimelineRow]:
-    """Return a page of an event's timeline that joins the archived entries (`left`) with those in the database. One
+    """Return a page of an event's timeline that combines the archived entries (`left`) with those in the database. One
     query.
     """
     live = with_subjects(entries.filter(event__event_id=event_id.upper())).order_by("at", "pk")[:MOST_WHOLE]
@@ -258,14 +260,14 @@ def complete_timeline(
 
 
 def without_sightings(entries: QuerySet[Entry]) -> QuerySet[Entry]:
-    """Return entries without further sightings, for overviews: the event's own page lists each machine that has seen
-    it.
+    """Return entries without repeated sightings of an event, for overviews. The event's own page lists all machines
+    that saw it.
     """
     return entries.exclude(kind=EntryKind.EVENT_SIGHTED.value)
 
 
 def for_set(*, set_id: int, **at: Unpack[At]) -> Page[TimelineRow]:
-    """Return a page of a set's timeline, newest first, with the sets merged into it and without further sightings.
+    """Return a page of a set's timeline, newest first, including sets merged into it and without repeated sightings.
     Three queries.
     """
     sets = with_merged(set_id)
@@ -287,7 +289,7 @@ def for_cache(*, cache_id: int, **at: Unpack[At]) -> Page[TimelineRow]:
 
 def fleet(*, entries: QuerySet[Entry] | None = None, **at: Unpack[OrderedAt]) -> Page[TimelineRow]:
     """Return a page of the fleet's timeline, newest first. `entries` is a filtered queryset (see
-    `filters.EntryFilter`), else all except further sightings.
+    `filters.EntryFilter`); by default all entries except repeated sightings.
 
     Two queries.
     """
@@ -304,14 +306,14 @@ Cursor = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class FeedEntry:
-    """One entry with its place in the order of the feed."""
+    """One entry with its cursor in the feed."""
 
     cursor: Cursor
     row: TimelineRow
 
 
 def newest_cursor() -> Cursor:
-    """Return the cursor at which a stream of only new entries begins: just below the horizon."""
+    """Return the cursor after which a stream receives only new entries, just below the current horizon."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {NEWEST_ERA}, pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1")
         era, xid = cursor.fetchone() or (0, 0)
@@ -320,9 +322,10 @@ def newest_cursor() -> Cursor:
 
 
 def entries_after(*, cursor: Cursor, limit: int = 500) -> list[FeedEntry]:
-    """Return up to `limit` entries after the cursor, below the snapshot's horizon, oldest first. One query.
+    """Return up to `limit` entries after the cursor and below the horizon of the database snapshot, oldest first. One
+    query.
 
-    Transactions below the horizon have ended, so no entry can appear before one that was already sent.
+    All transactions below the horizon have ended, so no entry can still appear before one that was already sent.
     """
     newest = Subquery(visible(Entry).order_by("-era").values("era")[:1])
     behind = TupleGreaterThan(Tuple("era", "xid", "id"), cursor)
@@ -331,7 +334,7 @@ def entries_after(*, cursor: Cursor, limit: int = 500) -> list[FeedEntry]:
 
 
 def visible_entries(ids: Collection[int]) -> list[FeedEntry]:
-    """Return those of these entries (row ids) that the reader may see. One query, and one more for related names."""
+    """Return those of these entries (row ids) that the reader may see. One query, or two if entries contain names."""
     return _feed(with_subjects(visible(Entry).filter(pk__in=ids)))
 
 
@@ -349,7 +352,7 @@ Told = tuple[TimelineRow, tuple[TimelineRow, ...]]
 
 
 def by_series(rows: Iterable[TimelineRow]) -> list[Told]:
-    """Return the rows; a series appears once, at the place of its first entry."""
+    """Return each row with the other rows of its series. A series appears once, at the place of its first row."""
     grouped: list[tuple[TimelineRow, list[TimelineRow]]] = []
     begun: dict[int, list[TimelineRow]] = {}
     for row in rows:
