@@ -204,8 +204,8 @@ class EnrolAnswer:
     """Response to an enrolment, with the credential. It is shown only here; the backend stores a hash. `signing_keys`
     are the keys that sign orders.
 
-    A machine that requested a key receives `key` (32 bytes in hex) with a `generation` instead; the backend stores no
-    copy.
+    A machine that requested a key receives `key` (32 bytes in hex) and its `generation` instead. The backend derives
+    the key again for each call and does not store it.
     """
 
     credential: str

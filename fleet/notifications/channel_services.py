@@ -1,6 +1,6 @@
-"""Changes of channels and their secrets, each with its timeline entry.
+"""Creation, change and deletion of notification channels and their secrets, each with a timeline entry.
 
-Secrets appear in no log, no entry, no answer and no page: to replace one, a user enters a new one.
+Secrets appear in no log, timeline entry, response or page. To replace a secret, a user enters a new one.
 """
 
 import base64
@@ -57,8 +57,8 @@ MOST_CHANNELS, MOST_OWN_CHANNELS, MOST_OWN_RECIPIENTS = 100, 5, 3
 
 
 def in_use(channel: Channel, *, now: datetime) -> dict[str, Any]:
-    """Return the settings and secrets of a channel for sending, with a webhook's previous secret while it is valid.
-    Never show them. Raises UnreadableSecretsError.
+    """Return the decrypted settings and secrets of a channel for sending. They include the previous secret of a webhook
+    while it is still valid. Never show or log them. Raises UnreadableSecretsError.
     """
     values = {**channel.settings, **channel.unseal()}
     until = channel.settings.get("earlier_secret_until")
@@ -68,7 +68,7 @@ def in_use(channel: Channel, *, now: datetime) -> dict[str, Any]:
 
 
 def unreadable() -> list[str]:
-    """Return the names of enabled channels whose secrets cannot be decrypted. One query."""
+    """Return the names of enabled channels whose secrets no configured SECRET_KEY decrypts. One query."""
     rows = Channel.objects.filter(enabled=True, deleted_at__isnull=True).exclude(secrets="").order_by("pk")
     # Reading the secrets sets `lost`.
     return [channel.name for channel in rows if not channel.opened and channel.lost]
@@ -80,7 +80,9 @@ M = TypeVar("M", bound=Model)
 
 
 def owner_for(actor: Actor, *, own: bool) -> User | None:
-    """Return the owner of something new, None for the installation. Raises Refused: `not-permitted`, `validation`."""
+    """Return the owner for a new channel or route: the actor if `own`, else None (it belongs to the installation).
+    Raises Refused: `not-permitted`; `validation` if `own` but the actor is not a user.
+    """
     owner: User | None = actor.person if own else None
     if own and owner is None:
         raise Refused("validation", Reason("own-without-person"))
@@ -89,14 +91,14 @@ def owner_for(actor: Actor, *, own: bool) -> User | None:
 
 
 def require_room(rows: QuerySet[M], most: int, too_many: str) -> None:
-    """Raise Refused `validation` if the limit of rows is reached."""
+    """Raise Refused `validation` with the reason `too_many` if there are already `most` rows."""
     if rows.count() >= most:
         raise Refused("validation", Reason(too_many, most=most))
 
 
 def locked(rows: QuerySet[M], row_id: int, actor: Actor, *, unknown: str) -> M:
-    """Return and lock the row with this id, if the actor may change it. Raises Refused: `not-permitted`, and
-    `not-found` also for rows of other users.
+    """Lock and return the row with this id, after checking that the actor may change it. Raises Refused:
+    `not-permitted`; `not-found` with the reason `unknown`, also for personal rows of other users.
     """
     own_or_shared = rows.filter(for_reader(actor.person), pk=row_id, deleted_at=None)
     row: Any = require_found(own_or_shared.select_for_update(of=("self",)).first(), "not-found", Reason(unknown))
@@ -105,7 +107,7 @@ def locked(rows: QuerySet[M], row_id: int, actor: Actor, *, unknown: str) -> M:
 
 
 def is_taken(row: Channel | Route) -> bool:
-    """Return whether another row of the same owner has this name."""
+    """Return whether another channel or route of the same owner has the name of this one."""
     others = type(row).objects.filter(owner=row.owner, deleted_at=None, name__iexact=row.name)
     return others.exclude(pk=row.pk or 0).exists()
 
@@ -114,7 +116,9 @@ def is_taken(row: Channel | Route) -> bool:
 
 
 class ChannelForm(AuditedForm):
-    """Form of a channel of this kind. Stored secrets are not shown, and stay if their field is empty."""
+    """Form for a channel of one kind. Stored secrets are not shown; an empty field leaves the stored secret
+    unchanged.
+    """
 
     class Meta(AuditedForm.Meta):
         model, fields = Channel, ("name",)
@@ -143,7 +147,9 @@ class ChannelForm(AuditedForm):
 
 
 def _setting_fields() -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-    """Return a field for each setting of any kind, by name; the kind's own field validates its value."""
+    """Return one serializer field for each setting of any kind, by name. The kind of the channel then validates the
+    value.
+    """
     fields: dict[str, serializers.Field[Any, Any, Any, Any]] = {}
     for name in {name: None for kind in KINDS.values() for name in kind.fields}:
         kinds = [kind for kind, declared in KINDS.items() if name in declared.fields]
@@ -162,7 +168,7 @@ def _setting_fields() -> dict[str, serializers.Field[Any, Any, Any, Any]]:
 
 
 class ChannelFieldsSerializer(AuditedSerializer):
-    """Fields of a channel in a call. An omitted field keeps its value, and null removes it."""
+    """Fields of a channel in an API call. An omitted field leaves the value unchanged, and null removes it."""
 
     class Meta:
         model = Channel
@@ -177,13 +183,15 @@ class ChannelFieldsSerializer(AuditedSerializer):
 
 
 class OwnableSerializer(AuditedSerializer):
-    """A serializer for a new channel or route, which may be for the caller alone."""
+    """Serializer for a new channel or route that may be personal (only for the caller)."""
 
     own = serializers.BooleanField(required=False, default=False, help_text=OWN)
 
     @property
     def is_own(self) -> bool:
-        """Return whether the caller wants it for themselves. It decides the owner, before the fields are validated."""
+        """Return whether the caller requests a personal channel or route. It determines the owner before the fields are
+        validated.
+        """
         return self.initial_data.get("own") is True
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -196,7 +204,7 @@ class ChannelRequestSerializer(OwnableSerializer, ChannelFieldsSerializer):
 
 
 def write_settings(row: Channel, sent: Mapping[str, Any]) -> Iterator[Fault]:
-    """Write the submitted settings and secrets to a channel, and yield the faults of the whole."""
+    """Set the submitted settings and secrets on a channel. Yield the faults that concern several fields together."""
     kind, wrong = KINDS[row.kind], set(sent)
     if row.owner_id is not None and not kind.personal:
         yield "kind", Reason("channel-kind-not-personal", known=kinds_where(personal=True))
@@ -228,7 +236,7 @@ SET, REPLACED, UNREADABLE = "set", "replaced", "unreadable"
 
 
 class ChannelAudit(Audit):
-    """Entries about channels. All users can read them, so they contain no secret and no full address."""
+    """Timeline entries about channels. All users can read them, so they contain no secrets and no full addresses."""
 
     def values(self, row: Any) -> Values:
         kind, opened = KINDS[row.kind], row.opened
@@ -258,7 +266,9 @@ def _without_secrets(row: Channel, values: Values) -> Values:
 
 
 def _shortened(address: str) -> str:
-    """Return the host and a short hash that distinguishes addresses: the path may be a secret."""
+    """Return the host of an address, with a short hash that distinguishes addresses on this host. The path is omitted,
+    because it may be a secret.
+    """
     url = urlsplit(address)
     origin = f"{url.scheme}://{url.netloc}"
     return origin if address.rstrip("/") == origin else f"{origin}/…{_sign(address)}"
@@ -288,8 +298,8 @@ GRACE = timedelta(days=1)
 
 @transaction.atomic
 def create(sent: Sent, *, actor: Actor, now: datetime, kind: str = "", own: bool = False) -> tuple[Channel, str | None]:
-    """Create a channel. Return it with the secret of a webhook, which is not shown again. `own`: for the actor alone.
-    Raises Refused as `save_audited` does.
+    """Create a channel of this `kind`; `own` makes it a personal channel of the actor. Return it with the secret of a
+    webhook, which is shown only once (None for other kinds). Raises Refused as `save_audited` does.
     """
     owner = owner_for(actor, own=own)
     take(Lock.CHANNELS)
@@ -307,7 +317,8 @@ def create(sent: Sent, *, actor: Actor, now: datetime, kind: str = "", own: bool
 def change(
     sent: Sent, *, channel_id: int, actor: Actor, now: datetime, expected: Collection[str] | None = None
 ) -> Channel:
-    """Change the fields of a channel. A change ends a pause after failures.
+    """Change fields of a channel. `expected` are the accepted versions of the unchanged row; None accepts all. A pause
+    after failures ends.
 
     Raises Refused: `not-found`, and as `save_audited` does.
     """
@@ -322,9 +333,9 @@ def change(
 
 @transaction.atomic
 def delete(*, channel_id: int, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Channel:
-    """Delete a channel with its secrets. Its messages stay in the log.
+    """Delete a channel and its secrets. Its messages remain in the delivery log.
 
-    Raises Refused: `not-found`, `not-permitted`, `precondition-failed`, `validation` while routes use it.
+    Raises Refused: `not-found`, `not-permitted`, `precondition-failed`; `validation` while a route uses the channel.
     """
     row = _locked(channel_id, actor)
     require_version(row.changed_at, expected)
@@ -341,9 +352,9 @@ def delete(*, channel_id: int, actor: Actor, now: datetime, expected: Collection
 def rotate(
     *, channel_id: int, actor: Actor, now: datetime, expected: Collection[str] | None = None
 ) -> tuple[Channel, str]:
-    """Rotate the secret of a webhook. Return the channel and the new secret, which is not shown again; the previous
-    one also signs for a day. Raises Refused: `not-found`, `not-permitted`, `precondition-failed`, `validation` for
-    another kind.
+    """Replace the secret of a webhook. Return the channel and the new secret, which is shown only once. For one day,
+    messages are also signed with the previous secret. Raises Refused: `not-found`, `not-permitted`,
+    `precondition-failed`; `validation` for other kinds.
     """
     row = _locked(channel_id, actor)
     require_version(row.changed_at, expected)
@@ -364,10 +375,10 @@ def rotate(
 
 @transaction.atomic
 def request_test(*, channel_id: int, actor: Actor, now: datetime) -> str:
-    """Send a test to a channel at once. Return the id of the delivery.
+    """Queue a test message for a channel, to be sent at once. Return the id of the delivery.
 
-    Raises Refused: `not-found`, `not-permitted`, and `validation` for a channel that is disabled, receives no
-    messages or has a test in progress.
+    Raises Refused: `not-found`, `not-permitted`; `validation` if the channel is disabled, receives no messages or has
+    another test in progress.
     """
     row = _locked(channel_id, actor)
     if not row.enabled:
@@ -395,7 +406,7 @@ def _faults(row: Channel) -> Iterator[Fault]:
 
 
 def _new_secret(row: Channel, now: datetime) -> str:
-    """Write a new secret to the channel, still unencrypted."""
+    """Set a new random secret on the channel, without saving it. Return the secret."""
     row.opened["secret"] = f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}"
     row.settings["secret_made_at"] = iso(now)
     return row.opened["secret"]
@@ -405,7 +416,7 @@ def _new_secret(row: Channel, now: datetime) -> str:
 
 
 def end_made_with(token: ApiToken, *, actor: Actor, now: datetime) -> None:
-    """Disable the channels that a token created, inside the transaction that revokes it."""
+    """Disable the channels that were created with this API token. Called inside the transaction that revokes it."""
     own = Channel.objects.select_for_update().filter(made_with=token, enabled=True, deleted_at=None)
     for channel in own.order_by("pk"):
         Channel.objects.filter(pk=channel.pk).update(enabled=False, changed_at=now)
@@ -419,7 +430,7 @@ def count_own(person: User) -> int:
 
 
 def empty_own(person: User, now: datetime) -> None:
-    """Erase the personal data in a user's own channels and routes. The rows stay for the message log."""
+    """Erase the personal data in a user's own channels and routes. The rows remain for the delivery log."""
     name = erased_name(person.pk)
     channels, routes = Channel.objects.filter(owner=person), Route.objects.filter(owner=person)
     Reference.objects.filter(channel__in=channels).delete()

@@ -1,4 +1,6 @@
-"""Sending to one channel: drop what is stale, group the rest, render the current state, send, record the result."""
+"""Delivery to one channel: drops stale messages, groups the rest, renders the current state, sends it, and records the
+result.
+"""
 
 import importlib
 import random
@@ -68,8 +70,8 @@ MIRROR_EVERY = timedelta(seconds=30)
 
 
 def schedule() -> list[tuple[int, datetime]]:
-    """Return the channels (row ids) with something to send or to mirror, and when they are due, after their lease and
-    pause.
+    """Return the channels (row ids) that have something to send or to mirror, and the time when each is due. A channel
+    that is leased or paused is due afterwards.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -93,14 +95,14 @@ def schedule() -> list[tuple[int, datetime]]:
 
 
 def lease(channel_id: int, *, now: datetime) -> bool:
-    """Take the lease of a channel (row id); return whether it was free."""
+    """Lease a channel (row id), so that no other process sends to it. Return whether it was free."""
     free = Q(leased_until=None) | Q(leased_until__lte=now)
     rows = Channel.objects.filter(free, pk=channel_id, enabled=True, deleted_at=None)
     return rows.update(leased_until=now + LEASE) == 1
 
 
 def renew(channel_ids: Collection[int], *, now: datetime) -> None:
-    """Extend the leases of channels that this process sends to."""
+    """Extend the leases of the channels (row ids) to which this process is sending."""
     rows = Channel.objects.filter(pk__in=list(channel_ids), leased_until__isnull=False)
     rows.update(leased_until=now + LEASE)
 
@@ -110,18 +112,18 @@ def release(channel_id: int) -> None:
 
 
 def mirror_soon() -> None:
-    """Make channels that mirror open events due at once."""
+    """Make all channels that mirror open events due now."""
     Channel.objects.filter(kind__in=kinds_where(messages=False), enabled=True, deleted_at=None).update(mirrored_at=None)
 
 
 def waiting(channel_id: int, *, now: datetime) -> list[int]:
-    """Return the due messages (row ids) of a channel, oldest first."""
+    """Return the row ids of the messages of a channel that are due, oldest first."""
     rows = Message.objects.filter(channel=channel_id, state=MessageState.WAITING.value, due_at__lte=now)
     return list(rows.order_by("id").values_list("id", flat=True)[:MOST])
 
 
 def drop(reasons: Mapping[int, str]) -> None:
-    """Drop stale messages (row ids), each with the code of its reason."""
+    """Mark messages as dropped. `reasons` has the code of the reason by row id."""
     for code in set(reasons.values()):
         rows = Message.objects.filter(pk__in=[pk for pk, reason in reasons.items() if reason == code])
         rows.update(state=MessageState.DROPPED.value, why=code, delivery=None)
@@ -129,7 +131,7 @@ def drop(reasons: Mapping[int, str]) -> None:
 
 @transaction.atomic
 def pack(channel_id: int, *, now: datetime) -> None:
-    """Create deliveries of due messages, as `fleet.notifications.grouping` plans them."""
+    """Create deliveries from the due messages of a channel, as planned by `fleet.notifications.grouping`."""
     rows = list(
         Message.objects.filter(channel=channel_id, state=MessageState.WAITING.value, due_at__lte=now)
         .annotate(place=F("event__availability_set_id"))
@@ -167,7 +169,9 @@ def pack(channel_id: int, *, now: datetime) -> None:
 
 
 def repair(*, now: datetime) -> None:
-    """Reset times in the future that a wrong clock wrote: of messages, deliveries, leases and pauses."""
+    """Correct times in the future that were written while the clock was wrong: of messages, deliveries, leases and
+    pauses.
+    """
     ahead = Q(created_at__gt=now + AHEAD)
     wrong = Message.objects.filter(ahead, state=MessageState.WAITING.value)
     # Messages of escalation steps keep their own due time.
@@ -184,14 +188,14 @@ def repair(*, now: datetime) -> None:
 
 
 def kind_of(name: str) -> ModuleType:
-    """Return the module of a kind of channel."""
+    """Return the module of the channel kind `name`. Raises LookupError if there is none."""
     if name not in KINDS:
         raise LookupError(name)
     return importlib.import_module(f"fleet.notifications.channels.{name}")
 
 
 def work_off(channel_id: int, *, clock: Clock) -> None:
-    """Send everything that is due for this channel (row id), unless another sender has the lease."""
+    """Send everything that is due for this channel (row id). Returns at once if another process has the lease."""
     if not lease(channel_id, now=clock()):
         return
     try:
@@ -220,7 +224,7 @@ def _mirror(channel: ChannelInUse, *, clock: Clock) -> None:
 
 
 def _send_next(channel: ChannelInUse, *, clock: Clock) -> bool:
-    """Send one delivery; return whether the next may follow at once."""
+    """Send the next delivery of a channel. Return whether another one may follow immediately."""
     now = clock()
     # This sender has the lease, so no other one sends it.
     unsettled = MessageDelivery.objects.filter(channel=channel.id, state__in=OPEN_DELIVERIES).order_by(
@@ -255,7 +259,9 @@ def _send_next(channel: ChannelInUse, *, clock: Clock) -> bool:
 
 
 def _news(message_ids: Collection[int], *, now: datetime) -> dict[int, MessageNews]:
-    """Return the content of these messages from the current state; without those that cannot be read."""
+    """Return the content of these messages by row id, from the current state. Messages whose content cannot be loaded
+    are omitted.
+    """
     try:
         return news_of(message_ids, now=now)
     except DatabaseError:
@@ -268,14 +274,14 @@ def _news(message_ids: Collection[int], *, now: datetime) -> dict[int, MessageNe
 
 
 def _stale(message_ids: Collection[int], news: Mapping[int, MessageNews]) -> dict[int, str]:
-    """Return the messages that are no longer worth sending, each with the reason."""
+    """Return the code of the reason for each message that need not be sent any more, by row id."""
     reasons = {pk: news[pk].stale if pk in news else OWN_FAILURE for pk in message_ids}
     return {pk: reason for pk, reason in reasons.items() if reason}
 
 
 @transaction.atomic
 def _begin(delivery: MessageDelivery, *, now: datetime) -> int:
-    """Record an attempt before it is made, and renew the lease; return its number."""
+    """Record an attempt before it is made, and renew the lease. Return the number of the attempt."""
     MessageDelivery.objects.filter(pk=delivery.pk, state__in=delivery_sources(DeliveryState.SENDING)).update(
         state=DeliveryState.SENDING.value, attempts=F("attempts") + 1
     )
@@ -310,7 +316,9 @@ def _rendered(
 
 
 def _without_raising(call: Callable[[], Outcome], channel: ChannelInUse, *, again: bool) -> Outcome:
-    """Return the result of a call, also of one that raises, so that other deliveries and channels continue."""
+    """Call `call` and return the outcome. An exception becomes a failed outcome, so that other deliveries and channels
+    continue.
+    """
     try:
         return call()
     except Exception as error:
@@ -319,7 +327,7 @@ def _without_raising(call: Callable[[], Outcome], channel: ChannelInUse, *, agai
 
 
 def _record(channel: ChannelInUse, delivery: MessageDelivery, number: int, outcome: Outcome, *, now: datetime) -> bool:
-    """Record the result of an attempt; return whether the channel may be sent to at once."""
+    """Record the outcome of an attempt. Return whether the channel may be used again immediately."""
     DeliveryAttempt.objects.filter(delivery=delivery, number=number).update(
         ended_at=now, ok=outcome.ok, status=outcome.status, error=outcome.error, answer=outcome.answer[:MOST_ANSWER]
     )
@@ -341,7 +349,9 @@ def _record(channel: ChannelInUse, delivery: MessageDelivery, number: int, outco
 
 @transaction.atomic
 def settle(delivery_id: UUID, state: DeliveryState, *, now: datetime, why: str = "") -> None:
-    """Move a delivery, and its messages with it. QUEUED: it is tried again."""
+    """Change the state of a delivery and of its messages. QUEUED means that it will be retried. `why` is the code of a
+    reason.
+    """
     settled_at = None if state is DeliveryState.QUEUED else now
     rows = MessageDelivery.objects.filter(pk=delivery_id, state__in=delivery_sources(state))
     if rows.update(state=state.value, settled_at=settled_at, why=why):
@@ -349,7 +359,7 @@ def settle(delivery_id: UUID, state: DeliveryState, *, now: datetime, why: str =
 
 
 def keep_references(channel_id: int, references: Mapping[str, Mapping[str, object] | None], *, now: datetime) -> None:
-    """Keep the identifiers that a channel uses for these subjects; None deletes them."""
+    """Store the identifiers that a channel uses for these subjects. None deletes them."""
     gone = [subject for subject, value in references.items() if value is None]
     if gone:
         Reference.objects.filter(channel=channel_id, subject__in=gone).delete()
@@ -369,7 +379,9 @@ def keep_references(channel_id: int, references: Mapping[str, Mapping[str, objec
 
 @transaction.atomic
 def record_health(channel_id: int, outcome: Outcome, *, now: datetime) -> None:
-    """Record a channel's answer: its health, how long nothing is sent to it, and that it fails or works again."""
+    """Update a channel's health after an attempt: last response, pause, and consecutive failures. Write a timeline
+    entry when the channel starts to fail or works again.
+    """
     row = Channel.objects.select_for_update(no_key=True).get(pk=channel_id)
     subject = {"channel_id": row.pk, "name": row.name, "channel_kind": row.kind}
     row.last_answer = outcome.answer

@@ -1,7 +1,7 @@
-"""Dry run of a route: the messages that it would have caused in the last 30 days.
+"""Dry run of a route: counts the messages that it would have sent in the last 30 days.
 
-It uses the newest events and cache maintenances of that time, up to a limit, each read by index with its own
-entries. The cost does not depend on the rest of the timeline. The result states whether there were more.
+It uses the newest events and cache maintenances of that time, up to a limit, and reads their timeline entries by index.
+The cost does not depend on the size of the timeline. The result states whether there were more.
 """
 
 from collections import Counter, defaultdict
@@ -71,7 +71,7 @@ class WeekCount:
 
 @dataclass(frozen=True, slots=True)
 class PastMessage:
-    """One message that the route would have caused."""
+    """A message that the route would have sent."""
 
     moment: str
     at: Annotated[datetime, "When the notification would have been sent."]
@@ -102,8 +102,9 @@ class RouteDryRun:
 
 
 def dry_run(*, route: StandingRoute, now: datetime, person: User | None = None) -> RouteDryRun:
-    """Try a route, saved or not, as if it were enabled. With a `person` it is their own route: notifications that they
-    may not receive are omitted. At most six queries.
+    """Return the messages that this route would have sent in the last 30 days. It is treated as enabled and need not be
+    saved. `person` is the owner of a personal route: notifications that they may not receive are omitted. At most six
+    queries.
     """
     tried, since = replace(route, enabled=True, deleted=False), now - LOOKS_BACK
     past, more = _past(since)
@@ -143,20 +144,20 @@ _Story = Sequence[tuple[MessageFacts, Mapping[str, Any]]]
 
 
 def events_since(since: datetime) -> QuerySet[ScheduledEvent]:
-    """Return the newest events, one more than are used."""
+    """Return the newest events since this time, up to the limit plus one, which shows that there are more."""
     rows = visible(ScheduledEvent).filter(first_seen_at__gte=since).select_related("availability_set")
     return rows.order_by("-first_seen_at", "-pk")[: MOST + 1]
 
 
 def upkeep_since(since: datetime) -> QuerySet[Entry]:
-    """Return the entries about caches, newest first, one more than is used."""
+    """Return the timeline entries about cache maintenances since this time, newest first, up to the limit plus one."""
     kinds = [kind.value for kind in OF_CACHES]
     rows = visible(Entry).filter(kind__in=kinds, at__gte=since, cache__isnull=False).select_related("cache")
     return rows.order_by("-at", "-pk")[: MOST + 1]
 
 
 def entries_of(event_ids: Sequence[int]) -> QuerySet[Entry]:
-    """Return the entries of these events (row ids), oldest first for each."""
+    """Return the timeline entries of these events (row ids), oldest first within each event."""
     kinds = [kind.value for kind in OF_EVENTS]
     return visible(Entry).filter(event__in=event_ids, kind__in=kinds).order_by("event", "at", "pk")
 

@@ -1,13 +1,13 @@
-"""Escaping of texts by machines and users for the formats of receivers, so that they appear literally.
+"""Escaping for the formats of receivers, so that texts from machines and users appear literally.
 
-All escaping for messages happens here. Each function takes plain text and returns its form in one format:
+All escaping for messages happens here. Each function takes plain text and returns it for one format:
 
 - `for_chat`: any chat service, for all dialects of Markdown and HTML, also if a library escapes the text again.
 - `for_slack`: Slack's texts, with its three entities.
 - `without_links`: plain text in which programs find no links.
 - `html.escape`: HTML of mails.
 
-A mail header and a date of a calendar are one line: `fleet.wording.times.one_line`.
+A mail header or a calendar entry is one line: `fleet.wording.times.one_line`.
 """
 
 import re
@@ -37,21 +37,19 @@ ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def without_links(text: str) -> str:
-    """Return the text without addresses that programs turn into links."""
+    """Change addresses in the text so that programs do not turn them into links."""
     return SCHEME.sub(lambda match: NO_SCHEME[match[0]], text)
 
 
 def for_chat(text: str) -> str:
-    """Return the text for a chat service. It looks the same, and contains no markup, mention or link for
-    any of them.
-    """
+    """Escape the text for any chat service. It looks the same, but works as no markup, mention or link."""
     normalised = without_links(text).translate(LOOKALIKES)
     return EMPHASIS.sub(lambda match: "\N{FULLWIDTH LOW LINE}" * len(match[0]), normalised)
 
 
 def for_slack(text: str, most: int) -> str:
-    """Return the text with Slack's three entities, cut to `most` characters outside an entity. Empty text becomes a
-    dash, because Slack requires one.
+    """Escape the text for Slack and cut it to `most` characters, never inside an entity. Empty text becomes a dash,
+    because Slack rejects it.
     """
     parts: list[str] = []
     size = 0
@@ -70,17 +68,17 @@ def for_slack(text: str, most: int) -> str:
 
 
 def claimed(person: str) -> str:
-    """Return the answer after a claim."""
+    """Return the text for a user who has claimed an event from Slack."""
     return f"You claimed the event as {without_links(person)}. Decide on the page of the event."
 
 
 def refused(sentence: str) -> str:
-    """Return the answer if the claim was refused."""
+    """Return the text for a user whose claim was refused for the reason `sentence`."""
     return f"Nothing was claimed. {without_links(sentence)}"
 
 
 def stranger(account: str, address: str) -> str:
-    """Return the answer for an account that is linked to no user."""
+    """Return the text for a Slack account that is not linked to a user. `address` is the page for linking it."""
     return (
         "Nothing was claimed: Drydock does not know who you are. Open this within 10 minutes, log in, and say that this"
         f" account is yours; the link is for you alone: {address} An admin can do it as well: your member id is"

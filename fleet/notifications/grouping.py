@@ -17,7 +17,7 @@ RECENT = timedelta(hours=1)
 
 
 class NotificationHealth(StrEnum):
-    """Health of notifications, from worst to best."""
+    """Health of notifications of the installation, from worst to best."""
 
     STANDS_STILL = "stands_still"
     ALL_FAIL = "all_fail"
@@ -31,8 +31,8 @@ class NotificationHealth(StrEnum):
 def worst_health(
     *, channels: int, failing: int, undelivered: int, routed_at: datetime | None, now: datetime
 ) -> NotificationHealth:
-    """Return the worst health that applies, by the enabled channels, how many of them fail, and recent `undelivered`
-    messages.
+    """Return the health of notifications: the worst state that applies. `channels` and `failing` count enabled and
+    failing channels, `undelivered` recent undelivered messages; `routed_at` is the last run of the router.
     """
     if not channels:
         return NotificationHealth.NO_CHANNEL
@@ -55,7 +55,7 @@ NEAREST = 5
 
 @dataclass(frozen=True, slots=True)
 class DigestEvent:
-    """One open event of a digest. `deadline`: when a decision about it is due."""
+    """An open event in a digest. `deadline` is the time by which it must be decided."""
 
     event_type: str
     what: str
@@ -68,8 +68,8 @@ class DigestEvent:
 
 @dataclass(slots=True)
 class Digest:
-    """One message about a storm of events. `of` is their service, empty for several; `place` identifies the message in
-    the channel.
+    """One message about a storm of events. `of` is their service, or empty for several services. `place` identifies the
+    message in the channel.
     """
 
     of: str
@@ -92,31 +92,31 @@ class Digest:
 
     @property
     def types(self) -> list[tuple[str, int]]:
-        """Number of open events of each type, most frequent first."""
+        """The number of open events by type, most frequent first."""
         return Counter(event.event_type for event in self.events.values()).most_common()
 
     @property
     def nearest(self) -> list[tuple[datetime, DigestEvent]]:
-        """Events with the next decisions due, each with its deadline."""
+        """The events whose decisions are due next, with their deadlines."""
         due = [(event.deadline, event) for event in self.events.values() if event.waits and event.deadline]
         return sorted(due, key=lambda one: (one[0], one[1].what))[:NEAREST]
 
     @property
     def urgency(self) -> tuple[int, float]:
-        """Sort key, greater is worse: severity first, then the nearest deadline."""
+        """Sort key; a greater key is more urgent: severity first, then the next deadline."""
         ranks = [list(reversed(Severity)).index(Severity(event.severity)) for event in self.events.values()]
         nearest = self.nearest[0][0] if self.nearest else None
         return max(ranks, default=0), -nearest.timestamp() if nearest else float("-inf")
 
     def count(self, which: str) -> int:
-        """Return how many open events have started (`started`), wait for a decision (`waits`), or are claimed
+        """Return the number of open events that have started (`started`), wait for a decision (`waits`), or are claimed
         (`on_it`).
         """
         return sum(bool(getattr(event, which)) for event in self.events.values())
 
 
 def one_service(services: Iterable[str]) -> str:
-    """Return the service if all are the same; else empty."""
+    """Return the service if all are the same, else an empty string."""
     names = set(services)
     return names.pop() if len(names) == 1 else ""
 
@@ -137,7 +137,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A message that is due. `deadline`: when a decision about its subject is due."""
+    """A message that is due. `deadline` is the time by which its subject must be decided."""
 
     id: int
     subject: str
@@ -149,7 +149,9 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages (row ids, in order) of one delivery. `group` is the service, `EVERYTHING`, or empty for one subject."""
+    """Messages of one delivery (row ids in order). `group` is the service, `EVERYTHING` for several services, or empty
+    for a single subject.
+    """
 
     group: str
     ids: tuple[int, ...]
@@ -157,7 +159,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryPlan:
-    """Batches to send now, and when the other messages (row ids) are planned again."""
+    """The batches to send now, and for all other messages (row ids) the time at which they are planned again."""
 
     batches: tuple[Batch, ...] = ()
     later: Mapping[int, datetime] = field(default_factory=dict, hash=False)
@@ -172,12 +174,12 @@ def plan(
     interval: timedelta,
     sent: Mapping[int, int] | None = None,
 ) -> DeliveryPlan:
-    """Plan the deliveries of a channel, given those of the last interval: group, creation time and number of messages
-    of each. `sent` counts these messages by set (row id).
+    """Plan the deliveries of a channel. `recent` describes the deliveries of the last `interval`: group, creation time
+    and number of messages of each. `sent` counts their messages by set (row id).
 
-    Few subjects get a delivery each; if there are more, each service gets one; if there are still more, all share
-    one. A group is sent once an interval. It is sent sooner after a small delivery or before a deadline, but never
-    within `wait` of the last.
+    Each of a few subjects gets its own delivery. If there are more, each service gets one; if there are still more, one
+    contains all. A group is sent once in an interval, or sooner after a small delivery or before a deadline, but never
+    within `wait` after the last.
     """
     room = ALONE - len(recent)
     subjects = _by(waiting, lambda one: one.subject)
@@ -208,8 +210,8 @@ def plan(
 
 
 def _first_of_others(waiting: Sequence[Waiting], sent: Mapping[int, int], *, posts: int) -> list[Waiting]:
-    """Return the first messages of other sets if one set causes most of them, so that they do not wait for its digest.
-    If there are too many, return none: it is a storm of the fleet.
+    """Return the first messages of other sets if one set causes most messages, so that they need not wait for the
+    digest. Return none if there are too many, because the storm then concerns the whole fleet.
     """
     noise: Counter[int] = Counter(sent)
     noise.update(one.place for one in waiting if one.place is not None)
@@ -244,7 +246,7 @@ def _batch(group: Sequence[Waiting]) -> Batch:
 
 
 class ChannelHealth(StrEnum):
-    """Health of a channel. `new`: nothing was sent yet. `held`: the receiver requested a pause."""
+    """Health of a channel. `new`: nothing has been sent yet. `held`: the receiver requested a pause."""
 
     NEW = "new"
     WORKS = "works"

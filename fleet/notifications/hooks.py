@@ -1,6 +1,6 @@
-"""Signed calls from receivers: Slack buttons and PagerDuty webhooks.
+"""Endpoints for signed calls from receivers: Slack buttons and PagerDuty webhooks.
 
-They claim events, through the same operation as the pages, and nothing else.
+They can only claim events, with the same function as the pages.
 """
 
 import hashlib
@@ -48,9 +48,9 @@ KNOWN_FOR = timedelta(days=2)
 
 
 def claim_once(*, channel_id: int, key: str, event_id: str, actor: Actor, now: datetime) -> Claim | None:
-    """Claim an event for the user who pressed or acknowledged; None if this same call was accepted before.
-
-    A refused call counts as accepted, too. Raises Refused as `claims.claim` does.
+    """Claim an event for the user who pressed the button or acknowledged the incident. `key` identifies the call.
+    Return None if this call was already handled, also if the claim was refused then. Raises Refused as `claims.claim`
+    does.
     """
     try:
         with transaction.atomic():
@@ -63,7 +63,7 @@ def claim_once(*, channel_id: int, key: str, event_id: str, actor: Actor, now: d
 
 
 def event_of(subject: str) -> str:
-    """Return the EventId behind a subject such as `event:7`; empty if the subject is no event."""
+    """Return the EventId for a subject such as `event:7` (row id), or an empty string if it is not an event."""
     kind, _, number = subject.partition(":")
     if kind != "event" or not number.isdecimal():
         return ""
@@ -86,14 +86,14 @@ LARGEST = 2**63 - 1
 
 
 class NotSignedError(Exception):
-    """The call is not signed with the channel's secret, or not recently."""
+    """The call has no valid recent signature with the channel's secret."""
 
 
 def signed_channel(
     request: HttpRequest, channel_id: int, kind: str, signatures: list[str], *, now: datetime, prefix: bytes = b""
 ) -> Channel:
-    """Return the channel whose secret made one of these signatures: hex HMAC-SHA256 over `prefix` and the body. Raises
-    NotSignedError.
+    """Return the channel after verifying that one of `signatures` was made with its secret: HMAC-SHA256 in hex over
+    `prefix` and the request body. Raises NotSignedError.
     """
     wellformed = [each for each in signatures if len(each) == 64 and set(each) <= HEX][:8]
     # A call without a signature costs no query.
@@ -114,8 +114,8 @@ def signed_channel(
 def linked_actor(
     request: HttpRequest, channel: Channel, account: Mapping[str, str], name: str, *, now: datetime
 ) -> Actor | None:
-    """Return the actor for the user of an account (`kind`, `team`, `account`). An unknown account is noted with its
-    name.
+    """Return the actor for the user who is linked to an external account (`kind`, `team`, `account`). For an unlinked
+    account return None, and record it under `name` for administrators.
     """
     user, meta = external_accounts.person_of(**account), request.META
     if user is None:
@@ -129,7 +129,9 @@ Hook = Callable[[HttpRequest, int, datetime], HttpResponse]
 
 
 def hook(view: Hook) -> Callable[..., HttpResponse]:
-    """Return a view for signed calls of programs. They carry no cookies, so CSRF protection is not needed."""
+    """Decorate a view for signed calls by programs. CSRF protection is disabled, because these calls carry no
+    cookies.
+    """
 
     @csrf_exempt
     @require_POST
@@ -153,7 +155,9 @@ def hook(view: Hook) -> Callable[..., HttpResponse]:
 
 
 def time_of(text: Any) -> datetime | None:
-    """Return an ISO 8601 time, within the accepted years; None if it is invalid."""
+    """Parse an ISO 8601 time. Return None if it is invalid. A time outside the accepted years is moved to the nearest
+    one.
+    """
     try:
         return clamped(datetime.fromisoformat(str(text)))
     except (ValueError, OverflowError):
@@ -161,14 +165,14 @@ def time_of(text: Any) -> datetime | None:
 
 
 def inside(value: Any, *names: str) -> Any:
-    """Return the value at this path in a JSON object; None if a part of the path is missing or no object."""
+    """Return the value at the path `names` in a JSON object, or None if it does not exist."""
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
 def text_inside(value: Any, *names: str) -> str:
-    """Return the text at this path, valid for the database; empty if there is none."""
+    """Return the text at the path `names` in a JSON object, made valid for the database, or an empty string."""
     text = inside(value, *names)
     return readable(text.encode("utf-8", "replace").decode()) if isinstance(text, str) else ""
 
@@ -192,7 +196,7 @@ log = structlog.get_logger(__name__)
 
 @hook
 def webhook(request: HttpRequest, channel_id: int, now: datetime) -> HttpResponse:
-    """Handle one event of an incident."""
+    """Handle a PagerDuty webhook call about an incident."""
     parts = [part.strip().partition("=") for part in request.headers.get("X-PagerDuty-Signature", "").split(",")[:8]]
     signatures = [digest for version, _, digest in parts if version == "v1"]
     channel = signed_channel(request, channel_id, "pagerduty", signatures, now=now)
@@ -207,7 +211,9 @@ def webhook(request: HttpRequest, channel_id: int, now: datetime) -> HttpRespons
 
 
 def note_incident(request: HttpRequest, channel: Channel, event: dict[str, Any], *, now: datetime) -> None:
-    """Record the state that users gave an open incident of this channel; an acknowledgement claims the event."""
+    """Record the state that a PagerDuty webhook reports for an open incident of this channel. An acknowledgement also
+    claims the event.
+    """
     state = STATES.get(text_inside(event, "event_type"))
     name = text_inside(event, "data", "incident_key")[:MOST_KEY]
     incident = pagerduty.find_key(channel.pk, name) if state and name else None
@@ -222,7 +228,9 @@ def note_incident(request: HttpRequest, channel: Channel, event: dict[str, Any],
 
 
 def claim(request: HttpRequest, channel: Channel, event: dict[str, Any], event_id: str, *, now: datetime) -> None:
-    """Claim the event for the user who acknowledged, unless a program such as Drydock did."""
+    """Claim the event for the user who acknowledged the PagerDuty incident. Acknowledgements by programs, such as
+    Drydock itself, are ignored.
+    """
     agent = inside(event, "agent")
     account = {"kind": "pagerduty", "team": "", "account": text_inside(agent, "id")}
     if not event_id or not account["account"] or text_inside(agent, "type") not in ("user_reference", "user"):
@@ -252,7 +260,7 @@ _behind = ThreadPoolExecutor(2, thread_name_prefix="slack answers")
 
 @hook
 def interactivity(request: HttpRequest, channel_id: int, now: datetime) -> HttpResponse:
-    """Handle one press, in the form field `payload`."""
+    """Handle a press of a Slack button. The form field `payload` contains the data."""
     stated = request.headers.get("X-Slack-Request-Timestamp", "")
     version, _, signature = request.headers.get("X-Slack-Signature", "").partition("=")
     if version != "v0" or not is_now(stated, now):
@@ -270,13 +278,13 @@ def interactivity(request: HttpRequest, channel_id: int, now: datetime) -> HttpR
 
 
 def is_now(stated: str, now: datetime) -> bool:
-    """Return whether this timestamp is close to now."""
+    """Return whether a timestamp from a request is close to the current time."""
     sane = stated.isascii() and stated.isdecimal() and len(stated) <= 12
     return sane and abs(now.timestamp() - int(stated)) <= TOLERANCE_SECONDS
 
 
 def pressed(body: bytes) -> dict[str, Any] | None:
-    """Return the payload of the form; None if there is none."""
+    """Return the decoded form field `payload` of a Slack call, or None."""
     try:
         fields = parse_qs(body.decode(), max_num_fields=10)
         press = json.loads(fields["payload"][0])
@@ -286,7 +294,9 @@ def pressed(body: bytes) -> dict[str, Any] | None:
 
 
 def claims_which(press: dict[str, Any]) -> str:
-    """Return the EventId to claim; empty for other actions, such as the link, which Slack reports, too."""
+    """Return the EventId that a button press claims, or an empty string for other actions. Slack also reports clicks on
+    links.
+    """
     actions = press.get("actions")
     if press.get("type") != "block_actions" or not isinstance(actions, list):
         return ""
@@ -296,7 +306,9 @@ def claims_which(press: dict[str, Any]) -> str:
 def claim_button(
     request: HttpRequest, channel: Channel, press: dict[str, Any], event_id: str, signature: str, *, now: datetime
 ) -> str:
-    """Claim the event. Return the answer for the user; empty if this press was accepted before."""
+    """Claim the event for the user who pressed the Slack button. Return the text for this user, or an empty string if
+    this press was already handled.
+    """
     team = text_inside(press, "user", "team_id") or text_inside(press, "team", "id")
     account = {"kind": "slack", "team": team, "account": text_inside(press, "user", "id")}
     name = text_inside(press, "user", "username") or text_inside(press, "user", "name")
@@ -313,7 +325,9 @@ def claim_button(
 
 
 def answer_user(url: str, text: str, *, now: datetime) -> None:
-    """Answer the user who pressed, at the address that Slack states; other addresses are ignored."""
+    """Send a text to the Slack user who pressed a button. `url` is the response address in Slack's call; addresses
+    outside Slack are ignored.
+    """
     if text and url.startswith(RESPONSES):
         answer = {"response_type": "ephemeral", "replace_original": False, "text": for_slack(text, MOST_TEXT)}
         headers = {"Content-Type": "application/json; charset=utf-8"}

@@ -1,8 +1,8 @@
-"""State mirrored at receivers: incidents of a pager and maintenance silences.
+"""State that Drydock mirrors at receivers: incidents at a pager, and silences during maintenance.
 
-A pager alerts once for each key. While a user has acknowledged it, further calls with that key do not alert; after
-its resolution, a call opens a new incident. An alert that must reach users again therefore needs another key, which
-ends with the first.
+A pager alerts users once for each incident key. After an acknowledgement, further calls with this key do not alert;
+after a resolution, they open a new incident. To alert users again, Drydock therefore uses a second key, which is
+resolved together with the first.
 """
 
 import re
@@ -26,7 +26,7 @@ UNKNOWN_RANK = TYPES.index("Reboot")
 
 
 class PagerAction(StrEnum):
-    """Actions of a call. The values are PagerDuty's."""
+    """Actions of a call to the pager, with PagerDuty's names."""
 
     TRIGGER = "trigger"
     ACKNOWLEDGE = "acknowledge"
@@ -34,7 +34,7 @@ class PagerAction(StrEnum):
 
 
 class PagerState(StrEnum):
-    """Last known state of a key at the pager."""
+    """Last known state of an incident at the pager."""
 
     TRIGGERED = "triggered"
     ACKNOWLEDGED = "acknowledged"
@@ -43,14 +43,16 @@ class PagerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Badness:
-    """Severity, type and NotBefore of an event, to compare how bad events are."""
+    """How bad an event is: severity, type and NotBefore, for comparison."""
 
     severity: str = Severity.INFO.value
     event_type: str = ""
     not_before: datetime | None = None
 
     def worse_than(self, other: "Badness") -> bool:
-        """Return whether a user who knows about `other` must be alerted to this one."""
+        """Return whether this is so much worse than `other` that a user who knows about `other` must be alerted
+        again.
+        """
         earlier = self.not_before is not None and (other.not_before is None or self.not_before < other.not_before)
         # A NotBefore where there was none is worse; a NotBefore that was removed is not.
         return _rank(self.severity) > _rank(other.severity) or self._type > other._type or earlier
@@ -60,7 +62,7 @@ class Badness:
         return TYPES.index(self.event_type) if self.event_type in TYPES else UNKNOWN_RANK
 
     def with_worst_of(self, other: "Badness") -> "Badness":
-        """Return the worst of both in each property."""
+        """Return a combination with the worse value of each property."""
         times = [one.not_before for one in (self, other) if one.not_before is not None]
         return Badness(
             max(self.severity, other.severity, key=_rank),
@@ -75,11 +77,11 @@ def _rank(severity: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """Current state of one subject, for the pager.
+    """Current state of one subject for the pager.
 
-    `called` is its name in keys, `at` when it happened. `opens`: it opens an incident; `wakes`: it also alerts if
-    one is open. `endless`: its end is not reported. `over`: it has ended. `handled_at`: since when it is claimed or
-    decided.
+    `called` is the name for incident keys, `at` the time of the state. `opens`: it opens an incident. `wakes`: it also
+    alerts if an incident is already open. `endless`: there will be no message about the end. `over`: the subject has
+    ended. `handled_at`: since when it is claimed or decided.
     """
 
     subject: str
@@ -95,8 +97,8 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class PagerKey:
-    """One incident. `unhandled` are those of its `subjects` that no user handles. `account` identifies the routing key
-    that opened it, which must also resolve it.
+    """One incident at the pager. `unhandled` are those of its `subjects` that no user handles. `account` identifies the
+    routing key that opened the incident and must also resolve it.
     """
 
     name: str
@@ -110,7 +112,9 @@ class PagerKey:
 
 @dataclass(frozen=True, slots=True)
 class PagerCall:
-    """One call to the pager. `key` is the incident after the call, stored while it has subjects."""
+    """One call to the pager. `key` is the state of the incident after the call. It is stored until it has no more
+    subjects.
+    """
 
     action: PagerAction
     key: PagerKey
@@ -120,10 +124,11 @@ class PagerCall:
 
 @dataclass(slots=True)
 class Incidents:
-    """The keys of one channel, by owner: a subject, or `storm` for all storms.
+    """Incidents of one channel by owner: a subject, or `storm` for all storms.
 
-    `reported` are states that the pager reports; `has_webhooks`: it does so. Otherwise acknowledgements are
-    unknown, and a worse event always takes a new key. New keys are opened with `account`.
+    `reported` are the states that the pager reports, if it is configured to do so (`has_webhooks`). Otherwise
+    acknowledgements are unknown, and a worse event always opens a new incident. New incidents are opened with
+    `account`.
     """
 
     keys: dict[str, list[PagerKey]]
@@ -135,9 +140,9 @@ class Incidents:
     _alarmed_at: dict[str, datetime] = field(default_factory=dict)
 
     def calls(self, alarms: Sequence[Alarm], *, prefix: str, delivery: str, now: datetime) -> Iterator[PagerCall]:
-        """Yield the calls to make. Call `take` for each accepted call before the next is requested.
+        """Yield the calls to make. The caller must call `take` for each accepted call before it requests the next one.
 
-        Acknowledgements and resolutions come last. Names of new keys begin with `prefix`, which is unique to this
+        Acknowledgements and resolutions come last. The names of new keys begin with `prefix`, which is unique to this
         installation, and are the same at every attempt of a delivery.
         """
         loud = []
@@ -175,7 +180,7 @@ class Incidents:
         ]
 
     def _is_news(self, alarm: Alarm, keys: Sequence[PagerKey]) -> bool:
-        """Return whether a user who knows these keys must be alerted again."""
+        """Return whether users who know about the incidents `keys` must be alerted again."""
         return not keys or alarm.wakes or alarm.bad.worse_than(_together([key.bad for key in keys]))
 
     def _state(self, key: PagerKey) -> PagerState:
@@ -202,7 +207,7 @@ class Incidents:
         return self._trigger(self.storm, name, loud)
 
     def _settle(self, alarms: Mapping[str, Alarm]) -> Iterator[PagerCall]:
-        """Yield acknowledgements of handled incidents, and resolutions of ended ones."""
+        """Yield the acknowledgements of handled incidents and the resolutions of ended ones."""
         for owner in (*alarms, self.storm):
             for key in list(self.keys.get(owner, ())):
                 about = tuple(alarms[subject] for subject in key.subjects if subject in alarms)
@@ -259,7 +264,7 @@ _SIMILAR_NAMES = ("web.40", "web.4a", "web.4-0", "web.4_0", "1web.4", "aweb.4", 
 
 @dataclass(frozen=True, slots=True)
 class LabelMatcher:
-    """Condition on one label of an alert, in Alertmanager's syntax."""
+    """Condition on one label of an alert, in the syntax of Alertmanager."""
 
     name: str
     value: str
@@ -274,7 +279,7 @@ class LabelMatcher:
 
 @dataclass(frozen=True, slots=True)
 class Muted:
-    """A machine or cache to silence: the values of each placeholder in a line."""
+    """A machine or cache to silence, with the values for each placeholder of a silence line."""
 
     name: tuple[str, ...] = ()
     host: tuple[str, ...] = ()
@@ -284,8 +289,8 @@ class Muted:
 
 @dataclass(frozen=True, slots=True)
 class SilenceLine:
-    """One line of silences. `place` is the placeholder in its one variable matcher, `before` and `after` the text
-    around it.
+    """A configured line that describes silences. `place` is the placeholder in its one variable matcher; `before` and
+    `after` are the text around it.
     """
 
     text: str
@@ -297,12 +302,14 @@ class SilenceLine:
     fixed: tuple[LabelMatcher, ...] = ()
 
     def holds_for(self, service: str) -> bool:
-        """Return whether the line applies to this service, regardless of case."""
+        """Return whether the line applies to this service. Case is ignored."""
         pattern = re.escape(self.services).replace(r"\*", ".*").replace(r"\?", ".")
         return re.fullmatch(pattern, service, re.IGNORECASE | re.DOTALL) is not None
 
     def matchers(self, muted: Iterable[Muted]) -> tuple[LabelMatcher, ...]:
-        """Return the matchers for exactly these machines or caches; empty if none has a value for the placeholder."""
+        """Return the matchers for exactly these machines or caches. Empty if none of them has a value for the
+        placeholder.
+        """
         values = sorted({value for one in muted for value in getattr(one, self.place) if value})
         if not values:
             return ()
@@ -311,7 +318,7 @@ class SilenceLine:
 
 
 def read_lines(texts: Sequence[str]) -> tuple[SilenceLine, ...]:
-    """Return the lines of a channel. Raises Refused `validation`, with the invalid line."""
+    """Parse the silence lines of a channel. Raises Refused `validation` with the invalid line."""
     lines = [text.strip() for text in texts if text.strip()]
     if len(lines) > MOST_LINES:
         raise Refused("validation", Reason("silence-too-many", most=MOST_LINES))
@@ -319,7 +326,7 @@ def read_lines(texts: Sequence[str]) -> tuple[SilenceLine, ...]:
 
 
 def read_line(text: str) -> SilenceLine:
-    """Return one line. Raises Refused `validation`."""
+    """Parse one silence line. Raises Refused `validation`."""
     services, colon, rest = text.partition(":")
     if not colon or not services.strip() or len(text) > LONGEST_LINE:
         raise Refused("validation", Reason("silence-unreadable", line=text[:LONGEST_LINE]))
@@ -347,7 +354,9 @@ def read_line(text: str) -> SilenceLine:
 
 
 def still_silenced(*, started_at: datetime | None, now: datetime) -> datetime | None:
-    """Return the end of a silence for an event that started then; None if it may no longer be silenced."""
+    """Return the time until which an event that started at `started_at` is silenced now. None if it has not started, or
+    if the maximum duration of silences has passed.
+    """
     if started_at is None or now >= started_at + LONGEST:
         return None
     return min(now + LEASE, started_at + LONGEST)
@@ -366,7 +375,7 @@ def _matchers(rest: str, line: str) -> Iterable[LabelMatcher]:
 
 
 def _check(line: SilenceLine) -> None:
-    """Check that a line matches a sample machine, and none with a similar name."""
+    """Raise Refused unless the line matches a sample machine and no machine with a similar name."""
     (matcher,) = line.matchers([Muted(**{line.place: (_SAMPLE,)})])
     try:
         pattern = re.compile(matcher.value)

@@ -1,4 +1,4 @@
-"""Texts of channels and routes, and of the kinds of channels."""
+"""Labels and sentences about channels, routes and deliveries."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -32,7 +32,9 @@ ALL_CHANNELS = "every channel of the installation"
 
 
 def type_label(moment: str) -> str:
-    """Return the label of a notification type; a type of another release is its code."""
+    """Return the label of a notification type. The code of an unknown type from another release is returned
+    unchanged.
+    """
     try:
         return NotificationType(moment).declared.label
     except ValueError:
@@ -40,7 +42,7 @@ def type_label(moment: str) -> str:
 
 
 def route(values: Values, reader: Reader) -> str:
-    """Return the whole route in one sentence."""
+    """Return a sentence that describes the whole route."""
     return f"To {values.get('channel') or ALL_CHANNELS}: {'; '.join([_when(values), *_of_what(values)])}."
 
 
@@ -56,7 +58,7 @@ def _when(values: Values) -> str:
 
 
 def in_order(moments: Iterable[str]) -> list[str]:
-    """Return notification types in the order in which they happen; those of another release come last."""
+    """Sort notification types in the order in which they usually happen. Unknown ones come last."""
     order = [moment.value for moment in NotificationType]
     return sorted(moments, key=lambda moment: order.index(moment) if moment in order else len(order))
 
@@ -72,12 +74,12 @@ def _of_what(values: Values) -> Iterator[str]:
 
 
 def kind_label(kind: str) -> str:
-    """Return the label of a kind of channel; one of another release is its code."""
+    """Return the label of a kind of channel. An unknown code from another release is returned unchanged."""
     return KINDS[kind].label if kind in KINDS else kind
 
 
 def dry_run(values: Values, reader: Reader) -> str:
-    """Return the result of a dry run, such as `In the last 30 days: 31 notifications, 4 at night.`"""
+    """Return the result of a dry run as a sentence, for example `In the last 30 days: 31 notifications, 4 at night.`"""
     messages = counted(values["messages"], "notification") if values["messages"] else "no notification"
     night = f", {values['outside_working_hours']} at night" if values["messages"] else ""
     return f"In the last {values['days']} days: {messages}{night}."
@@ -218,7 +220,7 @@ ABOUT: dict[str, str] = {
 
 
 def error_words(code: str) -> str:
-    """Return the label of an error code; a code of another release as it is."""
+    """Return the label of an error code. An unknown code from another release is returned unchanged."""
     error, _, about = code.partition(":")
     words = ERRORS.get(error, error)
     return f"{words} ({ABOUT.get(about, about)})" if about else words
@@ -312,13 +314,13 @@ register.filter("went_wrong", error_words)
 
 @register.filter
 def why_not(code: str) -> str:
-    """Return why a message or a delivery was not sent; a code of another release as it is."""
+    """Return the reason why a message or delivery was not sent as text. An unknown code is returned unchanged."""
     return WHY.get(code) or error_words(code)
 
 
 @register.filter
 def channel_named(channel: ChannelRef) -> str:
-    """Return the name of a channel; a personal one is named by its user, and by its name for that user."""
+    """Return the name of a channel for this reader. A personal channel of another user is named by that user only."""
     if not channel.owner:
         return channel.name
     return f"{channel.owner} ({channel.name})" if channel.name else channel.owner
@@ -326,7 +328,7 @@ def channel_named(channel: ChannelRef) -> str:
 
 @register.filter
 def moment_named(moment: str) -> str:
-    """Return the label of a notification type, of a group or of a test."""
+    """Return the label of a notification type, or of a group or test."""
     return {GROUP: "several notifications", TEST: "test"}.get(moment) or type_label(moment)
 
 
@@ -337,7 +339,7 @@ def delivery_named(row: DeliveryRow) -> str:
 
 @register.filter
 def of_channel(backlog: Mapping[int, Backlog], channel_id: int) -> Backlog | None:
-    """Return the backlog of a channel."""
+    """Return the backlog of a channel, or None."""
     return backlog.get(channel_id)
 
 
@@ -347,7 +349,7 @@ LINKED = ("maintenance", "cache", "machine", "set")
 
 @register.filter
 def subject_named(row: MessageRow) -> str:
-    """Return the name of what a message is about."""
+    """Return the name of the subject of a message."""
     if row.event is not None:
         return f"{'Drill: ' if row.drill else ''}{named(row.event_type or '', row.resources)}"
     kind, _, number = row.subject.partition(":")
@@ -359,7 +361,7 @@ def subject_named(row: MessageRow) -> str:
 
 @register.filter
 def subject_address(row: MessageRow) -> str:
-    """Return the page of what a message is about; empty if it has none."""
+    """Return the address of the page of a message's subject, or an empty string if it has none."""
     if row.event is not None:
         return reverse("event", args=[row.event])
     kind, _, number = row.subject.partition(":")
@@ -368,15 +370,14 @@ def subject_address(row: MessageRow) -> str:
 
 @register.filter
 def told_line(rows: EventNotifications, event: EventRow) -> str:
-    """Return which channels were notified of an event, and when."""
+    """Return a sentence on which channels were notified of an event, and when."""
     return notified_sentence(rows, page_reader(clock.now()), over=event.status is EventStatus.ENDED)
 
 
 def notified_sentence(rows: EventNotifications, reader: Reader, *, over: bool) -> str:
-    """Return which channels were notified of an event, and when. `over`: the event has ended, so that no more will
-    follow.
-
-    Such as `Notified 14:02:07 #shop-ops, 14:02:08 pager; 2 waiting; mail failed, next try 14:03.`
+    """Return a sentence on which channels were notified of an event and when. For example: `Notified 14:02:07
+    #shop-ops, 14:02:08 pager; 2 waiting; mail failed, next try 14:03.` `over`: the event has ended, so no more
+    notifications follow.
     """
     parts = [_reached(rows, reader, over=over)]
     if rows.waiting and not over:

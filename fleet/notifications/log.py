@@ -1,6 +1,6 @@
-"""Queries of the delivery log: messages and deliveries with their attempts, and the notifications of one event.
+"""Queries of the delivery log: messages, deliveries with their attempts, and the notifications about one event.
 
-Pages show deliveries and messages without one, the API messages.
+Pages list deliveries, and separately the messages without a delivery. The API lists messages.
 """
 
 from collections import defaultdict
@@ -42,7 +42,7 @@ RELATED = ("event__availability_set", "channel__owner", "delivery")
 
 @dataclass(frozen=True, slots=True)
 class AttemptRow:
-    """One attempt: `took_seconds` and `ok` are None while its result is unknown."""
+    """One delivery attempt. `took_seconds` and `ok` are None while the result is unknown."""
 
     number: int
     at: datetime
@@ -54,7 +54,7 @@ class AttemptRow:
 
 
 def _attempts(delivery_ids: Iterable[UUID]) -> Mapping[UUID, tuple[AttemptRow, ...]]:
-    """Return the attempts of these deliveries, oldest first. One query."""
+    """Return the attempts of these deliveries by delivery id, oldest first. One query."""
     attempts: dict[UUID, tuple[AttemptRow, ...]] = defaultdict(tuple)
     ids = list(delivery_ids)
     for row in visible(DeliveryAttempt).filter(delivery__in=ids).order_by("delivery", "number") if ids else ():
@@ -65,7 +65,7 @@ def _attempts(delivery_ids: Iterable[UUID]) -> Mapping[UUID, tuple[AttemptRow, .
 
 @dataclass(frozen=True, slots=True)
 class SentBy:
-    """The route that sent a message, in the version that did."""
+    """The route that created a message, in the version of that time."""
 
     id: int
     name: str
@@ -75,8 +75,8 @@ class SentBy:
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """One notification for one channel; without a channel, it matched no route. `event` is an EventId. `why` is the
-    code of the reason why it was dropped or given up.
+    """One notification for one channel. `channel` is None if it matched no route. `event` is an EventId. `why` is the
+    code of the reason why it was not sent.
     """
 
     id: int
@@ -107,9 +107,9 @@ class MessageRow:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRow:
-    """A delivery to one channel. `messages` are the first of its `count`; a test has none.
+    """One delivery to one channel. `messages` contains the first of `count` messages; a test has none.
 
-    `next_at` is the time of the next attempt; None if it is settled or due at once.
+    `next_at` is the time of the next attempt, or None if there is no further one or it is due now.
     """
 
     id: UUID
@@ -131,7 +131,9 @@ class DeliveryRow:
 
 
 class DeliveryFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """Filter of deliveries. `event` is an EventId in any case; `moment` also finds groups with such a message."""
+    """Filter of deliveries. `event` is an EventId in any case. `moment` (a notification type) also finds groups that
+    contain such a message.
+    """
 
     channel = django_filters.NumberFilter(label="Channel")
     state = django_filters.MultipleChoiceFilter(choices=[(state.value, state.value) for state in DeliveryState])
@@ -154,8 +156,8 @@ class DeliveryFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class MessageFilter(PlaceFilter):
-    """Filter of messages by channel, state, event (an EventId in any case), its place, and type; `since` is compared
-    with their creation.
+    """Filter of messages by channel, state, event (EventId in any case), set, service and type. `since` is compared
+    with the creation time.
     """
 
     set_path = "event__availability_set"
@@ -181,7 +183,9 @@ class MessageFilter(PlaceFilter):
 def _attempts_of(
     delivery: MessageDelivery | None, person: User, attempts: Mapping[UUID, tuple[AttemptRow, ...]]
 ) -> tuple[AttemptRow, ...]:
-    """Return the attempts of a delivery; answers only for users who may see the channel's settings."""
+    """Return the attempts of a delivery. The receiver's answers are included only if the user may see the settings of
+    the channel.
+    """
     if delivery is None:
         return ()
     rows = attempts[delivery.pk]
@@ -189,7 +193,7 @@ def _attempts_of(
 
 
 def _next_at(row: Message | MessageDelivery | None) -> datetime | None:
-    """Return when a message or delivery is sent next, as far as known."""
+    """Return the time of the next attempt to send a message or delivery, or None if unknown."""
     if row is None or row.channel is None or row.state not in (MessageState.WAITING, DeliveryState.QUEUED):
         return None
     return max(filter(None, [row.due_at, row.channel.held_until]))
@@ -213,7 +217,9 @@ CALLED: Mapping[str, tuple[Any, str]] = {
 
 
 def _names(subjects: Iterable[str]) -> dict[str, str]:
-    """Return the names of these subjects, without deleted and invisible ones. One query for each kind."""
+    """Return the names of these subjects by subject. Deleted and invisible ones are omitted. One query for each
+    kind.
+    """
     wanted: dict[str, set[int]] = defaultdict(set)
     for subject in subjects:
         kind, _, number = subject.partition(":")
@@ -229,7 +235,7 @@ def _names(subjects: Iterable[str]) -> dict[str, str]:
 def _message_rows(
     rows: Sequence[Message], person: User, attempts: Mapping[UUID, tuple[AttemptRow, ...]] | None = None
 ) -> tuple[MessageRow, ...]:
-    """Return messages whose `RELATED` rows are loaded."""
+    """Convert messages to rows. The query must have loaded the `RELATED` rows."""
     if attempts is None:
         attempts = _attempts({row.delivery_id for row in rows if row.delivery_id is not None})
     names = _names(row.subject for row in rows if row.event_id is None)
@@ -265,25 +271,31 @@ def _message_rows(
 
 
 def messages_for(person: User) -> QuerySet[Message]:
-    """Return the messages of the installation's channels, of this user's own, and those that matched no route."""
+    """Return the messages that a user may see: those of the installation's channels, of their own channels, and those
+    that matched no route.
+    """
     return visible(Message).filter(Q(channel=None) | for_reader(person, path="channel__")).select_related(*RELATED)
 
 
 def listing(rows: QuerySet[Message], *, person: User, **at: Unpack[OrderedAt]) -> Page[MessageRow]:
-    """Return messages, newest first. Two queries, one for the user's rights, and one for each kind of subject."""
+    """Return a page of the messages, newest first. Two queries, one for the user's rights, and one for each kind of
+    subject.
+    """
     page = read_list(Segment(rows, "created_at", descending=True), **at)
     return page.map(partial(_message_rows, person=person))
 
 
 def detail(*, message_id: int, person: User) -> MessageRow | None:
-    """Return one message; None if it is not visible to this user. Three queries."""
+    """Return one message (row id), or None if this user may not see it. Three queries."""
     return next(iter(_message_rows(list(messages_for(person).filter(pk=message_id)), person)), None)
 
 
 def unsent(
     *, person: User, filters: Mapping[str, Any] | None = None, cursor: str | None = None, size: int | None = None
 ) -> Page[MessageRow]:
-    """Return messages without a delivery that this user may see, newest first. Raises `BadCursorError`."""
+    """Return a page of the messages without a delivery that this user may see, newest first. Raises
+    `BadCursorError`.
+    """
     rows = MessageFilter(filters or {}, queryset=messages_for(person).filter(delivery=None)).qs
     page = read_page([Segment(rows, "id", descending=True)], cursor=cursor, size=size)
     return page.map(partial(_message_rows, person=person))
@@ -293,7 +305,7 @@ def unsent(
 
 
 def channels(*, person: User) -> tuple[ChannelRef, ...]:
-    """Return the channels that filter the log for this user, also deleted ones. One query."""
+    """Return the channels by which this user may filter the log, including deleted ones. One query."""
     rows = visible(Channel).filter(for_reader(person)).select_related("owner").order_by("name", "pk")
     return tuple(channel_ref(row, person) for row in rows)
 
@@ -316,7 +328,8 @@ def deliveries(
     cursor: str | None = None,
     size: int | None = None,
 ) -> Page[DeliveryRow]:
-    """Return deliveries that this user may see, newest first. Three queries, and one for each kind of subject.
+    """Return a page of the deliveries that this user may see, newest first. Three queries, and one for each kind of
+    subject.
 
     Raises `BadCursorError`.
     """
@@ -325,7 +338,7 @@ def deliveries(
 
 
 def delivery(*, delivery_id: UUID, person: User, now: datetime) -> DeliveryRow | None:
-    """Return one delivery with more of its messages; None if it is not visible to this user."""
+    """Return one delivery with more messages than in the list, or None if this user may not see it."""
     rows = _deliveries(NAMED_ALONE, person).filter(pk=delivery_id)
     return next(iter(_delivery_rows(list(rows), person=person, now=now)), None)
 
@@ -357,11 +370,11 @@ def _delivery_rows(rows: Sequence[Any], *, person: User, now: datetime) -> Seque
 
 @dataclass(frozen=True, slots=True)
 class EventNotifications:
-    """Notifications of one event. `notified` are channels with the time of their first delivery, in order; `failing`
-    are the newest messages of channels where those failed.
+    """Notifications about one event. `notified` lists the channels with the time of the first successful delivery, in
+    order of time. `failing` has the newest failed message of each failing channel.
 
-    `waiting` counts messages still to be sent. `channels`: whether any is enabled; `unrouted`: a message matched no
-    route. `rows` are the messages, newest first; `more`: there are older ones.
+    `waiting` is the number of messages still to be sent. `channels`: at least one channel is enabled. `unrouted`: a
+    message matched no route. `rows` are the messages, newest first; `more`: there are older ones.
     """
 
     notified: tuple[tuple[ChannelRef, datetime], ...]
@@ -374,7 +387,9 @@ class EventNotifications:
 
 
 def of_event(event_pk: int, *, person: User) -> EventNotifications:
-    """Return the notifications of one event (row id) for this user. Three queries, and one for the user's rights."""
+    """Return the notifications about one event (row id) that this user may see. Three queries, and one for the user's
+    rights.
+    """
     newest = visible(Message).filter(event=event_pk).select_related(*RELATED).order_by("-pk")[: MOST_OF_EVENT + 1]
     rows = _message_rows(list(newest), person)
     first: dict[ChannelRef, datetime] = {}
@@ -409,7 +424,7 @@ def of_event(event_pk: int, *, person: User) -> EventNotifications:
 
 @dataclass(frozen=True, slots=True)
 class ChannelTrial:
-    """State of a test. `state` is the delivery's; `ok` is None while the result is unknown."""
+    """State of a test of a channel. `state` is that of the delivery; `ok` is None while the result is unknown."""
 
     delivery: UUID
     state: DeliveryState
@@ -420,7 +435,9 @@ class ChannelTrial:
 
 
 def trial(*, delivery_id: str, person: User) -> ChannelTrial | None:
-    """Return the state of a test, of a channel whose answers this user may see. Two queries."""
+    """Return the state of the test with this delivery id, or None if the user may not see the receiver's answer. Two
+    queries.
+    """
     row = visible(MessageDelivery).filter(pk=delivery_id).select_related("channel").first()
     if row is None or not can_change(row.channel, person):
         return None

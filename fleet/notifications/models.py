@@ -1,4 +1,6 @@
-"""Tables of notifications: channels, routes, messages and deliveries; facts for the router."""
+"""Tables of notifications: channels, routes, messages, deliveries and attempts. Also the routes and rights that the
+router reads.
+"""
 
 import json
 import uuid
@@ -39,7 +41,7 @@ log = structlog.get_logger(__name__)
 
 
 class UnreadableSecretsError(Exception):
-    """Secrets were encrypted with a SECRET_KEY that is no longer configured. `of` names their row."""
+    """Secrets cannot be decrypted, because their SECRET_KEY is no longer configured. `of` names the row."""
 
     def __init__(self, of: str) -> None:
         super().__init__(of)
@@ -49,9 +51,9 @@ class UnreadableSecretsError(Exception):
 class Channel(models.Model):
     """Receiver of notifications. `kind` is a key of `fleet.notifications.channels.KINDS`.
 
-    `settings` contains the settings that may be shown, `secrets` the others, encrypted. A channel without an
-    `owner` is the installation's. The columns from `last_ok_at` on are its health: time and number of consecutive
-    failures, last answer, and end of a pause. The worker that sends has the lease.
+    `settings` are visible settings, `secrets` encrypted ones. `owner` is the user of a personal channel, and None for a
+    channel of the installation. The columns from `last_ok_at` on describe the health: time and number of consecutive
+    failures, last response, end of a pause. The worker that is sending has the lease until `leased_until`.
     """
 
     CIPHER = Cipher("drydock messages out")
@@ -91,12 +93,12 @@ class Channel(models.Model):
         return str(self.name)
 
     def seal(self, values: Mapping[str, str]) -> None:
-        """Encrypt these secrets for this row, which must have its id; no other row can decrypt them."""
+        """Encrypt and set these secrets. The row must already have an id; other rows cannot decrypt them."""
         plain = json.dumps(dict(values)).encode()
         self.secrets = self.CIPHER.encrypt(plain, of=f"channel:{self.pk}") if values else ""
 
     def unseal(self) -> dict[str, str]:
-        """Return the secrets. Raises UnreadableSecretsError."""
+        """Return the decrypted secrets. Raises UnreadableSecretsError."""
         if not self.secrets:
             return {}
         plain = self.CIPHER.decrypt(self.secrets, of=f"channel:{self.pk}")
@@ -112,7 +114,9 @@ class Channel(models.Model):
 
     @cached_property
     def opened(self) -> dict[str, str]:
-        """The decrypted secrets while the channel is changed; empty, with `lost` set, if they cannot be decrypted."""
+        """The decrypted secrets while the channel is edited. If they cannot be decrypted, it is empty and `lost` is
+        set.
+        """
         try:
             return self.unseal()
         except UnreadableSecretsError:
@@ -131,12 +135,12 @@ def _step(label: str, help_text: str) -> "models.IntegerField[int | None, int | 
 
 
 class Route(HoursAndPlace):
-    """Conditions for the notifications of a channel. Empty lists and texts match everything; `channel` NULL is every
-    channel of the installation.
+    """A rule that sends matching notifications to a channel. An empty list or text matches everything. `channel` NULL
+    means all channels of the installation.
 
-    `moments` are types of notifications. With `unclaimed_after_seconds` or `before_decide_by_seconds` it is a step
-    of escalation: due this long after the first sighting while the event is unclaimed, or this long before *decide
-    by* while it is undecided. Hours are as in rules. `version` increases with each change.
+    `moments` are notification types. With `unclaimed_after_seconds` or `before_decide_by_seconds`, the route is an
+    escalation step: it is due this long after the first sighting if the event is unclaimed, or this long before the
+    decision deadline if it is undecided. Hours work as in rules. `version` increases with each change.
     """
 
     name = Line(help_text="Unique name of the route.")
@@ -185,10 +189,9 @@ class Route(HoursAndPlace):
 
 
 class MessageDelivery(models.Model):
-    """One delivery to one channel, whose id is the same at every attempt. It contains one message, or several as a
-    group.
+    """One delivery to one channel, with the same id at every attempt. It contains one message or a group of messages.
 
-    `group` is the service of its messages, `*` for several services; empty for one subject.
+    `group` is the service of the messages, `*` for several services, or empty for a single subject.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
@@ -227,14 +230,14 @@ class MessageDelivery(models.Model):
 
 
 class Message(models.Model):
-    """One notification for one channel. `entry_id` is the row of its timeline entry.
+    """One notification for one channel. `entry_id` is the row id of the timeline entry that caused it.
 
-    `subject` groups messages: `event:7`, `maintenance:3`, `set:2`, `channel:1`, … (row ids). It is not sent before
-    `due_at`; `only_if` is the condition for sending it then. `data` has the name (`route`) and `wording` of the route
-    that sent it, as they were then. A message without a channel is UNROUTED: it matched no route.
+    `subject` is what it is about, with a row id: `event:7`, `maintenance:3`, `set:2`, `channel:1`, … It is not sent
+    before `due_at`, and then only under the condition `only_if`. `data` has the name (`route`) and `wording` of the
+    route at that time. A message without a channel has the state UNROUTED: it matched no route.
 
-    A channel gets one message for an entry, and one for each step of escalation, even if the entry is routed again:
-    each partition has (entry_id, channel, moment, only_if, route) once.
+    A channel gets one message for each entry, and one for each escalation step, even if an entry is routed twice:
+    (entry_id, channel, moment, only_if, route) is unique in each partition.
     """
 
     moment = models.TextField()
@@ -289,9 +292,10 @@ class Message(models.Model):
 
 
 class DeliveryAttempt(models.Model):
-    """Attempt to send a delivery, written before it is made. While `ended_at` is NULL, its result is unknown.
+    """Attempt to send a delivery. The row is written before the attempt; while `ended_at` is NULL, the result is
+    unknown.
 
-    `status` is the receiver's HTTP or SMTP status, `error` a code of Drydock, `answer` the receiver's answer.
+    `status` is the receiver's HTTP or SMTP status, `error` a code of Drydock, `answer` the receiver's response.
     """
 
     delivery = models.ForeignKey(MessageDelivery, on_delete=models.CASCADE, related_name="tries")
@@ -312,7 +316,9 @@ class DeliveryAttempt(models.Model):
 
 
 class Reference(models.Model):
-    """Identifiers that a channel uses for a subject: Slack's message, PagerDuty's keys, a silence's id."""
+    """Identifiers that a channel stores for a subject, for example of a Slack message, PagerDuty incidents or
+    silences.
+    """
 
     channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="references")
     subject = models.TextField()
@@ -327,7 +333,9 @@ class Reference(models.Model):
 
 
 class HookCall(models.Model):
-    """Accepted call of a receiver, so that a repeated call is not accepted twice. `key` is its id, or a hash."""
+    """A call from a receiver that was handled, so that a repetition is ignored. `key` is the id of the call, or a hash
+    of it.
+    """
 
     channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="+")
     key = models.TextField()
@@ -342,7 +350,7 @@ class HookCall(models.Model):
 
 
 class Cursor(models.Model):
-    """Position of the router in the timeline: (era, xid, id) of the last routed entry. One row."""
+    """Position of the router in the timeline: (era, xid, id) of the last routed entry. The table has one row."""
 
     name = models.TextField(primary_key=True)
     era = models.SmallIntegerField()
@@ -355,9 +363,10 @@ class Cursor(models.Model):
 
 
 class PushKey(models.Model):
-    """Key that identifies this installation to push services (VAPID). Its private half is encrypted. One row.
+    """Key pair that identifies this installation to push services (VAPID). The private key is encrypted. The table has
+    one row.
 
-    `public_key` is the point on the curve in the form of browsers: base64url without padding.
+    `public_key` is the public key as browsers expect it: base64url without padding.
     """
 
     name = models.TextField(primary_key=True)
@@ -374,8 +383,8 @@ class PushKey(models.Model):
 
 @dataclass(frozen=True, slots=True)
 class RouteInForce:
-    """An enabled route with its owner, its wording as messages store it, and its channels, without those that mirror
-    open events.
+    """An enabled route with owner, wording and channels. Channels that mirror open events are omitted, because they
+    receive no messages.
     """
 
     route: StandingRoute
@@ -385,13 +394,13 @@ class RouteInForce:
 
 
 def route_of(row: Route) -> StandingRoute:
-    """Return the values of a route."""
+    """Convert a route row to a `StandingRoute`."""
     return from_row(StandingRoute, row, deleted=row.deleted_at is not None, route_id=row.pk)
 
 
 def routes_in_force() -> tuple[RouteInForce, ...]:
-    """Return the enabled routes in their order, each with its enabled channels. Routes of disabled users, and routes
-    without a usable channel, are omitted. Three queries for any number.
+    """Return the enabled routes in order, each with its enabled channels. Routes of disabled users and routes without a
+    usable channel are omitted. Three queries.
     """
     in_use = Channel.objects.filter(enabled=True, deleted_at__isnull=True, kind__in=kinds_where(messages=True))
     usable = {row.pk: row for row in in_use}
@@ -415,13 +424,13 @@ def routes_in_force() -> tuple[RouteInForce, ...]:
 
 
 def owners_of(numbers: Collection[int]) -> Mapping[int, int]:
-    """Return the owners of these service accounts (row ids). One query."""
+    """Return the owners (row ids) of those of these accounts that are service accounts, by account. One query."""
     rows = ServiceAccount.objects.filter(user__in=list(numbers), owner__isnull=False)
     return {service: owner for service, owner in rows.values_list("user", "owner") if owner is not None}
 
 
 def own_channels(numbers: Collection[int]) -> Mapping[int, list[int]]:
-    """Return the enabled personal channels of active users, by user (row ids). One query."""
+    """Return the enabled personal channels (row ids) of those of these users who are active, by user. One query."""
     channels: dict[int, list[int]] = defaultdict(list)
     rows = Channel.objects.filter(
         owner__in=list(numbers),
@@ -436,7 +445,9 @@ def own_channels(numbers: Collection[int]) -> Mapping[int, list[int]]:
 
 
 def may_hear(owner: User | None, facts: MessageFacts) -> bool:
-    """Return whether a route of this owner may report this; routes of the installation report everything."""
+    """Return whether the owner of a route may receive this notification. None means the installation, which may receive
+    everything.
+    """
     return owner is None or may_receive(
         rights_of(owner), names_in_entries(owner), facts, scoped=bool(settings.SCOPED_READ_ACCESS)
     )
@@ -448,13 +459,13 @@ MESSAGES = by_id(Message, "created_at")
 
 
 def any_unsent(first: int, last: int) -> bool:
-    """Return whether a message in this range of ids still has to be sent."""
+    """Return whether a message in this range of row ids must still be sent."""
     waits = Q(state__in=[MessageState.WAITING.value, MessageState.BATCHED.value])
     is_open = Q(delivery__state__in=OPEN_DELIVERIES)
     return Message.objects.filter(waits | is_open, pk__range=(first, last)).exists()
 
 
 def any_unrouted(first: int, last: int) -> bool:
-    """Return whether an entry in this range of ids may still cause a notification."""
+    """Return whether a timeline entry in this range of row ids may still cause a notification."""
     waiting = Message.objects.filter(state=MessageState.WAITING.value, entry_id__range=(first, last))
     return Cursor.objects.filter(entry_id__lt=last).exists() or waiting.exists()

@@ -1,4 +1,6 @@
-"""Content of a notification, read immediately before it is sent; open items for channels that mirror them."""
+"""Content of notifications, loaded immediately before they are sent, and the open events and maintenances for channels
+that mirror them.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -43,11 +45,11 @@ NOT_DROPPED = [state.value for state in (MessageState.WAITING, MessageState.BATC
 
 @dataclass(frozen=True, slots=True)
 class MessageNews:
-    """Content of one message. `stale`: code why it is no longer worth sending; empty while it is.
+    """Content of one message. `stale` is the code of the reason why it need not be sent any more, or empty.
 
-    `event` and `card` are None for other subjects, `entry` without a timeline entry. `approval` is the one that the
-    message is about, else the event's. `by_hand` are instructions for operators if no agent can dispatch it.
-    `deadline`: when a decision about it is due.
+    `event` and `card` are None if the subject is no event; `entry` is None without a timeline entry. `approval` is the
+    one that the message reports, else the event's latest. `by_hand` has instructions for a manual approval if no agent
+    can dispatch it. `deadline` is the time by which the subject must be decided.
     """
 
     moment: NotificationType
@@ -70,7 +72,7 @@ class MessageNews:
 
 
 def news_of(message_ids: Collection[int], *, now: datetime) -> dict[int, MessageNews]:
-    """Return the content of these messages (row ids), by row id, in a fixed number of queries."""
+    """Return the content of these messages (row ids) by row id. The number of queries is fixed."""
     # With the time of their last change, as the API shows it.
     events = Prefetch("event", queryset=with_changes(visible(ScheduledEvent).select_related("availability_set")))
     messages = list(visible(Message).filter(pk__in=list(message_ids)).prefetch_related(events).order_by("pk"))
@@ -100,7 +102,7 @@ def news_of(message_ids: Collection[int], *, now: datetime) -> dict[int, Message
 
 
 class _Events:
-    """The events of some messages, without duplicates. Eighteen queries."""
+    """Loaded data about the events of some messages. Eighteen queries for any number."""
 
     def __init__(self, events: Collection[ScheduledEvent], *, now: datetime) -> None:
         chosen = list({event.pk: event for event in events}.values())
@@ -129,7 +131,7 @@ class _Events:
             self.machines[machine.availability_set_id].append(machine)
 
     def add_to(self, news: MessageNews, event_pk: int) -> MessageNews:
-        """Return the content with that of its event."""
+        """Return the content of a message with the data about its event (row id) added."""
         row, facts = self.rows[event_pk], self.facts[event_pk]
         wanted = news.entry.approval_id if news.entry else None
         decided = self.approvals.get(event_pk, ())
@@ -159,7 +161,7 @@ def _maintenances(lines: Mapping[int, TimelineRow]) -> dict[int, MaintenanceRow]
 
 
 def _newer(messages: Collection[Message]) -> dict[int, frozenset[NotificationType]]:
-    """Return the types of newer messages about the same event for the same channel, by row id."""
+    """Return the types of newer messages to the same channel about the same event, by row id of each message."""
     rows = visible(Message).filter(
         event__in={message.event_id for message in messages if message.event_id is not None},
         channel__in={message.channel_id for message in messages if message.channel_id is not None},
@@ -179,14 +181,14 @@ def _newer(messages: Collection[Message]) -> dict[int, frozenset[NotificationTyp
 
 
 def _failing(messages: Collection[Message]) -> frozenset[str]:
-    """Return the subjects of channels that fail now."""
+    """Return the subjects (`channel:…`) of those channels that are failing now."""
     ids = [message.subject.partition(":")[2] for message in messages if message.subject.startswith("channel:")]
     rows = visible(Channel).filter(pk__in=ids, failing_since__isnull=False, enabled=True, deleted_at=None)
     return frozenset(f"channel:{pk}" for pk in rows.values_list("pk", flat=True))
 
 
 def _troubles(lines: Mapping[int, TimelineRow]) -> frozenset[str]:
-    """Return the keys of open troubles, and of those that were reported together."""
+    """Return the keys of all open troubles, and the keys under which several troubles were reported together."""
     if not any("trouble" in line.data for line in lines.values()):
         return frozenset()
     rows = list(visible(OpenTrouble).filter(recorded_at__isnull=False).values_list("key", "code", "recorded_at"))
@@ -196,7 +198,9 @@ def _troubles(lines: Mapping[int, TimelineRow]) -> frozenset[str]:
 
 
 def _lasts(news: MessageNews, open_now: frozenset[str]) -> bool:
-    """Return whether the reported condition still applies; for several troubles, whether any of them does."""
+    """Return whether the condition that a message reports still applies. If it reports several troubles, one open
+    trouble is enough. `open_now` has the keys of what is open.
+    """
     data = news.entry.data if news.entry else {}
     if "trouble" in data:
         together = f"{data['code']}: {data['told_at']}"
@@ -237,9 +241,9 @@ UNDER_WAY = (MaintenanceStatus.UNDER_WAY.value, MaintenanceStatus.FAILED_OVER.va
 
 @dataclass(frozen=True, slots=True)
 class OpenThing:
-    """An open event or cache maintenance (with an empty `event_id`). `started_at`: when it started; None before.
+    """An open event, or an open cache maintenance (`event_id` is then empty). `started_at` is None before the start.
 
-    `severity` depends on the type alone, so that it stays constant while it is open.
+    `severity` depends only on the type, so that it does not change while the event is open.
     """
 
     subject: str
@@ -261,7 +265,7 @@ class OpenThing:
 
 
 def open_things() -> tuple[OpenThing, ...]:
-    """Return all open events and maintenances, the nearest NotBefore first. Two queries."""
+    """Return all open events and cache maintenances, those with the nearest NotBefore first. Two queries."""
     events = visible(ScheduledEvent).filter(status__in=OPEN).select_related("availability_set")
     active = [status.value for status in ACTIVE]
     maintenances = visible(Maintenance).filter(status__in=active).select_related("cache").order_by("-first_at", "-id")
@@ -307,8 +311,8 @@ def _maintenance(row: Maintenance) -> OpenThing:
 
 
 def muted_machines(things: Iterable[OpenThing]) -> dict[str, tuple[Muted, ...]]:
-    """Return the machines that these events name, by subject. One query. For a machine without an agent, only the name
-    is known.
+    """Return the machines that these events name, by subject. Only the name is known of a machine without an agent. One
+    query.
     """
     named = [thing for thing in things if thing.set_id is not None]
     machines: dict[tuple[int, str], Machine] = {}
@@ -322,7 +326,7 @@ def muted_machines(things: Iterable[OpenThing]) -> dict[str, tuple[Muted, ...]]:
 
 
 def muted(machine: Machine) -> Muted:
-    """Return the values that may identify a machine in alerts."""
+    """Return the values that may identify a machine in labels of alerts."""
     compute: dict[str, Any] = machine.compute
     profile = compute.get("osProfile")
     host = str(profile.get("computerName") or "") if isinstance(profile, dict) else ""
@@ -330,12 +334,12 @@ def muted(machine: Machine) -> Muted:
 
 
 def addresses(compute: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the private addresses that a machine's agent stated with its instance metadata."""
+    """Return the private IP addresses in a machine's instance metadata."""
     stated = compute.get("privateIpAddresses")
     return tuple(str(address) for address in stated) if isinstance(stated, list) else ()
 
 
 def references_of(channel_id: int) -> dict[str, Mapping[str, Any]]:
-    """Return the stored references of a channel, by subject. One query."""
+    """Return the identifiers that a channel has stored, by subject. One query."""
     rows = visible(Reference).filter(channel=channel_id).order_by()
     return dict(rows.values_list("subject", "value"))

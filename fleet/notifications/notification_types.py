@@ -1,6 +1,7 @@
-"""Registry of notification types. Each is one declaration; router, texts, channels and documentation read it.
+"""Registry of notification types. Each type is declared once; router, texts, channels and documentation use the
+declaration.
 
-Also the severity of events and of cache maintenance, which is computed.
+This module also computes the severity of events and cache maintenance.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,12 +23,13 @@ WITHOUT_EFFECT = frozenset({ApprovalState.WITHDRAWN, ApprovalState.REFUSED, Appr
 
 @dataclass(frozen=True, slots=True)
 class SubjectNow:
-    """Current state of the subject of a message. `status` is None if it is no event.
+    """Current state of the subject of a message, to decide whether the message is stale. `status` is None if it is no
+    event.
 
-    `approval` is the state of the message's approval; `decided_again`: another one was started since. `undecided`:
-    the event needs a decision. `claimed_by` is the current claimant; `actor` did what the message reports. `held`:
-    it is left to Azure. `lasts`: a condition without an event still (or again) applies. `newer` are the types of
-    newer messages about the event to the same channel.
+    `approval` is the state of the message's approval; `decided_again`: another approval was started since. `undecided`:
+    the event needs a decision. `claimed_by` is the current claimant; `actor` is the actor of the reported action.
+    `held`: the event is left to Azure. `lasts`: a reported condition without an event still applies. `newer` are the
+    types of newer messages to the same channel about the event.
     """
 
     status: EventStatus | None = None
@@ -65,21 +67,20 @@ SET_WATCHED: Stale = ("over", lambda now: now.status is None and not now.lasts)
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """Properties of a notification type. `name` is the `type` of a webhook, and the name in routes.
+    """Properties of a notification type. `name` is the `type` in webhooks, and the name in routes.
 
-    `label` names it in sentences; `headline` precedes the event's name in its messages if it is always the same.
-    `entries` are the kinds of timeline entries that it reports. Types without entries are due by the clock: `clock`
-    lists the types or entries that start it, and `only_if` marks their rows. `severity` is None if it is that of
-    the event or cache. `path` is the page for subjects without one. `stale` are the
-    reasons why a message is stale.
+    `label` is the name in sentences. `headline` precedes the event's name in messages, if it is always the same.
+    `entries` are the kinds of timeline entries that cause the notification. A type without entries becomes due at a
+    time: `clock` lists the types or entries that start the wait, and `only_if` marks its messages. `severity` is None
+    if it is that of the event or cache. `path` is the page for a subject without its own page. `stale` lists reasons
+    why a message need not be sent any more.
 
-    `always_notify`: it raises an alarm if it matches no route. `followed`: channels that keep an incident or a card
-    of the event receive it regardless of routes. `personal`: it goes to the user it is about, regardless of routes.
-    `also_named_by`: routes that name one of these types match it, too. `by_hand`: it states the commands for a
-    manual approval.
+    `always_notify`: an alarm is raised if no route matches. `followed`: channels that keep an incident or card of the
+    event receive it without a route. `personal`: the user concerned receives it without a route. `also_named_by`:
+    routes that name one of these types match it, too. `by_hand`: it contains the commands for a manual approval.
 
-    `opens`: it opens an incident; `wakes`: it also alerts if one is open. `ends`: it ends its subject. `endless`:
-    no notification reports the end. `loud`: users of a channel of cards are notified, too.
+    `opens`: it opens an incident. `wakes`: it also alerts if one is open. `ends`: it ends the subject. `endless`: no
+    later notification reports the end. `loud`: in channels with cards, it also notifies users.
     """
 
     name: str
@@ -104,8 +105,8 @@ class Declaration:
 
 
 class NotificationType(StrEnum):
-    """Notification types, in the order in which things happen. The values are the `type` of a webhook and the names in
-    routes.
+    """Notification types, in the order in which they usually happen. The value is the `type` in webhooks and the name
+    in routes.
     """
 
     declared: Declaration
@@ -320,7 +321,7 @@ class NotificationType(StrEnum):
 
     @property
     def severity(self) -> Severity:
-        """Severity of a notification without an event or cache."""
+        """The severity of a notification that is not about an event or cache."""
         return self.declared.severity or Severity.WARNING
 
 
@@ -334,7 +335,9 @@ ROUTED_ENTRIES = frozenset({*TYPE_OF_ENTRY, *map(EntryKind, NotificationType.OVE
 
 
 def why_stale(notification_type: NotificationType, now: SubjectNow) -> str:
-    """Return a code why a message of this type is stale; empty while it is current."""
+    """Return the code of the reason why a message of this type need not be sent any more, or an empty string if it must
+    be sent.
+    """
     is_end = notification_type is NotificationType.ENDED
     if now.status is EventStatus.ENDED and not is_end:
         return "event-over"
@@ -348,7 +351,9 @@ TIER_SEVERITIES: Mapping[str, Severity] = {"standard": Severity.INFO, "premium":
 
 
 def stay_up(facts: EventFacts) -> int:
-    """Return the number of live machines of the set that neither this event names nor another started one."""
+    """Return the number of live machines of the set that are affected neither by this event nor by another started
+    one.
+    """
     return sum(machine.live for machine in _not_named(facts))
 
 
@@ -359,26 +364,32 @@ def _not_named(facts: EventFacts) -> list[MachineFacts]:
 
 
 def severity(facts: EventFacts) -> Severity:
-    """Return the severity of an event. It is the same after the end, so that routes by severity report both."""
+    """Return the severity of an event. It does not change when the event ends, so that a route by severity also reports
+    the end.
+    """
     if facts.min_live is not None and stay_up(facts) < facts.min_live:
         return Severity.CRITICAL
     return Severity.CRITICAL if _takes_down_whole_set(facts) else type_severity(facts.event_type, facts.source)
 
 
 def _takes_down_whole_set(facts: EventFacts) -> bool:
-    """Return whether a set of two or more machines goes down by more than a pause, and no user requested it."""
+    """Return whether a whole set of at least two machines goes down, for longer than a pause and not at a user's
+    request.
+    """
     if facts.source == OWN or event_type_of(facts.event_type).keeps_memory or len(facts.machines) < 2:
         return False
     return not _not_named(facts)
 
 
 def type_severity(event_type: str, source: str) -> Severity:
-    """Return the severity by type: a restart that the customer started is information only, a lost machine is not."""
+    """Return the severity of an event type. A restart that the customer started is only information; the loss of a
+    machine is more severe.
+    """
     declared = event_type_of(event_type)
     own = source == OWN and event_type in TYPES and declared.severity is not Severity.CRITICAL
     return Severity.INFO if own else declared.severity
 
 
 def cache_severity(tier: str) -> Severity:
-    """Return the severity of a cache's maintenance."""
+    """Return the severity of maintenance of a cache, by the tier of the cache."""
     return TIER_SEVERITIES.get(tier, Severity.WARNING)

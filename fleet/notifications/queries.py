@@ -1,4 +1,4 @@
-"""Queries of channels, routes, registered browsers, and of failing notifications; metrics."""
+"""Queries of channels, routes and registered browsers; health and metrics of notifications."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ MOST = 100
 
 
 def notification_health(*, now: datetime) -> NotificationHealth:
-    """Return the health of notifications. Four queries, each by index or over the few channels."""
+    """Return the health of notifications of the installation. Four queries."""
     enabled = visible(Channel).filter(enabled=True, deleted_at=None)
     counts = enabled.aggregate(channels=Count("pk"), failing=Count("pk", filter=Q(failures__gte=FAILING_AFTER)))
     unrouted = visible(Message).filter(state=MessageState.UNROUTED.value, event__isnull=False).order_by("-id")
@@ -59,7 +59,7 @@ def notification_health(*, now: datetime) -> NotificationHealth:
 
 
 def any_channel() -> bool:
-    """Return whether a channel of the installation is enabled. One query."""
+    """Return whether the installation has an enabled channel; personal ones do not count. One query."""
     return visible(Channel).filter(owner=None, enabled=True, deleted_at=None).exists()
 
 
@@ -68,9 +68,7 @@ def any_channel() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ChannelRef:
-    """The short form in which others name a channel. `owner` is the user of a personal channel; its `name` is empty for
-    other users.
-    """
+    """Short form of a channel. `owner` is the user of a personal channel. Its `name` is empty for other users."""
 
     id: int
     name: str
@@ -80,7 +78,7 @@ class ChannelRef:
 
 @dataclass(frozen=True, slots=True)
 class ChannelRow:
-    """One channel. `settings` to `last_answer` are for administrators and owners, None for other readers."""
+    """One channel. The fields `settings` to `last_answer` are None for users who may not change the channel."""
 
     id: int
     name: str
@@ -107,7 +105,7 @@ class ChannelRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteRow(RouteConditions):
-    """One route with its conditions."""
+    """One route, with its conditions."""
 
     id: int
     name: str
@@ -124,30 +122,36 @@ class RouteRow(RouteConditions):
 
 
 def channel_ref(row: Channel, person: User) -> ChannelRef:
-    """Return the short form for this user, of a channel whose owner is loaded."""
+    """Return the short form of a channel for this user. The owner must be loaded."""
     name = row.name if row.owner_id in (None, person.pk) else ""
     return ChannelRef(row.pk, name, row.kind, row.owner.get_username() if row.owner else "")
 
 
 def for_reader(person: User | None, *, path: str = "") -> Q:
-    """Return the condition for rows of the installation or of this user, by the owner at `path`."""
+    """Return the condition for rows that belong to the installation or to this user. `path` is the path from the row to
+    the owner.
+    """
     return Q(**{f"{path}owner": None}) | Q(**{f"{path}owner": person})
 
 
 def can_change(row: Channel | Route, person: User) -> bool:
-    """Return whether this user may change a row that `for_reader` selects, and see its settings."""
+    """Return whether this user may change a channel or route and see its settings. The row must be one that
+    `for_reader` selects.
+    """
     return row.owner_id == person.pk or rights_of(person).may(Right.ADMINISTER)
 
 
 def listing(*, person: User, own: bool, now: datetime) -> tuple[ChannelRow, ...]:
-    """Return the installation's channels or the user's own, by name. One query, and one for the user's rights."""
+    """Return the user's personal channels if `own`, else those of the installation, by name. One query, and one for the
+    user's rights.
+    """
     rows = visible(Channel).filter(owner=person if own else None, deleted_at=None).order_by("name", "pk")
     return tuple(_channel(row, person, now) for row in rows)
 
 
 def page(*, person: User, now: datetime, cursor: str | None = None, size: int | None = None) -> Page[ChannelRow]:
-    """Return the installation's channels by name, then the user's own. Up to two queries, and one for the user's
-    rights.
+    """Return a page of channels: those of the installation by name, then the user's own. Up to two queries, and one for
+    the user's rights.
     """
     rows = visible(Channel).filter(deleted_at=None)
     parts = [Segment(rows.filter(owner=None), "name"), Segment(rows.filter(owner=person), "name")]
@@ -155,7 +159,7 @@ def page(*, person: User, now: datetime, cursor: str | None = None, size: int | 
 
 
 def detail(*, channel_id: int, person: User, now: datetime) -> ChannelRow | None:
-    """Return one channel; None if there is none for this user. One query."""
+    """Return the channel with this row id, or None if this user may not see it. One query."""
     row = visible(Channel).filter(for_reader(person), pk=channel_id, deleted_at=None).first()
     return _channel(row, person, now) if row else None
 
@@ -190,14 +194,16 @@ def _time(row: Channel, name: str, *, after: datetime | None = None) -> datetime
 
 
 def routes(*, person: User, own: bool) -> tuple[RouteRow, ...]:
-    """Return the installation's routes or the user's own, in their order. One query, and one for the rights."""
+    """Return the user's personal routes if `own`, else those of the installation, in order. One query, and one for the
+    rights.
+    """
     rows = visible(Route).filter(owner=person if own else None, deleted_at=None).select_related("channel__owner")
     return tuple(_route(row, person) for row in rows.order_by("position", "pk"))
 
 
 def page_of_routes(*, person: User, cursor: str | None = None, size: int | None = None) -> Page[RouteRow]:
-    """Return the installation's routes in their order, then the user's own. Up to two queries, and one for the user's
-    rights.
+    """Return a page of routes: those of the installation in order, then the user's own. Up to two queries, and one for
+    the user's rights.
     """
     rows = visible(Route).filter(deleted_at=None).select_related("channel__owner")
     parts = [Segment(rows.filter(owner=None), "position"), Segment(rows.filter(owner=person), "position")]
@@ -205,7 +211,7 @@ def page_of_routes(*, person: User, cursor: str | None = None, size: int | None 
 
 
 def route(*, route_id: int, person: User) -> RouteRow | None:
-    """Return one route; None if there is none for this user. One query."""
+    """Return the route with this row id, or None if this user may not see it. One query."""
     rows = visible(Route).filter(for_reader(person), pk=route_id, deleted_at=None).select_related("channel__owner")
     row = rows.first()
     return _route(row, person) if row else None
@@ -230,14 +236,14 @@ def _route(row: Route, person: User) -> RouteRow:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Number of waiting messages and deliveries, and the time of the oldest."""
+    """Number of waiting messages and deliveries, and the creation time of the oldest."""
 
     count: int
     since: datetime
 
 
 def health_of(row: Channel, *, now: datetime) -> ChannelHealth:
-    """Return the health of a channel. Failing precedes paused, because a failing channel is paused, too."""
+    """Return the health of a channel. A channel that is both failing and paused counts as failing."""
     if not row.enabled:
         return ChannelHealth.OFF
     if row.failing_since is not None:
@@ -248,7 +254,7 @@ def health_of(row: Channel, *, now: datetime) -> ChannelHealth:
 
 
 def backlog(*, now: datetime, by: str = "channel__pk") -> dict[Any, Backlog]:
-    """Return the backlog of each channel (row id), or by another column. Two queries."""
+    """Return the backlog by channel (row id), or by the column `by`. Two queries."""
     messages = visible(Message).filter(state=MessageState.WAITING.value, due_at__lte=now, channel__deleted_at=None)
     deliveries = visible(MessageDelivery).filter(state__in=OPEN_DELIVERIES, channel__deleted_at=None)
     waiting: dict[Any, Backlog] = {}
@@ -266,7 +272,7 @@ HOUR = timedelta(hours=1)
 
 
 def measure(*, now: datetime) -> tuple[Sample, ...]:
-    """Return all gauges of notifications. Nine queries."""
+    """Return the current values of all metrics of notifications. Nine queries."""
     waiting = backlog(now=now, by="channel__kind")
     oldest = min((backlog.since for backlog in waiting.values()), default=now)
     created = visible(MessageDelivery).filter(created_at__gt=now - HOUR).order_by()
@@ -290,7 +296,7 @@ def measure(*, now: datetime) -> tuple[Sample, ...]:
 
 
 def router_lag(now: datetime) -> float:
-    """Return the age in seconds of the oldest entry that the router has not read. Two queries."""
+    """Return the age in seconds of the oldest timeline entry that the router has not read yet. Two queries."""
     cursor = visible(Cursor).filter(name=ROUTER).first()
     if cursor is None:
         return 0.0

@@ -1,4 +1,6 @@
-"""Connections between notifications and the core, registered when the app loads. `urls.py` adds to pages."""
+"""Registers the functions of notifications that the core calls. Imported when the app is loaded; `urls.py` registers
+additions to pages.
+"""
 
 from importlib import import_module
 
@@ -18,15 +20,15 @@ from fleet.wording import badges, say
 
 
 def own_or_shared(reader: LimitedReader) -> Q:
-    """Return the condition for visible channels and routes: those of the installation for all users, personal ones for
-    their owner.
+    """Return the condition for the channels and routes that this reader may see: those of the installation, and their
+    own.
     """
     return Q(owner=None) | Q(owner__username=reader.name)
 
 
 def deliveries(reader: LimitedReader) -> Q:
-    """Return the condition for visible deliveries: every message in them is visible. Owners of a personal channel also
-    see its tests, which have no messages.
+    """Return the condition for the deliveries that this reader may see: those of which every message is visible. Owners
+    also see the tests of their personal channels, which have no messages.
     """
     carried = models.Message.objects.filter(delivery=OuterRef("pk"))
     inside = Q(Exists(carried.filter(rows_of("event__availability_set")(reader)))) | Q(

@@ -1,4 +1,4 @@
-"""Changes of routes, personal notifications, registered browsers, and the Web Push key."""
+"""Creation, change and deletion of routes; repeated deliveries; registration of browsers; and the Web Push key."""
 
 import base64
 from collections.abc import Collection, Iterator
@@ -60,7 +60,7 @@ MAY_LACK = ("name",)
 
 
 class RouteForm(AuditedForm):
-    """Form of a route through channels of this owner. A personal route must name a channel."""
+    """Form for a route to channels of this owner. A personal route must name a channel."""
 
     class Meta(AuditedForm.Meta):
         model, fields = Route, FIELDS
@@ -76,7 +76,9 @@ class RouteForm(AuditedForm):
 
 
 class RouteFieldsSerializer(AuditedSerializer):
-    """Fields of a route in a call. An omitted field keeps its value; in a new route, it matches everything."""
+    """Fields of a route in an API call. An omitted field leaves the value unchanged; in a new route, it matches
+    everything.
+    """
 
     class Meta:
         model, fields = Route, FIELDS
@@ -118,7 +120,7 @@ ROUTES = Audit(
 
 @transaction.atomic
 def create(sent: Sent, *, actor: Actor, now: datetime, own: bool = False) -> Route:
-    """Create a route after the existing ones. `own`: for the actor alone, through a channel of their own. Raises
+    """Create a route, after the existing ones. With `own`, it is personal and uses a channel of the actor. Raises
     Refused as `save_audited` does.
     """
     owner = owner_for(actor, own=own)
@@ -132,7 +134,8 @@ def create(sent: Sent, *, actor: Actor, now: datetime, own: bool = False) -> Rou
 
 @transaction.atomic
 def change(sent: Sent, *, route_id: int, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Route:
-    """Change, enable or disable a route, which creates its next version.
+    """Change, enable or disable a route. The version of the route increases. `expected` are the accepted current
+    versions; None accepts all.
 
     Raises Refused: `not-found`, and as `save_audited` does.
     """
@@ -144,7 +147,7 @@ def change(sent: Sent, *, route_id: int, actor: Actor, now: datetime, expected: 
 
 @transaction.atomic
 def delete(*, route_id: int, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Route:
-    """Delete a route. Messages that it sent keep their reference to it. Raises Refused as `change` does."""
+    """Delete a route. Messages that it created still refer to it. Raises Refused as `change` does."""
     row = _locked(route_id, actor)
     marks = {"enabled": False, "deleted_at": now, "changed_at": now, "version": row.version}
     delete_audited(row, actor, ROUTES, now=now, expected=expected, **marks)
@@ -154,8 +157,8 @@ def delete(*, route_id: int, actor: Actor, now: datetime, expected: Collection[s
 def tried_route(
     sent: Sent, *, person: User | None, route_id: int | None = None, own: bool = False, inside: str = ""
 ) -> StandingRoute:
-    """Return the submitted route, or a saved one with the submitted changes; save nothing. Raises Refused:
-    `not-found`, `validation`, with `inside` before the name of each field.
+    """Validate a route for a dry run and return it; nothing is saved. With `route_id`, it is the saved route with the
+    submitted changes. `inside` precedes the names of fields in errors. Raises Refused: `not-found`, `validation`.
     """
     row = Route(owner=person if own else None)
     if route_id is not None:
@@ -166,7 +169,7 @@ def tried_route(
 
 
 def step_faults(row: Route) -> Iterator[Fault]:
-    """Yield contradictions in a step of escalation."""
+    """Yield the contradictions between the fields of an escalation step."""
     steps = [row.unclaimed_after_seconds, row.before_decide_by_seconds]
     if None not in steps:
         yield "before_decide_by_seconds", Reason("two-steps")
@@ -194,8 +197,8 @@ def _wording(row: Route) -> Reason:
 
 @transaction.atomic
 def redeliver(*, message_id: int, actor: Actor, now: datetime) -> str:
-    """Send the delivery of a message again under the same id, with all of its messages that still apply. Return the
-    id. Raises Refused: `not-found`, `not-permitted`, `not-redeliverable`.
+    """Send the delivery of a message again, with the same id and all messages that still apply. Return the id. Raises
+    Refused: `not-found`, `not-permitted`, `not-redeliverable`.
     """
     rows = Message.objects.select_related("channel", "delivery", "event__availability_set")
     message = require_found(rows.filter(pk=message_id).first(), "not-found", Reason("message-unknown"))
@@ -256,7 +259,9 @@ MOMENTS = (
 
 @transaction.atomic
 def register_browser(*, actor: Actor, name: str, endpoint: str, p256dh: str, auth: str, now: datetime) -> Channel:
-    """Send notifications to this browser from now on. Raises Refused as `create` of channels and routes do."""
+    """Create a personal channel for a browser, and a route for it. `endpoint`, `p256dh` and `auth` are from the
+    browser's push subscription. Raises Refused as `create` of channels and of routes do.
+    """
     if not endpoint.startswith("https://"):
         raise Refused("validation", Reason("browser-endpoint"))
     values = {"kind": KIND, "name": name, "endpoint": endpoint, "p256dh": p256dh, "auth": auth}
@@ -268,7 +273,7 @@ def register_browser(*, actor: Actor, name: str, endpoint: str, p256dh: str, aut
 
 @transaction.atomic
 def remove_browser(*, actor: Actor, channel_id: int, now: datetime) -> Channel:
-    """Delete a browser's channel with its keys, and its routes. Raises Refused: `not-found`, `not-permitted`."""
+    """Delete the channel of a browser with its keys and routes. Raises Refused: `not-found`, `not-permitted`."""
     own = Channel.objects.filter(pk=channel_id, kind=KIND, owner=actor.person, deleted_at=None)
     if not own.exists():
         raise Refused("not-found", Reason("channel-unknown"))
@@ -285,15 +290,15 @@ CIPHER = Cipher("drydock push key")
 
 @dataclass(frozen=True, slots=True)
 class PushKeys:
-    """Keys of the installation: `public` in the form of browsers, `private` in DER."""
+    """VAPID key pair of the installation: `public` as browsers expect it (base64url), `private` as DER."""
 
     public: str
     private: bytes = field(repr=False)
 
 
 def push_keys(*, now: datetime) -> PushKeys:
-    """Return the key pair of the installation, created at first use. Raises UnreadableSecretsError if no configured
-    SECRET_KEY decrypts it.
+    """Return the VAPID key pair of the installation. It is created at the first call. Raises UnreadableSecretsError if
+    no configured SECRET_KEY decrypts it.
     """
     row = PushKey.objects.filter(name=NAME).first() or _made(now)
     private = CIPHER.decrypt(row.private_key, of=NAME)

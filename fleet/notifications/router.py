@@ -1,8 +1,8 @@
-"""Router: timeline entries become messages to channels.
+"""Router: creates messages to channels from timeline entries.
 
-It reads below the horizon of running transactions, as the streams do, and writes messages and cursor in one
-transaction: no entry is skipped and none is routed twice, wherever the process dies. Ingest, decisions and orders never
-wait for it.
+It reads only entries older than all running transactions, as the streams do. Messages and cursor are written in one
+transaction, so that no entry is skipped or routed twice even if the process is killed. Ingest, decisions and orders
+never wait for the router.
 """
 
 from collections import defaultdict
@@ -65,7 +65,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """Result of one run. `behind`: there are entries that it could not read yet, or that exceeded its limit."""
+    """Result of one run. `behind`: more entries remain, because they could not be read yet or exceeded the limit."""
 
     ran: bool = False
     messages: int = 0
@@ -74,7 +74,9 @@ class Routed:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A notification to match with routes, and its entry. `deadline` is for grouping."""
+    """A notification that is matched with routes, and the timeline entry that caused it. `deadline` is used for
+    grouping.
+    """
 
     entry: Entry
     facts: MessageFacts
@@ -84,7 +86,9 @@ class _Candidate:
 
 @transaction.atomic
 def route(*, now: datetime, via: str) -> Routed:
-    """Create messages for new entries, up to a limit. Do nothing while another run does so."""
+    """Create messages for new timeline entries, up to a limit. Returns at once if another process is routing. `via`
+    names the kind of process.
+    """
     if not try_take(Lock.ROUTER):
         return Routed()
     LastRun.objects.update_or_create(name=NAME, defaults={"ran_at": now, "via": via})
@@ -115,7 +119,7 @@ def route(*, now: datetime, via: str) -> Routed:
 
 
 def _horizon() -> tuple[int, int]:
-    """Return the newest era, and the newest transaction below which none still runs."""
+    """Return the newest era, and the transaction id below which no transaction is still running."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {NEWEST_ERA}, pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1")
         era, xid = cursor.fetchone() or (0, 0)
@@ -135,8 +139,8 @@ def _entries(cursor: Cursor, horizon: tuple[int, int]) -> list[Entry]:
 
 
 def _first_of_others(entries: Sequence[Entry], horizon: tuple[int, int]) -> list[Entry]:
-    """Return the first events of sets that are not among these entries, from those after them. A set with thousands of
-    events then does not delay the first notification of another.
+    """Return the first new events of sets that do not occur in `entries`, from later entries. A set with thousands of
+    events therefore does not delay the first notification of another set.
     """
     last = entries[-1]
     table, messages = Entry._meta.db_table, Message._meta.db_table
@@ -164,12 +168,12 @@ def _first_of_others(entries: Sequence[Entry], horizon: tuple[int, int]) -> list
 
 
 def _more_above(horizon: tuple[int, int]) -> bool:
-    """Return whether there is a committed entry above the horizon."""
+    """Return whether there is a committed entry above the horizon, which a later run must route."""
     return Entry.objects.filter(era=horizon[0], xid__gt=horizon[1], kind__in=KINDS).exists()
 
 
 def _unroutable(entry: Entry, *, now: datetime) -> Message:
-    """Return a message without a channel for an entry that caused an error. It raises an alarm; all other entries are
+    """Return an alarm message without a channel for an entry whose routing caused an exception. The other entries are
     routed.
     """
     notification_type = _type_of(entry) or NotificationType.OVERDUE
@@ -204,8 +208,8 @@ def _is_of_account(entry: Entry) -> bool:
 
 
 def _to_users(entries: Iterable[Entry], *, now: datetime) -> Iterator[Message]:
-    """Yield messages about users' own accounts: to every personal channel of the user regardless of routes, and to no
-    channel of another user. Those of a service account go to its owner. Two queries.
+    """Yield messages about users' accounts. Each goes to all personal channels of the user concerned, without a route.
+    Messages about a service account go to the owner. Two queries.
     """
     users = {
         entry.pk: number_of(str(entry.data["person"]))
@@ -223,7 +227,7 @@ def _to_users(entries: Iterable[Entry], *, now: datetime) -> Iterator[Message]:
 
 
 def _drop_moved_steps(entries: Iterable[Entry]) -> None:
-    """Drop waiting steps before *decide by* of events whose NotBefore has moved: they are calculated again."""
+    """Drop the waiting escalation steps of events whose NotBefore has changed. Their times are then computed again."""
     moved = {entry.event_id for entry in entries if _type_of(entry) is NotificationType.CHANGED}
     only_if = NotificationType.UNDECIDED.declared.only_if
     steps = Message.objects.filter(event__in=moved, state=MessageState.WAITING.value, only_if=only_if)
@@ -231,7 +235,7 @@ def _drop_moved_steps(entries: Iterable[Entry]) -> None:
 
 
 def _followers(event_pks: Iterable[int]) -> Mapping[str, set[int]]:
-    """Return by subject the channels (row ids) that keep an incident or a card of one of these events."""
+    """Return the channels (row ids) that have an incident or card of these events, by subject."""
     followers: dict[str, set[int]] = defaultdict(set)
     rows = Reference.objects.filter(
         subject__in=[f"event:{pk}" for pk in event_pks],
@@ -245,7 +249,7 @@ def _followers(event_pks: Iterable[int]) -> Mapping[str, set[int]]:
 
 
 def _candidates(entry: Entry, event: EventFacts | None, past: Experiences, *, now: datetime) -> Iterator[_Candidate]:
-    """Yield the notifications of an entry; none for an unknown event."""
+    """Yield the notifications that an entry causes. None if the entry is about an unknown event."""
     notification_type = _type_of(entry)
     if entry.event_id is None:
         if notification_type is not None:
@@ -279,7 +283,7 @@ def _facts_of_no_event(entry: Entry, notification_type: NotificationType) -> Mes
 
 
 def _decide_by(event: EventFacts, past: Experiences, *, now: datetime) -> datetime | None:
-    """Return the deadline on the decision card; None if no decision is left."""
+    """Return the time by which the event must be decided, or None if it needs no decision any more."""
     is_ahead = event.status is EventStatus.SCHEDULED and event.not_before is not None and event.not_before > now
     if not is_ahead or is_advice(event.event_type):
         return None
@@ -289,8 +293,8 @@ def _decide_by(event: EventFacts, past: Experiences, *, now: datetime) -> dateti
 def _to_channels(
     candidate: _Candidate, routes: Sequence[RouteInForce], followers: Mapping[str, set[int]], *, now: datetime
 ) -> list[Message]:
-    """Return a message for each channel of the matching routes, one per channel; one for each channel that follows the
-    event; and one without a channel if the type raises an alarm without one.
+    """Return the messages for a notification: one for each channel of the matching routes and for each channel that
+    follows the event. If there is none and the type requires one, return an alarm message without a channel.
     """
     facts, subject = candidate.facts, _subject(candidate.entry)
     rows: list[Message] = []

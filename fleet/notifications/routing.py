@@ -1,4 +1,4 @@
-"""Conditions of routes, retries, and states of deliveries."""
+"""Matching of notifications with routes, delays of retries, and states of messages and deliveries."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ SIGN_IN_CHANGES = frozenset(
 
 
 def is_personal(kind: EntryKind, data: Mapping[str, Any]) -> bool:
-    """Return whether the user whom an entry is about (`person` in its data) is notified of it."""
+    """Return whether an entry of this kind notifies the user whom it is about (`person` in `data`)."""
     notification_type = TYPE_OF_ENTRY.get(kind)
     if notification_type is None or not notification_type.declared.personal or "person" not in data:
         return False
@@ -44,8 +44,8 @@ FAILING_AFTER = 3
 
 
 def pause_seconds(failures: int, *, chance: float, requested: float | None = None) -> float:
-    """Return the pause in seconds after this many failures in a row: doubling, spread by `chance` (0 to 1), or the
-    receiver's requested pause `asked` if that is longer.
+    """Return the pause in seconds after this many consecutive failures. It doubles up to a limit, and is randomised by
+    `chance` (0 to 1). If the receiver `requested` a longer pause, that is returned.
     """
     ceiling = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_SECONDS)
     own = ceiling * (0.5 + chance / 2)
@@ -57,7 +57,7 @@ def pause_seconds(failures: int, *, chance: float, requested: float | None = Non
 
 @dataclass(frozen=True, slots=True)
 class RouteConditions:
-    """Conditions of a route, named as in the model `Route`."""
+    """Conditions of a route. The names are those of the model `Route`."""
 
     moments: tuple[str, ...] = ()
     event_types: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class RouteConditions:
 
 @dataclass(frozen=True, slots=True)
 class StandingRoute(RouteConditions):
-    """Values of a route. The fields are those of the model; `route_id` is 0 for an unsaved route."""
+    """Values of a route, as in the model `Route`. `route_id` is 0 for an unsaved route."""
 
     name: str = ""
     channel_id: int | None = None
@@ -89,7 +89,7 @@ class StandingRoute(RouteConditions):
 
     @property
     def step(self) -> NotificationType | None:
-        """Notification type of a step of escalation, which is due by the clock; None for a route that is no step."""
+        """The notification type of an escalation step, which becomes due at a time; None for any other route."""
         if self.unclaimed_after_seconds is not None:
             return NotificationType.UNCLAIMED
         return None if self.before_decide_by_seconds is None else NotificationType.UNDECIDED
@@ -97,11 +97,11 @@ class StandingRoute(RouteConditions):
 
 @dataclass(frozen=True, slots=True)
 class MessageFacts:
-    """Facts about one notification that routes match. `at` is when it happened; steps of escalation count from the
-    first sighting. `decide_by` is the event's currently known deadline.
+    """Facts about a notification that are matched with routes. `at` is the time when it happened; for escalation steps,
+    the first sighting. `decide_by` is the current decision deadline of the event.
 
-    `event_type` and `source` are empty without an event. `place` is that of the event's set; for a cache it has
-    only the service (`Place("cache", "", service)`); None for the installation. `by` is the actor.
+    `event_type` and `source` are empty without an event. `place` has the set of the event; for a cache only the service
+    (`Place("cache", "", service)`); None if it concerns the installation. `by` is the actor.
     """
 
     moment: NotificationType
@@ -116,10 +116,11 @@ class MessageFacts:
 
 
 def matches(route: StandingRoute, facts: MessageFacts, *, now: datetime) -> bool:
-    """Return whether an enabled route matches this notification. Its hours are compared with the due time (`due_at`).
+    """Return whether a route is enabled and matches this notification. The hours of the route are compared with the
+    time when the message is due.
 
-    A route with conditions on types, sources or places does not match notifications without them. Drills match,
-    too.
+    A route with conditions on event types, sources or places does not match notifications that have none. Drills match
+    like real events.
     """
     if not route.enabled or route.deleted or not _of_moment(route, facts.moment):
         return False
@@ -135,8 +136,8 @@ def matches(route: StandingRoute, facts: MessageFacts, *, now: datetime) -> bool
 
 
 def due_at(route: StandingRoute, facts: MessageFacts, *, now: datetime) -> datetime | None:
-    """Return when this is due: now, or the time of a step of escalation, which may be past. None for a step before
-    *decide by* without that time.
+    """Return when a message by this route is due: `now`, or for an escalation step a computed time, which may be in the
+    past. None if the step depends on a decision deadline and there is none.
     """
     if route.unclaimed_after_seconds is not None:
         return facts.at + timedelta(seconds=route.unclaimed_after_seconds)
@@ -146,10 +147,11 @@ def due_at(route: StandingRoute, facts: MessageFacts, *, now: datetime) -> datet
 
 
 def may_receive(rights: Rights, names: Collection[str], facts: MessageFacts, *, scoped: bool) -> bool:
-    """Return whether a user with these rights may receive this through a personal channel. Entries name the user by
-    one of `names`.
+    """Return whether a user with these rights may receive this notification in a personal channel. `names` are the
+    names of the user in timeline entries.
 
-    With `scoped` read access, it must be in their scopes. A proposal goes to users who may consent to it.
+    With `scoped` (read access is limited to scopes), the subject must be in the user's scopes. A proposal is sent only
+    to users who may consent to it.
     """
     if not rights.may(Right.READ):
         return False
@@ -162,8 +164,8 @@ def may_receive(rights: Rights, names: Collection[str], facts: MessageFacts, *, 
 
 
 def route_wording(route: StandingRoute, channel: str) -> Reason:
-    """Return the whole route as a reason, with the name of its channel (empty: every channel of the installation), as
-    entries store it.
+    """Return the description of a route as a reason, as messages and entries store it. `channel` is the name of the
+    channel, or empty for all channels of the installation.
     """
     return Reason("route", channel=channel, **stated_values(route))
 
@@ -180,8 +182,8 @@ def _of_moment(route: StandingRoute, moment: NotificationType) -> bool:
 
 
 class MessageState(StrEnum):
-    """State of one notification for one channel. `BATCHED`: it is part of a delivery. `UNROUTED`: it matched no route
-    and was not sent.
+    """State of one notification for one channel. `BATCHED`: it is part of a delivery. `UNROUTED`: no route matched, so
+    it was not sent.
     """
 
     WAITING = "WAITING"
@@ -194,7 +196,7 @@ class MessageState(StrEnum):
 
 
 class DeliveryState(StrEnum):
-    """State of one delivery to one channel, which keeps its id through all attempts."""
+    """State of one delivery to one channel, across all attempts."""
 
     QUEUED = "QUEUED"
     SENDING = "SENDING"
@@ -230,8 +232,8 @@ OF_DELIVERY: Mapping[DeliveryState, MessageState] = {
 
 
 def delivery_sources(target: DeliveryState) -> list[str]:
-    """Return the states from which a delivery may enter `target`. A sender that died leaves SENDING, so SENDING may
-    repeat.
+    """Return the states from which a delivery may change to `target`. SENDING may follow SENDING, because a process
+    that was killed leaves a delivery in that state.
     """
     sources = [state.value for state, targets in DELIVERY_MOVES.items() if target in targets]
     return [*sources, target.value] if target is DeliveryState.SENDING else sources

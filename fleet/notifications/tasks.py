@@ -1,7 +1,7 @@
-"""Celery task and worker of notifications, and the watchdog signal to an external service.
+"""Celery tasks and worker thread of notifications, and pings to an external watchdog service.
 
-The URL has the form of healthchecks: a ping to it reports success; with WATCHDOG_REPORT_FAILURES a ping to `/fail`
-below it reports failures immediately.
+The URL of the watchdog works as at healthchecks: a ping reports success. With WATCHDOG_REPORT_FAILURES, a ping to
+`/fail` below that URL reports failures immediately.
 """
 
 import math
@@ -37,7 +37,9 @@ log = structlog.get_logger(__name__)
 
 
 def troubles(*, now: datetime) -> tuple[str, ...]:
-    """Return the codes of current failures. An installation without agents or channels is healthy."""
+    """Return the codes of current failures for the watchdog. An installation without agents or channels counts as
+    healthy.
+    """
     codes = []
     seen = overview(now=now)
     if seen.presence.all and not seen.presence.live:
@@ -56,7 +58,9 @@ def troubles(*, now: datetime) -> tuple[str, ...]:
 
 @transaction.atomic
 def is_ping_due(*, now: datetime, via: str) -> bool:
-    """Return whether this process pings now: one process, once a minute."""
+    """Return whether this process must ping the watchdog now, and record that it does. Only one process pings, once a
+    minute.
+    """
     if not try_take(Lock.WATCHDOG) or seconds_since_run(WATCHDOG, now=now) < PING_EVERY.total_seconds():
         return False
     LastRun.objects.update_or_create(name=WATCHDOG, defaults={"ran_at": now, "via": via})
@@ -64,13 +68,13 @@ def is_ping_due(*, now: datetime, via: str) -> bool:
 
 
 def ping(*, via: str) -> bool:
-    """Ping, unless another process did within the minute or something has failed. Return whether this call pinged."""
+    """Ping the watchdog if this is due and nothing has failed. Return whether this call sent a ping."""
     now = clock.now()
     return bool(settings.WATCHDOG_URL) and is_ping_due(now=now, via=via) and _report(now)
 
 
 def ping_in_thread() -> None:
-    """Ping from a loop that must not wait for the receiver."""
+    """Ping the watchdog in a new thread, for loops that must not wait for the response."""
     now = clock.now()
     if settings.WATCHDOG_URL and is_ping_due(now=now, via="web"):
         threading.Thread(target=_report_in_thread, args=(now,), name="watchdog", daemon=True).start()
@@ -106,7 +110,9 @@ BEHIND_SECONDS = 0.05
 
 
 class Worker:
-    """Thread that routes and sends, one for each process. Any thread may call `start`, which returns at once."""
+    """Worker thread that routes and sends; one for each process. `start` may be called from any thread and returns at
+    once.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -116,7 +122,9 @@ class Worker:
         self._renewed = 0.0
 
     def start(self, *, via: str) -> None:
-        """Route and send new entries, in a thread of its own."""
+        """Start the worker thread, or wake it if it is running. It routes and sends new entries. `via` names the kind
+        of process.
+        """
         with self._lock:
             self._woken.set()
             if self._thread is None or not self._thread.is_alive():
@@ -139,8 +147,8 @@ class Worker:
             connections.close_all()
 
     def _ends(self, quiet_since: float) -> bool:
-        """Return whether the worker was idle long enough to end. The lock ensures that `start` never relies on an
-        ending thread.
+        """Return whether the worker has been idle long enough to end. The lock prevents `start` from relying on a
+        thread that is just ending.
         """
         with self._lock:
             if self._woken.is_set() or time.monotonic() - quiet_since < LINGER_SECONDS:
@@ -149,7 +157,7 @@ class Worker:
             return True
 
     def _round(self, via: str) -> tuple[float, bool]:
-        """Run one round. Return the seconds until the next, and whether work is in progress."""
+        """Route and send once. Return the seconds until the next round, and whether there is still work."""
         if not clock.may_clock_decide():
             # Another process routes and sends after this one has been quiet for a while.
             return LOOK_SECONDS, bool(self._sending)
@@ -196,7 +204,9 @@ worker = Worker()
 
 
 def tell_if_quiet() -> None:
-    """Start the worker in this process if no process has routed for a while: the web process replaces Celery then."""
+    """Start the worker in this process if no process has routed for a while. The web process calls this while Celery is
+    unavailable.
+    """
     if clock.may_clock_decide() and seconds_since_run(router.NAME, now=clock.now()) >= QUIET_SECONDS:
         worker.start(via="web")
     # At most one process pings within a minute.
@@ -208,11 +218,13 @@ def tell_if_quiet() -> None:
 
 @shared_task(name="fleet.notifications.tasks.tell", ignore_result=True)
 def tell() -> None:
-    """Route and send new entries. Sent by Celery beat, and when an entry of a routed kind is committed."""
+    """Route and send new entries. Scheduled by Celery beat, and sent whenever an entry is committed that may cause
+    notifications.
+    """
     worker.start(via="celery")
 
 
 @shared_task(name="fleet.notifications.tasks.watch", ignore_result=True)
 def watch() -> None:
-    """Report to the external watchdog that all works. Sent by Celery beat."""
+    """Ping the external watchdog. Scheduled by Celery beat."""
     ping(via="celery")

@@ -1,4 +1,4 @@
-"""Texts of notifications: events, single messages, and groups."""
+"""Texts of notifications, for single messages and for groups."""
 
 import re
 from collections import Counter
@@ -48,9 +48,9 @@ OPEN = "Open in Drydock"
 
 @dataclass(frozen=True, slots=True)
 class MessageWords:
-    """Texts of one message. `title` is one line. `subject` is a line without state or countdown, the same for all
-    messages about a subject, because mail threads depend on it. `lines` is the whole text by line, the title first.
-    `short` has at most 160 characters. `path` is the page that it links to; opening it changes nothing.
+    """Texts of one message. `title` is one line. `subject` is one line that is the same for all messages about a
+    subject (no state, no countdown), because mail threads depend on it. `lines` are all lines of the text, starting
+    with the title. `short` has at most 160 characters. `path` is the linked page; opening it changes nothing.
     """
 
     title: str
@@ -61,12 +61,14 @@ class MessageWords:
 
 
 def bounded(title: str, subject: str, lines: Iterable[str], short: str, path: str) -> MessageWords:
-    """Return texts of bounded length; `short` must be bounded already."""
+    """Return the texts of a message, cut to their maximum lengths. `short` must already be short enough."""
     return MessageWords(one_line(title, TITLE), one_line(subject, TITLE), in_lines(lines), short, path)
 
 
 def path_of(news: MessageNews) -> str:
-    """Return the page with more details; for an event, the page for the decision."""
+    """Return the path of the page with details about the subject. For an event, it is the page on which it is
+    decided.
+    """
     if news.event is not None:
         return f"/events/{news.event.event_id}/"
     if news.maintenance is not None:
@@ -81,18 +83,18 @@ def path_of(news: MessageNews) -> str:
 
 
 def is_command(line: str) -> bool:
-    """Return whether a line is exactly a command of Drydock to copy."""
+    """Return whether a line of a message is a Drydock command that users copy."""
     return any(command.fullmatch(line) for command in COMMANDS)
 
 
 def in_lines(lines: Iterable[str]) -> tuple[str, ...]:
-    """Return each text in one line of a bounded length, without empty ones."""
+    """Convert each text to one line of limited length, and omit empty ones."""
     limits = ((line, COMMAND if is_command(line) else LINE) for line in lines)
     return tuple(bounded for line, most in limits if (bounded := one_line(line, most)))
 
 
 def of_event(news: MessageNews, event: EventRow, card: DecisionCard, reader: Reader) -> MessageWords:
-    """Return the texts of a message about an event, with its current state."""
+    """Return the texts of a message about an event in its current state."""
     event = _bounded(event)
     news, card = replace(news, event=event, service=one_line(news.service, NAME)), replace(card, event=event)
     head, when = _head(news, event, reader), _by_when(news.moment, event, card, reader)
@@ -112,7 +114,7 @@ def _names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _bounded(event: EventRow) -> EventRow:
-    """Return the event with shortened names, which leave room for the rest of a line."""
+    """Return the event with shortened names, so that other parts of a line have room."""
     home, claim = event.set, event.claim
     return replace(
         event,
@@ -124,7 +126,7 @@ def _bounded(event: EventRow) -> EventRow:
 
 
 def _short(head: str, what: str, where: str, when: str, impact: str) -> str:
-    """Return the short text. Event, set and deadline come first; a long name never removes them."""
+    """Return the short text. Event, set and deadline come first, so that a long name cannot displace them."""
     head = f"{one_line(head, 60)} " if head else ""
     what, where = share_length((one_line(what, SHORT), one_line(where, SHORT)), SHORT - len(f"{head} in {when}."))
     brief = f"{head}{what} in {where}{when}."
@@ -133,7 +135,7 @@ def _short(head: str, what: str, where: str, when: str, impact: str) -> str:
 
 
 def _head(news: MessageNews, event: EventRow, reader: Reader) -> str:
-    """Return the headline that precedes the name of the event."""
+    """Return the headline of a message, which precedes the event's name."""
     compute = HEADLINES.get(news.moment)
     headline = compute(news, event, reader) if compute else news.moment.declared.headline
     return f"{DRILL if event.drill else ''}{headline}{': ' if headline else ''}"
@@ -172,7 +174,7 @@ HEADLINES: Mapping[NotificationType, Callable[[MessageNews, EventRow, Reader], s
 
 
 def _by_when(moment: NotificationType, event: EventRow, card: DecisionCard, reader: Reader) -> str:
-    """Return the deadline for a decision, or when the event started or ended."""
+    """Return the time by which the event must be decided, or when it started or ended, as text."""
     by, now = card.decide_by, event.server_time
     if event.status is EventStatus.ENDED:
         return f", at {times.at(event.ended_at, reader)}" if event.ended_at else ""
@@ -189,7 +191,7 @@ def _by_when(moment: NotificationType, event: EventRow, card: DecisionCard, read
 
 
 def _details(news: MessageNews, event: EventRow, card: DecisionCard, reader: Reader) -> Iterator[str]:
-    """Yield the lines after the title."""
+    """Yield the lines of a message after the title."""
     moment = news.moment
     if news.entry is not None and moment not in (
         NotificationType.FIRST_SEEN,
@@ -217,7 +219,7 @@ def _details(news: MessageNews, event: EventRow, card: DecisionCard, reader: Rea
 
 
 def _how_it_was(event: EventRow, reader: Reader) -> Iterator[str]:
-    """Yield lines on the result of an ended event."""
+    """Yield lines on the outcome of an ended event."""
     if outcome_of(event) is Happened.CANCELLED:
         yield effect_of(event).effect
     if event.notice_seconds is not None:
@@ -231,7 +233,7 @@ def _how_it_was(event: EventRow, reader: Reader) -> Iterator[str]:
 
 
 def _by_hand(hand: ByHandRow | None, reader: Reader) -> Iterator[str]:
-    """Yield instructions for an approval without agents: a command to copy, and the machines for it."""
+    """Yield the instructions for a manual approval: a command to copy, and the machines on which it works."""
     if hand is None:
         return
     yield f"Start by hand: {say(hand.reason, reader)}"
@@ -259,7 +261,7 @@ def message_words(news: MessageNews, reader: Reader) -> MessageWords:
 
 
 def test_words(reader: Reader) -> MessageWords:
-    """Return the texts of a test."""
+    """Return the texts of a test message."""
     reader = replace(reader, form=Form.MESSAGE)
     title = "Test by Drydock: nothing happened"
     lines = [title, "This is a test of the channel. Notifications look like this."]
@@ -269,8 +271,8 @@ def test_words(reader: Reader) -> MessageWords:
 
 
 def _of_maintenance(news: MessageNews, row: MaintenanceRow, reader: Reader) -> MessageWords:
-    """Return the texts of a message about cache maintenance. It cannot be approved, but operators can prepare the
-    programs that use the cache.
+    """Return the texts of a message about cache maintenance. Users cannot approve it, but can prepare programs that use
+    the cache.
     """
     what = f"Maintenance of {one_line(row.cache.name, NAME)}"
     effect = say(row.effect, reader) if row.active else ""
@@ -302,7 +304,7 @@ def _when(news: MessageNews, row: MaintenanceRow, reader: Reader) -> str:
 
 
 def _of_rest(news: MessageNews, reader: Reader) -> MessageWords:
-    """Return the texts of a message about any other subject, from its timeline entry."""
+    """Return the texts of a message about any other subject. They are based on the timeline entry."""
     label = type_label(news.moment)
     label = f"{label[:1].upper()}{label[1:]}"
     reported = text_of(news.entry, reader) if news.entry else f"{label}."
@@ -334,8 +336,9 @@ WORST = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 
 
 def group_words(several: Sequence[MessageNews], reader: Reader) -> MessageWords:
-    """Return the texts of these messages (oldest first) as a group: each subject in its current state, the nearest
-    deadline first. If all are about one subject, return the texts of the newest, with the other types in a line.
+    """Return the texts of one message for a group of messages (oldest first). It lists each subject in its current
+    state, those with the nearest deadline first. If all messages are about one subject, return the texts of the newest,
+    with the types of the others in one line.
     """
     reader = replace(reader, form=Form.MESSAGE, now=several[-1].server_time or reader.now)
     newest = list({news.subject: news for news in several}.values())
@@ -360,7 +363,7 @@ def _ahead(news: MessageNews) -> bool:
 
 
 def _urgency(news: MessageNews) -> tuple[bool, int, datetime]:
-    """Sort key: pending decisions first, then by severity."""
+    """Return a sort key: events that need a decision first, then by severity."""
     waits = _ahead(news)
     return (not waits, 0 if waits else _rank(news.severity), (waits and news.deadline) or news.at)
 
@@ -370,7 +373,7 @@ def _rank(severity: str) -> int:
 
 
 def _counts(newest: Sequence[MessageNews]) -> str:
-    """Return counts, as `12 events and 1 cache maintenance`."""
+    """Return the number of subjects as text, for example `12 events and 1 cache maintenance`."""
     counts = (
         (sum(news.event is not None and not news.drill for news in newest), "event"),
         (sum(news.event is not None and news.drill for news in newest), "drill"),
@@ -381,13 +384,13 @@ def _counts(newest: Sequence[MessageNews]) -> str:
 
 
 def _severities(newest: Iterable[MessageNews]) -> str:
-    """Return counts by severity, as `3 critical, 9 warning`."""
+    """Return the number of subjects by severity as text, for example `3 critical, 9 warning`."""
     counts = Counter(news.severity for news in newest)
     return ", ".join(f"{counts[each]} {each}" for each in WORST if counts[each])
 
 
 def _happened(newest: Sequence[MessageNews]) -> Iterator[str]:
-    """Yield lines with counts by notification type, and by service and event type."""
+    """Yield lines with the number of messages by notification type, and by service and event type."""
     moments = Counter[str](news.moment for news in newest)
     yield f"{', '.join(f'{type_label(moment)}: {moments[moment]}' for moment in in_order(moments))}."
     types: dict[str, Counter[str]] = {}

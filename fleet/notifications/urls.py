@@ -1,4 +1,4 @@
-"""URL routes of notifications: API calls and pages; and panels of notifications on pages of the core."""
+"""URL patterns of notifications for API calls and pages, and panels that are added to pages of the core."""
 
 from django.urls import path
 

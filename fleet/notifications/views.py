@@ -1,4 +1,4 @@
-"""Pages of channels, routes and the delivery log."""
+"""Pages for channels, routes and the delivery log."""
 
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,9 @@ UNKNOWN_KIND = "There is no such kind of channel."
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_reader
 def channel_new(request: Asked, kind: str) -> HttpResponse:
-    """Show the form of a new channel of this kind, or create it; `own`: a personal channel."""
+    """Show the form for a new channel of this kind (GET), or create the channel (POST). The parameter `own` makes it
+    personal.
+    """
     known(KINDS.get(kind), UNKNOWN_KIND)
     own, form = bool(request.GET.get("own")), ChannelForm(request.POST or None, kind=kind)
     context: dict[str, Any] = {}
@@ -56,14 +58,16 @@ def channel_new(request: Asked, kind: str) -> HttpResponse:
 
 
 def _at_fields(form: AuditedForm, error: Refused) -> dict[str, Any]:
-    """Show a refusal at the fields that it names. Return the remaining context for the page."""
+    """Show the faults of a refusal at the form fields that they name. Return the faults without a field as context for
+    the page.
+    """
     context = refused(error)
     form.show(context.pop("refusal"))
     return context
 
 
 def channel_answer(request: Asked, /, channel_id: int, **context: Any) -> HttpResponse:
-    """Return the page of one channel, also after a rejected form or with a new secret."""
+    """Return the page of one channel. `context` adds for example a rejected form or a new secret."""
     channel = _channel(request, channel_id)
     if channel.can_change and "form" not in context:
         context["form"] = _channel_form(channel)
@@ -87,7 +91,7 @@ def _channel_form(channel: ChannelRow, data: Any = None) -> ChannelForm:
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_reader
 def channel_page(request: Asked, channel_id: int) -> HttpResponse:
-    """Show one channel with its health, and its form to users who may change it."""
+    """Show one channel and its health. Users who may change it also see the form."""
     if request.method != "POST":
         return channel_answer(request, channel_id)
     form = _channel_form(_channel(request, channel_id), request.POST)
@@ -107,7 +111,7 @@ def channel_switch(request: Asked, channel_id: int) -> HttpResponse:
 
 @action_view(channel_answer)
 def channel_test(request: Asked, channel_id: int) -> HttpResponse:
-    """Redirect to the page of the test, which refreshes until the channel has answered."""
+    """Start a test of a channel. Redirect to the page of the test, which refreshes until the channel has responded."""
     delivery = channel_services.request_test(channel_id=channel_id, actor=request.actor, now=request.now)
     return redirect("delivery", delivery_id=delivery)
 
@@ -132,7 +136,7 @@ UNKNOWN_DELIVERY = "No delivery has this number."
 
 @read_view
 def sent_list(request: Asked) -> HttpResponse:
-    """List deliveries, newest first."""
+    """Show the list of deliveries, newest first."""
     read = partial(log.deliveries, person=request.user, now=request.now, filters=request.GET)
     choices = _choices(request, list(DeliveryState), [*NotificationType, GROUP, TEST])
     return listed(request, "messages/log.html", "messages/sent_rows.html", read, **choices)
@@ -140,14 +144,14 @@ def sent_list(request: Asked) -> HttpResponse:
 
 @read_view
 def unsent_list(request: Asked) -> HttpResponse:
-    """List messages without a delivery, newest first."""
+    """Show the list of messages without a delivery, newest first."""
     read = partial(log.unsent, person=request.user, filters=request.GET)
     choices = _choices(request, list(UNSENT), list(NotificationType))
     return listed(request, "messages/log.html", "messages/unsent_rows.html", read, of_unsent=True, **choices)
 
 
 def _choices(request: Asked, states: list[Any], moments: list[str]) -> dict[str, Any]:
-    """Return the choices of the filter, and its current values."""
+    """Return the options of the filter fields, and their current values."""
     chosen = {name: request.GET.get(name, "") for name in ("channel", "state", "event", "moment")}
     return {
         "states": states,
@@ -159,7 +163,7 @@ def _choices(request: Asked, states: list[Any], moments: list[str]) -> dict[str,
 
 
 def delivery_answer(request: Asked, /, delivery_id: UUID, **context: Any) -> HttpResponse:
-    """Return the page of one delivery, also after a rejected form."""
+    """Return the page of one delivery. `context` adds for example a rejected form."""
     delivery = known(log.delivery(delivery_id=delivery_id, person=request.user, now=request.now), UNKNOWN_DELIVERY)
     return page(request, "messages/delivery.html", {"messages/delivery_body.html": dict}, post=delivery, **context)
 
@@ -169,7 +173,7 @@ delivery_page = read_view(delivery_answer)
 
 @action_view(delivery_answer)
 def delivery_again(request: Asked, delivery_id: UUID) -> HttpResponse:
-    """Send a delivery again, under the same id."""
+    """Send a delivery again with the same id."""
     delivery = known(log.delivery(delivery_id=delivery_id, person=request.user, now=request.now), UNKNOWN_DELIVERY)
     first = known(
         next(iter(delivery.messages), None),
@@ -184,13 +188,13 @@ def delivery_again(request: Asked, delivery_id: UUID) -> HttpResponse:
 
 @read_view
 def overview(request: Asked) -> HttpResponse:
-    """Show the installation's channels and routes."""
+    """Show the channels and routes of the installation."""
     return _channels_and_routes(request, own=False)
 
 
 @read_view
 def own(request: Asked) -> HttpResponse:
-    """Show the user's own channels and routes."""
+    """Show the personal channels and routes of the user."""
     return _channels_and_routes(request, own=True)
 
 
@@ -220,7 +224,9 @@ UNKNOWN_ROUTE = "No route has this number; it may have been deleted, or belong t
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_reader
 def route_new(request: Asked) -> HttpResponse:
-    """Show the form of a new route, try it, or create it; `own`: a personal route. Trying saves nothing."""
+    """Show the form for a new route (GET), or try or create the route (POST). The parameter `own` makes it personal. A
+    try saves nothing.
+    """
     own = bool(request.GET.get("own"))
     if request.method == "POST":
         return _route_sent(request, None, own=own)
@@ -228,7 +234,7 @@ def route_new(request: Asked) -> HttpResponse:
 
 
 def route_answer(request: Asked, /, route_id: int, **context: Any) -> HttpResponse:
-    """Return the page of one route, also after a rejected form."""
+    """Return the page of one route. `context` adds for example a rejected form."""
     row = known(queries.route(route_id=route_id, person=request.user), UNKNOWN_ROUTE)
     if request.GET.get("try"):
         sent = RouteFieldsSerializer(data={})
@@ -241,7 +247,7 @@ def route_answer(request: Asked, /, route_id: int, **context: Any) -> HttpRespon
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_reader
 def route_page(request: Asked, route_id: int) -> HttpResponse:
-    """Show one route in words, its form to users who may change it, and its dry run."""
+    """Show one route as a sentence, with its dry run. Users who may change it also see the form."""
     if request.method != "POST":
         return route_answer(request, route_id)
     row = known(queries.route(route_id=route_id, person=request.user), UNKNOWN_ROUTE)
@@ -258,7 +264,9 @@ def _route_page(request: Asked, form: RouteForm, row: RouteRow | None, *, own: b
 
 
 def _route_sent(request: Asked, row: RouteRow | None, *, own: bool) -> HttpResponse:
-    """Handle the two buttons of the form: try the route on past events, or save it."""
+    """Handle the two buttons of the route form: try the route on past events, or save it. `row` is None for a new
+    route.
+    """
     form = _route_form(request, own, data=request.POST)
     acting: dict[str, Any] = {"actor": request.actor, "now": request.now}
     try:
@@ -275,13 +283,13 @@ def _route_sent(request: Asked, row: RouteRow | None, *, own: bool) -> HttpRespo
 
 
 def _tried(request: Asked, sent: Sent, *, route_id: int | None, own: bool) -> dry_run.RouteDryRun:
-    """Return the dry run of a route. Raises Refused."""
+    """Return the dry run of the submitted route. Raises Refused."""
     route = route_services.tried_route(sent, person=request.user, route_id=route_id, own=own)
     return dry_run.dry_run(route=route, now=request.now, person=request.user if own else None)
 
 
 def _to_list(request: Asked, row: Any, message: str) -> HttpResponse:
-    """Redirect to the list that contains this channel or route."""
+    """Redirect to the list that contains this channel or route, and show `message` there."""
     return done(request, message, "you-messages" if row.owner_id else "messages")
 
 
@@ -303,7 +311,7 @@ def route_delete(request: Asked, route_id: int) -> HttpResponse:
 
 @require_safe
 def service_worker(request: HttpRequest) -> HttpResponse:
-    """Return the service worker. It is at the root, so that its scope includes every page."""
+    """Return the script of the service worker. It is served at the root path, so that its scope includes all pages."""
     script = Path(str(finders.find("drydock/sw.js")))
     answer = HttpResponse(script.read_bytes(), content_type="text/javascript; charset=utf-8")
     answer["Cache-Control"] = "no-cache"
@@ -312,7 +320,7 @@ def service_worker(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def manifest(request: HttpRequest) -> JsonResponse:
-    """Return the name, start page and icon of the app."""
+    """Return the web app manifest: name, start page and icon."""
     icon = {"src": static("drydock/mark.svg"), "sizes": "any", "type": "image/svg+xml"}
     app = {"name": "Drydock", "short_name": "Drydock", "start_url": "/", "display": "standalone", "icons": [icon]}
     return JsonResponse(app, content_type="application/manifest+json")
@@ -322,12 +330,12 @@ def manifest(request: HttpRequest) -> JsonResponse:
 
 
 def notifications_of(event: EventRow, request: Asked) -> EventNotifications:
-    """Return the notifications of an event, for the top of its page."""
+    """Return the notifications about an event, for the top of its page."""
     return log.of_event(event.id, person=request.user)
 
 
 def browsers(request: Asked) -> list[ChannelRow]:
-    """Return the user's own browsers, for the page of their account."""
+    """Return the user's registered browsers, for their account page."""
     channels = queries.listing(person=request.user, own=True, now=request.now)
     return [channel for channel in channels if channel.kind == "webpush"]
 
@@ -342,7 +350,9 @@ class BrowserForm(forms.Sent):
 
 @action_view(you_answer)
 def push_key(request: Asked) -> HttpResponse:
-    """Return the public push key for the script that subscribes; the first request creates it."""
+    """Return the public VAPID key for the script that subscribes to push messages. The first request creates the
+    key.
+    """
     return JsonResponse({"key": route_services.push_keys(now=request.now).public})
 
 

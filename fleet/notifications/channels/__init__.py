@@ -1,8 +1,8 @@
-"""Kinds of notification channels.
+"""Registry of the kinds of notification channels.
 
-Each kind is a module in this folder: it registers what users state of a channel, and renders and sends notifications
-(`fleet/notifications/channels/base.py`). `fleet/notifications/registration.py` imports these modules in the order in
-which pages offer them.
+Each kind is a module in this folder. It declares the settings of a channel of this kind, and renders and sends
+notifications (see `fleet/notifications/channels/base.py`). `fleet/notifications/registration.py` imports the modules in
+the order in which pages list them.
 """
 
 from collections.abc import Mapping
@@ -24,12 +24,12 @@ MOST_LINES = 50
 
 @dataclass(frozen=True, slots=True)
 class ChannelKind:
-    """Kind of channel: its label, one sentence on its purpose, a lucide icon, and its `fields`.
+    """A kind of channel: label, one sentence on its purpose, name of a lucide icon, and the `fields` of its settings.
 
-    `secrets` are the fields that are stored encrypted and never shown again. `messages`: it receives messages;
-    False for one that mirrors open events. `personal`: a user may have one of their own. `follows`: it keeps an
-    incident or a card for each subject, and receives everything about it until the end. `signs`: Drydock creates a
-    secret for it.
+    `secrets` are the fields that are encrypted and never shown again. `messages` is False if the kind mirrors open
+    events instead of receiving messages. `personal`: a user may have one of their own. `follows`: it keeps an incident
+    or a card for each subject, and receives everything about that subject until the end. `signs`: Drydock creates a
+    secret with which it signs messages.
     """
 
     label: str
@@ -52,12 +52,14 @@ KINDS: dict[str, ChannelKind] = {}
 
 
 def kinds_where(**wanted: bool) -> list[str]:
-    """Return the names of the kinds with these properties."""
+    """Return the names of the kinds whose properties have these values, for example `kinds_where(follows=True)`."""
     return [name for name, kind in KINDS.items() if all(getattr(kind, each) is value for each, value in wanted.items())]
 
 
 class Setting(Line):
-    """Setting of a channel in one line. `pattern` is its required form, `wrong` the error message."""
+    """Text setting of a channel, one line. `pattern` is the required regular expression; `wrong` is the message if it
+    does not match.
+    """
 
     def __init__(self, *args: Any, pattern: str = "", wrong: str = "", **kwargs: Any) -> None:
         checks = [RegexValidator(rf"\A(?:{pattern})\Z", wrong)] if pattern else []
@@ -67,7 +69,7 @@ class Setting(Line):
 
 
 class Lines(ListOf):
-    """Several lines in order, without duplicates. Pages have a text box for them, with one value in each line."""
+    """Setting with several lines in order, without duplicates. Pages show a text box with one value in each line."""
 
     def to_python(self, value: Any) -> Any:
         lines = value.splitlines() if isinstance(value, str) else value
@@ -88,14 +90,14 @@ class Lines(ListOf):
 
 
 class LinesField(forms.CharField):
-    """Form field for several lines."""
+    """Form field for a setting with several lines."""
 
     def prepare_value(self, value: Any) -> Any:
         return "\n".join(value) if isinstance(value, list) else value
 
 
 def validate_url(address: str) -> None:
-    """Raise ValidationError for an address that is not HTTP, and for Drydock's own."""
+    """Raise ValidationError if the address is not an HTTP URL, or is Drydock's own address."""
     try:
         url = urlsplit(address)
         usable = url.scheme.lower() in ("http", "https") and bool(url.hostname) and url.port != 0
@@ -111,7 +113,7 @@ def validate_url(address: str) -> None:
 
 
 def host_and_port(address: str) -> str:
-    """Return host and port of an address, in lower case."""
+    """Return the host and port of a URL, in lower case."""
     url = urlsplit(address)
     return f"{url.hostname}:{url.port or (443 if url.scheme.lower() == 'https' else 80)}"
 

@@ -1,8 +1,8 @@
-"""Alertmanager channel: one alert for each open event and each cache maintenance, and silences for machines and caches
-under maintenance.
+"""Alertmanager channel. It maintains one alert for each open event and cache maintenance, and silences for machines and
+caches under maintenance.
 
-Alertmanager forgets alerts on a restart, so each round sends all of them. Labels identify an alert: one that has
-ended, or whose labels have changed, is sent once more with its end.
+Alertmanager forgets alerts on a restart, so every round sends all of them. An alert is identified by its labels. When
+an event ends or its labels change, the old alert is sent once more with an end time.
 """
 
 import base64
@@ -36,7 +36,7 @@ from fleet.wording.times import API, one_line
 
 
 def validate_silences(lines: Sequence[str]) -> None:
-    """Raise ValidationError for a line that is no silence."""
+    """Raise ValidationError if a line is not a valid silence."""
     try:
         read_lines(lines)
     except Refused as error:
@@ -71,19 +71,19 @@ MOST_BYTES = 2 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """Answer to a call, and its content if it can be parsed."""
+    """Response to a call, with the decoded JSON or None."""
 
     answer: Answer
     content: Any = None
 
     @property
     def outcome(self) -> Outcome:
-        """Outcome for the sender; every failure is retried."""
+        """The outcome for the sender. Every failure is retried."""
         return outcome_of(self.answer, never=False, gone=())
 
 
 class Alertmanager:
-    """Client of one Alertmanager, for one round."""
+    """HTTP client of one Alertmanager, for one round of updates."""
 
     def __init__(self, channel: ChannelInUse, *, now: datetime) -> None:
         self.base = str(channel.values["url"]).rstrip("/")
@@ -96,11 +96,11 @@ class Alertmanager:
 
     @property
     def late(self) -> bool:
-        """Whether the time is over, so that the next round does the rest."""
+        """True if the time limit of the round has passed, so that the next round must do the rest."""
         return time.monotonic() >= self.until
 
     def call(self, method: str, path: str, body: Any = None, query: Sequence[tuple[str, str]] = ()) -> Called:
-        """Make one call, without exceptions. `path` is below `/api/v2`; each part of it is quoted."""
+        """Make one call; failures are in the result. `path` is relative to `/api/v2`, unquoted."""
         parts = "/".join(quote(part, safe="") for part in path.split("/"))
         url = f"{self.base}/api/v2{parts}" + (f"?{urlencode(query)}" if query else "")
         headers = self.headers if body is None else {**self.headers, "Content-Type": "application/json"}
@@ -120,12 +120,12 @@ LONGEST_TEXT = 4000
 
 
 def annotations(thing: OpenThing) -> Mapping[str, str]:
-    """Return the annotations of an alert."""
+    """Return the annotations of the alert for an event or maintenance."""
     return {"summary": summary(thing), "description": one_line(_description(thing), LONGEST_TEXT)}
 
 
 def summary(thing: OpenThing) -> str:
-    """Return a summary in one line."""
+    """Return a summary of an event or maintenance in one line."""
     if thing.cache_host:
         shard = "" if thing.shard is None else f", shard {thing.shard}"
         return one_line(f"Maintenance of the cache {thing.cache_host}{shard}", LONGEST_TEXT)
@@ -161,7 +161,9 @@ References = Mapping[str, Mapping[str, Any]]
 def send_alerts(
     alertmanager: Alertmanager, things: Sequence[OpenThing], stored: References, *, now: datetime
 ) -> Outcome:
-    """Send all alerts in portions. Return the references to store for each."""
+    """Send an alert for each open event or maintenance, and an end for each stored alert that is no longer open. Return
+    the outcome, with the references to store.
+    """
     wanted = {thing.subject: thing for thing in things}
     references: dict[str, Mapping[str, Any] | None] = {}
     alerts: list[Alert] = []
@@ -187,8 +189,8 @@ def send_alerts(
 
 
 def labels_of(thing: OpenThing) -> dict[str, str]:
-    """Return the labels of an alert: few, short, and constant while it is open. Never `instance`: a silence of the
-    machine would also silence this alert.
+    """Return the labels of the alert: few, short, and unchanged while the event is open. The label `instance` is
+    avoided, because a silence of the machine would then also hide this alert.
     """
     named = {
         "alertname": "AzureCacheMaintenance" if thing.cache_host else "AzureScheduledEvent",
@@ -209,7 +211,7 @@ def labels_of(thing: OpenThing) -> dict[str, str]:
 
 
 def page_of(thing: OpenThing) -> str:
-    """Return the page of an event or maintenance; opening it changes nothing."""
+    """Return the URL of the page of an event or maintenance. Opening it changes nothing."""
     path = f"/events/{thing.event_id}/" if thing.event_id else f"/maintenances/{thing.maintenance_id}/"
     return f"{settings.BASE_URL}{path}"
 
@@ -243,7 +245,9 @@ SLACK = timedelta(seconds=2)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One silence for an event or maintenance by one line. `key` is a hash of the line."""
+    """A silence that should exist: for one event or maintenance, by one configured line. `key` is a hash of that
+    line.
+    """
 
     thing: OpenThing
     key: str
@@ -252,7 +256,9 @@ class Wanted:
 
     @property
     def owner(self) -> str:
-        """Mark in the comment, by which Drydock finds a silence without a record; the end of its lease follows."""
+        """Marker in the comment of a silence, by which Drydock recognises its own silence if the stored record is
+        lost.
+        """
         return f"[drydock:{urlsplit(settings.BASE_URL).netloc}:{self.thing.subject}:{self.key}"
 
     def body(self, starts_at: str) -> dict[str, Any]:
@@ -273,7 +279,7 @@ class Wanted:
 
 
 def wanted_silences(lines: Sequence[SilenceLine], things: Sequence[OpenThing], now: datetime) -> Iterator[Wanted]:
-    """Yield the silences for everything under way."""
+    """Yield the silences that should exist now, for all events and maintenances under way."""
     under_way = [
         (thing, until)
         for thing in things
@@ -290,7 +296,9 @@ def wanted_silences(lines: Sequence[SilenceLine], things: Sequence[OpenThing], n
 
 
 class Silences:
-    """The silences of one channel in one round. `stored` are their records by subject and key, as they are now."""
+    """Silences of one channel during one round. `stored` contains their records by subject and key, and is updated by
+    each step.
+    """
 
     def __init__(self, alertmanager: Alertmanager, references: Mapping[str, Mapping[str, Any] | None]) -> None:
         self.alertmanager, self.now = alertmanager, alertmanager.now
@@ -299,7 +307,9 @@ class Silences:
         self.failed: Outcome | None = None
 
     def mirror(self, wanted: Sequence[Wanted]) -> Outcome:
-        """Create, renew and end silences within the time limit. Return the references to store for each subject."""
+        """Create, renew and end silences until they match `wanted`, within the time limit. Return the outcome, with the
+        references to store.
+        """
         keys = {(each.thing.subject, each.key) for each in wanted}
         stored = {subject: dict(silences) for subject, silences in self.stored.items()}
         for subject, silences in stored.items():
@@ -325,13 +335,13 @@ class Silences:
         self.stored.setdefault(wanted.thing.subject, {})[wanted.key] = record
 
     def _succeeded(self, called: Called) -> bool:
-        """Return whether a call succeeded; the first failure is the result of the round."""
+        """Return whether a call succeeded. The first failure becomes the outcome of the round."""
         if not called.answer.ok and self.failed is None:
             self.failed = called.outcome
         return called.answer.ok
 
     def _hold(self, wanted: Wanted) -> None:
-        """Create a silence, or renew it if it is due."""
+        """Create a silence that does not exist, or renew it if this is due."""
         silence = self._record(wanted)
         if silence is None:
             silence = self._lost(wanted)
@@ -356,12 +366,12 @@ class Silences:
             self._keep(wanted, id=silence["id"], until=iso(until))
 
     def _ended_by_user(self, seen: Mapping[str, Any], until: datetime) -> bool:
-        """Return whether it ends before its lease, or belongs to a user now."""
+        """Return whether a user has taken over the silence, or ended it before the lease."""
         return seen.get("createdBy") != OURS or datetime.fromisoformat(seen["endsAt"]) < until - SLACK
 
     def _write(self, wanted: Wanted, seen: Mapping[str, Any] | None) -> None:
-        """Create a silence, or extend the one that was read. Alertmanager changes it in place only if its other fields
-        are the same.
+        """Create a silence, or extend the existing one `seen`. Alertmanager updates it in place only if all other
+        fields are unchanged.
         """
         body = wanted.body(iso(self.now))
         if seen is not None:
@@ -373,7 +383,9 @@ class Silences:
             self._keep(wanted, id=str(called.content["silenceID"]), until=iso(wanted.until))
 
     def _lost(self, wanted: Wanted) -> Mapping[str, Any] | None:
-        """Return Drydock's silence without a record; empty if there is none, None if Alertmanager did not answer."""
+        """Find Drydock's own silence in Alertmanager when the stored record is missing. Return an empty record if there
+        is none, and None if Alertmanager did not respond.
+        """
         # Only those with this matcher: the full list contains silences that ended days ago.
         called = self.alertmanager.call("GET", "/silences", query=[("filter", str(wanted.matchers[0]))])
         if not self._succeeded(called) or not isinstance(called.content, list):
@@ -386,8 +398,8 @@ class Silences:
         return {"id": str(newest["id"]), "until": rest.partition("]")[0]}
 
     def _end(self, silence: Mapping[str, Any]) -> bool:
-        """Return whether a silence has ended, after an attempt to end it, so that its record can be deleted. A silence
-        that a user took over is left to them.
+        """End a silence. Return whether it has ended, so that the record can be deleted. A silence that a user took
+        over is not ended.
         """
         if silence.get("left_alone"):
             return True
@@ -403,7 +415,7 @@ class Silences:
 
 
 def _same(seen: Mapping[str, Any], wanted: Wanted) -> bool:
-    """Return whether it has the same matchers."""
+    """Return whether the existing silence has the wanted matchers."""
     stated = {
         (each["name"], each["value"], each["isRegex"], each.get("isEqual", True)) for each in seen.get("matchers", ())
     }
@@ -419,7 +431,7 @@ def _reference(stored: Mapping[str, Any], silences: Mapping[str, Any]) -> Mappin
 
 
 def mirror(channel: ChannelInUse, *, now: datetime) -> Outcome:
-    """Run one round: send or end every alert; create, renew or end every silence within the time limit."""
+    """Run one round: send or end all alerts, then create, renew or end all silences within the time limit."""
     alertmanager = Alertmanager(channel, now=now)
     things, stored = open_items.open_things(), open_items.references_of(channel.id)
     alerts = send_alerts(alertmanager, things, stored, now=now)
@@ -432,5 +444,5 @@ def mirror(channel: ChannelInUse, *, now: datetime) -> Outcome:
 
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
-    """Test whether an Alertmanager answers. This kind receives no messages."""
+    """Send a test: check that Alertmanager responds. This kind of channel receives no messages."""
     return Alertmanager(channel, now=now).call("GET", "/status").outcome

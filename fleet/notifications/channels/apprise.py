@@ -1,4 +1,4 @@
-"""Apprise channel: the same words for every service that Apprise supports, by one URL."""
+"""Apprise channel: sends the same text to any service that Apprise supports, by a single URL."""
 
 from datetime import datetime
 from typing import Literal
@@ -31,7 +31,7 @@ TONES: dict[str, Tone] = {Severity.CRITICAL: "failure", Severity.WARNING: "warni
 
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
-    """Send one delivery. Apprise reports from the service's answer whether it was accepted."""
+    """Send one delivery. Apprise determines from the service's response whether it was accepted."""
     job = AppriseJob(
         url=str(channel.values["url"]),
         title=post.words.title,
@@ -44,7 +44,9 @@ def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
 
 
 def tone_of(post: Delivery) -> Tone:
-    """Return the worst tone of the messages; an ended event counts as success."""
+    """Return Apprise's message type for a delivery: the worst severity of its messages, or success for an ended
+    event.
+    """
     tones = ["success" if item.news.moment.declared.ends else TONES[item.news.severity] for item in post.items]
     order: tuple[Tone, ...] = ("failure", "warning", "info", "success")
     return next((tone for tone in order if tone in tones), "info")

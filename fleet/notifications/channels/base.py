@@ -29,14 +29,16 @@ from fleet.wording.times import Form, Reader
 
 @dataclass(frozen=True)
 class Item:
-    """One message of a delivery, with the reader of its texts. Most items of a storm are never rendered as text."""
+    """One message of a delivery, with the reader for whom its texts are rendered. In a storm, most items are never
+    rendered.
+    """
 
     news: MessageNews
     reader: Reader
 
     @cached_property
     def words(self) -> MessageWords:
-        """Its texts, in the time zone of the channel."""
+        """The texts of the message, with times in the time zone of the channel."""
         return message_words(self.news, self.reader)
 
 
@@ -44,9 +46,10 @@ class Item:
 class Delivery:
     """One delivery to one channel. `id` is the same at every attempt.
 
-    `moment` is the type of its only item, `group` for several, `test` for a test (without items). `words` are those
-    of the item, or of all together. `url` is the page for the decision, after sign-in; opening it changes nothing.
-    `references` are the channel's stored identifiers for the subjects of the items.
+    `moment` is the notification type if there is one item, `group` for several, and `test` for a test (no items).
+    `words` are the texts of the item, or of all items together. `url` is the page on which a user decides after
+    sign-in; opening it changes nothing. `references` are the identifiers that the channel has stored for the subjects
+    of the items.
     """
 
     id: str
@@ -59,13 +62,13 @@ class Delivery:
 
     @property
     def alone(self) -> Item | None:
-        """Its item, if there is only one."""
+        """The item if there is exactly one, else None."""
         return self.items[0] if len(self.items) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelInUse:
-    """A channel with its decrypted secrets: `values` holds settings and secrets together. Never logged or shown."""
+    """A channel with settings and decrypted secrets together in `values`. Never log or show it."""
 
     id: int
     kind: str
@@ -75,13 +78,12 @@ class ChannelInUse:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of a delivery. `ok`: accepted. Otherwise, `again` means that the channel may accept it later
-    (unavailable, busy, wrong credentials). Without it, this delivery is refused permanently, and the next one may
-    succeed.
+    """Result of a delivery attempt. `ok`: the receiver accepted it. Otherwise, `again` means that a retry may succeed
+    (receiver unavailable or busy, or wrong credentials); without `again`, this delivery is refused permanently.
 
-    `answer` is the receiver's answer without secrets, `status` its HTTP or SMTP status, `error` a code of Drydock.
-    `wait_seconds`: the receiver requested this pause. `references`: identifiers to store for a subject; None
-    deletes them. `gone`: the receiver reported that it no longer exists, and the channel is disabled.
+    `answer` is the receiver's response without secrets, `status` the HTTP or SMTP status, `error` a code of Drydock.
+    `wait_seconds` is a pause that the receiver requested. `references` are identifiers to store by subject; None
+    deletes one. `gone`: the receiver reported that it no longer exists, so the channel is disabled.
     """
 
     ok: bool
@@ -95,7 +97,7 @@ class Outcome:
 
 
 def reader_of(channel: ChannelInUse, now: datetime) -> Reader:
-    """Return the reader of a channel's texts, in its time zone."""
+    """Return the reader for whom a channel's texts are rendered, with the time zone of the channel."""
     zone: tzinfo = UTC
     with suppress(KeyError, ValueError, OSError):
         zone = ZoneInfo(str(channel.values.get("time_zone") or "UTC"))
@@ -111,7 +113,9 @@ OWN_FAULT = frozenset({SendError.BAD_JOB, SendError.TOO_LARGE})
 
 
 def error_of(answer: Answer) -> str:
-    """Return the code of the error, and after a colon the detail about the address or URL."""
+    """Return the error code of an answer, followed after a colon by a detail about the address or URL if there is
+    one.
+    """
     return f"{answer.error.value}:{answer.reason}" if answer.reason else answer.error.value
 
 
@@ -122,9 +126,9 @@ def outcome_of(
     gone: Collection[int | None] = (410,),
     wait_seconds: float | None = None,
 ) -> Outcome:
-    """Return the outcome for receivers that answer over HTTP. `never`: whether it refuses this delivery permanently, by
-    default judged by the status. `gone` are statuses of a receiver that no longer exists; `wait_seconds` applies if it
-    states none.
+    """Return the outcome for an HTTP response. `never`: the delivery is refused permanently (by default decided by the
+    status). `gone` are the statuses of a receiver that no longer exists. `wait_seconds` is the pause if the response
+    requests none.
     """
     if never is None:
         never = answer.status in REFUSES_POST or answer.error in OWN_FAULT

@@ -1,4 +1,6 @@
-"""Mail channel through the installation's own server: one mail to each recipient, one thread for each subject."""
+"""Mail channel: one mail to each recipient through the configured SMTP server. All mails about a subject form one
+thread.
+"""
 
 import time
 from collections.abc import Iterable
@@ -49,7 +51,9 @@ LONGEST_SUBJECT = 250
 
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
-    """Send a mail to each recipient. A retry skips recipients that were settled before."""
+    """Send a mail to each recipient. A retry skips recipients that an earlier attempt served or that refused
+    permanently.
+    """
     if not settings.EMAIL_HOST:
         return Outcome(ok=False, again=True, error=NO_SERVER)
     stored = post.references.get(GROUP, {})
@@ -70,7 +74,7 @@ def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
 
 
 def for_good(answer: Answer) -> bool:
-    """Return whether this recipient is refused permanently; others may still accept."""
+    """Return whether this recipient is refused permanently. Other recipients may still be served."""
     status = answer.status or 0
     return answer.error is SendError.BAD_JOB or (500 <= status < 600 and status not in ABOUT_US)
 
@@ -122,7 +126,7 @@ def sender() -> str:
 
 
 def written(post: Delivery, recipient: str, *, now: datetime) -> bytes:
-    """Return the mail in its transport form: as text, and as HTML of paragraphs and one link."""
+    """Return the mail as bytes: plain text, and HTML with paragraphs and one link."""
     mail = EmailMessage(policy=SMTP if recipient.isascii() else SMTPUTF8)
     mail["From"] = Address("Drydock", addr_spec=sender())
     mail["To"] = recipient

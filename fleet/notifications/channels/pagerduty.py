@@ -1,7 +1,7 @@
-"""PagerDuty channel by Events v2: one incident for each event, acknowledged when a user handles it, resolved when it
-is over.
+"""PagerDuty channel (Events API v2): one incident for each event. It is acknowledged when a user handles the event, and
+resolved when the event is over.
 
-`fleet.notifications.incidents` decides the keys and calls; this module sends them as requests.
+`fleet.notifications.incidents` decides which calls to make; this module sends them.
 """
 
 import hashlib
@@ -69,7 +69,7 @@ PAUSE_SECONDS = 60.0
 
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
-    """Send a notification, and what follows from it for the channel's incidents."""
+    """Send a delivery: trigger, acknowledge or resolve the channel's incidents as necessary."""
     prefix = f"drydock-{installation_of(post.url)}"
     if not post.items:
         test = trigger_of(post, (), f"{prefix}-test-{post.id}")
@@ -97,7 +97,9 @@ def names_of(keys: Mapping[str, Iterable[PagerKey]]) -> set[str]:
 def send_calls(
     calls: Iterable[PagerCall], incidents: Incidents, post: Delivery, channel: ChannelInUse, *, now: datetime
 ) -> Outcome:
-    """Send the calls until one has to be retried; record accepted ones in `incidents`."""
+    """Send the calls in order until one must be retried. Record each accepted call in `incidents`. Return the
+    outcome.
+    """
     began = time.monotonic()
     outcome, refused = Outcome(ok=True), None
     for count, call in enumerate(calls):
@@ -114,8 +116,8 @@ def send_calls(
 
 
 def outcome_of_call(answer: Answer) -> Outcome:
-    """Return the meaning of an answer. A refusal applies to this event only; an unknown routing key is not the event's
-    fault.
+    """Return the outcome for a response. A refusal normally concerns this event only; an unknown routing key is a
+    failure of the channel.
     """
     refused = answer.status == 400 and "routing" not in answer.body.lower()
     wait_seconds = PAUSE_SECONDS if answer.status in (403, 429) else None
@@ -123,7 +125,9 @@ def outcome_of_call(answer: Answer) -> Outcome:
 
 
 def alarm_of(items: Sequence[Item]) -> Alarm:
-    """Return the current state of the subject of these items, oldest first."""
+    """Return the current state of one subject for the pager. `items` are the messages about the subject, oldest
+    first.
+    """
     news = items[-1].news
     types = {item.news.moment for item in items}
     event = news.event
@@ -158,7 +162,7 @@ def alarm_of(items: Sequence[Item]) -> Alarm:
 
 
 def handled_at(event: EventRow) -> datetime | None:
-    """Return since when the event is claimed, held or decided; None if it is not."""
+    """Return since when an event is claimed, held or decided, or None."""
     approval = event.approval
     decided = (
         approval.decided_at if approval and approval.live and approval.state is not ApprovalState.PROPOSED else None
@@ -168,7 +172,7 @@ def handled_at(event: EventRow) -> datetime | None:
 
 
 def stored_incidents(post: Delivery, channel: ChannelInUse, owners: Sequence[str]) -> Incidents:
-    """Return the incidents that the channel stores for these owners."""
+    """Return the incidents that the channel has stored for these owners (subjects, or `GROUP`)."""
     keys = {owner: msgspec.convert(post.references.get(owner, {}).get("keys", []), list[PagerKey]) for owner in owners}
     names = names_of(keys)
     return Incidents(
@@ -189,14 +193,16 @@ def reported_subject(name: str) -> str:
 
 
 def reported_states(channel_id: int, names: Collection[str]) -> dict[str, PagerState]:
-    """Return the reported states of these keys by name, where known. One query."""
+    """Return the states that PagerDuty reported by webhook for these incident keys. Keys without a report are omitted.
+    One query.
+    """
     subjects = {reported_subject(name): name for name in names}
     rows = Reference.objects.filter(channel=channel_id, subject__in=list(subjects))
     return {subjects[subject]: PagerState(value["state"]) for subject, value in rows.values_list("subject", "value")}
 
 
 def note_state(channel_id: int, name: str, *, state: PagerState, at: datetime, now: datetime) -> None:
-    """Record a reported state of a key, unless a newer one is known."""
+    """Record a state that PagerDuty reported for an incident key, unless a newer one is recorded."""
     rows = Reference.objects.filter(channel=channel_id, subject=reported_subject(name))
     newest = rows.values_list("value", flat=True).first()
     if newest is None or datetime.fromisoformat(newest["at"]) <= at:
@@ -208,7 +214,9 @@ def note_state(channel_id: int, name: str, *, state: PagerState, at: datetime, n
 
 
 def find_key(channel_id: int, name: str) -> tuple[str, PagerKey] | None:
-    """Return a key of a channel with its owner: the subject, or `GROUP` for a storm. One query."""
+    """Return an incident of a channel by its key, with the owner (a subject, or `GROUP` for a storm), or None. One
+    query.
+    """
     rows = Reference.objects.filter(channel=channel_id, value__contains={"keys": [{"name": name}]})
     for owner, value in rows.values_list("subject", "value"):
         for key in value["keys"]:
@@ -218,7 +226,7 @@ def find_key(channel_id: int, name: str) -> tuple[str, PagerKey] | None:
 
 
 def body_of(call: PagerCall, post: Delivery) -> dict[str, Any]:
-    """Return the request body of a call, without its routing key."""
+    """Return the request body for a call, without the routing key."""
     if call.action is PagerAction.TRIGGER:
         about = {alarm.subject for alarm in call.about}
         newest = {item.news.subject: item for item in post.items if item.news.subject in about}
@@ -227,8 +235,8 @@ def body_of(call: PagerCall, post: Delivery) -> dict[str, Any]:
 
 
 def trigger_of(post: Delivery, items: Sequence[Item], name: str) -> dict[str, Any]:
-    """Return a trigger about these items, with the words of one item, or of the delivery for several or
-    none (a test).
+    """Return the body of a trigger with the incident key `name`. It has the texts of a single item, or of the whole
+    delivery for several items or none (a test).
     """
     alone = items[0] if len(items) == 1 else None
     words = alone.words if alone else post.words
@@ -255,7 +263,7 @@ def trigger_of(post: Delivery, items: Sequence[Item], name: str) -> dict[str, An
 
 
 def of_one(item: Item) -> dict[str, Any]:
-    """Return the fields of a payload about a single subject."""
+    """Return the payload fields for a single subject."""
     fields: dict[str, Any] = {"group": cut(item.news.service, MOST_KEY)} if item.news.service else {}
     if event := item.news.event:
         component = cut(event.resources[0], MOST_KEY) if event.resources else ""
@@ -264,7 +272,7 @@ def of_one(item: Item) -> dict[str, Any]:
 
 
 def details_of(item: Item) -> dict[str, Any]:
-    """Return the details about a single event."""
+    """Return the payload details for a single event."""
     event, card = item.news.event, item.news.card
     if event is None:
         return {}
@@ -277,7 +285,7 @@ def details_of(item: Item) -> dict[str, Any]:
 
 
 def source_of(items: Sequence[Item]) -> str:
-    """Return the required source: the set of all items if it is the same, else their service, else Drydock."""
+    """Return the payload field `source`: the set of all items if it is the same, else the service, else Drydock."""
     sets = {item.news.event.set.name for item in items if item.news.event is not None}
     services = {item.news.service for item in items}
     for names in (sets, services):
@@ -287,7 +295,9 @@ def source_of(items: Sequence[Item]) -> str:
 
 
 def enqueue(body: Mapping[str, Any], channel: ChannelInUse, *, now: datetime, account: str = "") -> Answer:
-    """Send one request, with the routing key that opened the incident if it is still configured."""
+    """Send one request to PagerDuty. `account` is the fingerprint of the routing key that opened the incident; this key
+    is used if it is still configured.
+    """
     values = channel.values
     routing_keys = [key for key in (values["routing_key"], values.get("earlier_routing_key")) if key]
     fitting = [key for key in routing_keys if fingerprint(key) == account]
@@ -302,21 +312,23 @@ def enqueue(body: Mapping[str, Any], channel: ChannelInUse, *, now: datetime, ac
 
 
 def fingerprint(secret: str) -> str:
-    """Return a fingerprint that identifies a key without revealing it."""
+    """Return a short hash that identifies a routing key without revealing it."""
     return hashlib.sha256(f"drydock {secret}".encode()).hexdigest()[:12]
 
 
 def installation_of(url: str) -> str:
-    """Return a prefix for keys that differs between installations that see the same event."""
+    """Return a prefix for incident keys, computed from the address of this installation. Other installations that see
+    the same event have other prefixes.
+    """
     return hashlib.sha256(urlsplit(url).netloc.encode()).hexdigest()[:8]
 
 
 def short(name: str) -> str:
-    """Return a shorter unique name that leaves room in a key."""
+    """Return a shorter unique form of a name for incident keys, whose length is limited."""
     return name if len(name) <= 80 else f"{name[:40]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def cut(text: str, most: int) -> str:
-    """Return the text in one line, without unprintable characters, cut to `most`."""
+    """Return the text as one line without unprintable characters, of at most `most` characters."""
     line = one_line(text, most + 1)
     return line if len(line) <= most else line[: most - 1] + "…"

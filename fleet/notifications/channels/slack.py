@@ -1,4 +1,4 @@
-"""Slack channel: one card for each event, edited in place, with a thread of its changes."""
+"""Slack channel: one card (message) for each event, which is edited in place, and a thread of its changes."""
 
 import json
 import time
@@ -56,7 +56,9 @@ CLAIM_ACTION, OPEN_ACTION = "drydock-claim", "drydock-open"
 
 
 def blocks_of(words: MessageWords, url: str, *, claims: str) -> list[dict[str, Any]]:
-    """Return the blocks of a card. With `claims`, an EventId, it has the button that claims this event."""
+    """Return the Slack blocks of a card. `claims` is the EventId for the button that claims the event, or empty for no
+    button.
+    """
     texts = list(sections([line for line in words.lines if line != words.title]))[:MOST_SECTIONS]
     blocks = [
         {"type": "header", "text": plain(words.title, MOST_HEADER)},
@@ -72,7 +74,7 @@ def blocks_of(words: MessageWords, url: str, *, claims: str) -> list[dict[str, A
 
 
 def fallback(words: MessageWords) -> str:
-    """Return the text that Slack shows in place of the blocks: in notifications, and for screen readers."""
+    """Return the plain text of a card, which Slack shows in notifications and to screen readers."""
     return for_slack(without_links(words.title), MOST_TEXT)
 
 
@@ -81,7 +83,7 @@ def plain(text: str, most: int) -> dict[str, Any]:
 
 
 def sections(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the lines as texts of sections, escaped; a line longer than a section is cut."""
+    """Yield escaped texts for sections of a card. Each is within Slack's size limit; a longer line is cut."""
     text = ""
     for line in (for_slack(line, MOST_SECTION) for line in lines):
         if text and len(text) + 1 + len(line) > MOST_SECTION:
@@ -114,7 +116,7 @@ REFUSES_TEXT = {"msg_too_long", "invalid_blocks", "invalid_blocks_format", "msg_
 
 
 class CallError(Exception):
-    """Refusal of a call by Slack. `code` is Slack's error code, empty if it gave none."""
+    """Slack refused a call. `code` is Slack's error code, or empty if there is none."""
 
     def __init__(self, answer: Answer, code: str) -> None:
         super().__init__(code)
@@ -123,12 +125,14 @@ class CallError(Exception):
 
 
 class OutOfTimeError(Exception):
-    """Too many calls for one attempt: the next attempt continues."""
+    """The attempt needs more calls than one attempt may make. The next attempt continues."""
 
 
 @dataclass(slots=True)
 class Conversation:
-    """The calls of one attempt. `references` are to be stored, `last` is Slack's last answer."""
+    """Calls to Slack during one delivery attempt. `references` are the identifiers to store; `last` is Slack's last
+    response.
+    """
 
     post: Delivery
     channel: ChannelInUse
@@ -139,7 +143,7 @@ class Conversation:
     began: float = field(default_factory=time.monotonic)
 
     def call(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """Return Slack's answer. Raises CallError, OutOfTimeError."""
+        """Call a method of Slack's API and return the response. Raises CallError or OutOfTimeError."""
         if self.calls >= MOST_CALLS or time.monotonic() - self.began > BUDGET_SECONDS:
             raise OutOfTimeError
         self.calls += 1
@@ -163,7 +167,9 @@ class Conversation:
         return answer
 
     def card(self, words: MessageWords, place: Mapping[str, str], *, claims: str = "") -> dict[str, str]:
-        """Edit the card at this place, or post a new one if there is none. Return its place."""
+        """Edit the card at `place` (channel and timestamp), or post a new one if `place` is empty. Return the place of
+        the card.
+        """
         if place:
             try:
                 self.write("chat.update", words, claims=claims, channel=place["channel"], ts=place["ts"])
@@ -187,7 +193,7 @@ class Conversation:
         return self.call(method, blocks=[], **arguments)
 
     def add(self, place: Mapping[str, str], lines: Sequence[str], *, loud: bool) -> None:
-        """Post changes to the thread of a card."""
+        """Post lines to the thread of a card. With `loud`, they also appear in the channel."""
         self.call(
             "chat.postMessage",
             channel=place["channel"],
@@ -201,7 +207,7 @@ class Conversation:
 
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
-    """Send a notification: new cards, edited ones, or a digest of many."""
+    """Send a delivery: new cards, edited cards, or a digest of many events."""
     conversation = Conversation(post, channel, now)
     refused: CallError | None = None
     try:
@@ -235,7 +241,7 @@ def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
 
 
 def steps(conversation: Conversation) -> Iterator[Callable[[], object]]:
-    """Yield one step for each card; digests first, because they contain the most events."""
+    """Yield one function for each card to send. Digests come first, because they contain the most events."""
     post = conversation.post
     if not post.items:
         yield partial(conversation.card, post.words, {})
@@ -264,13 +270,15 @@ def steps(conversation: Conversation) -> Iterator[Callable[[], object]]:
 
 
 def place_of(post: Delivery, subject: str) -> dict[str, str]:
-    """Return the place of a subject's card; empty if it has no card of its own."""
+    """Return the place (channel and timestamp) of the card of a subject, or an empty dictionary if it has none."""
     reference = post.references.get(subject, {})
     return {name: str(reference[name]) for name in ("channel", "ts") if name in reference}
 
 
 def send_card(conversation: Conversation, subject: str, items: Sequence[Item], *, brief: bool) -> None:
-    """Update the card of one subject and its thread; if `brief`, add only loud changes to the thread."""
+    """Update the card of one subject and add the changes to the thread. With `brief`, nothing is added to the thread
+    unless a change must notify users.
+    """
     reference, newest = conversation.post.references.get(subject, {}), items[-1]
     event, declared = newest.news.event, newest.news.moment.declared
     over = not event.open if event is not None else declared.ends
@@ -288,7 +296,7 @@ def send_card(conversation: Conversation, subject: str, items: Sequence[Item], *
 def digest_for(
     fresh: Sequence[str], by_subject: Mapping[str, Sequence[Item]], digests: list[Digest], *, now: datetime
 ) -> Digest:
-    """Return the digest for these subjects: an open one, or a new one."""
+    """Return the digest to which new subjects are added: an open one, or else a new one."""
     of = one_service(by_subject[subject][-1].news.service for subject in fresh)
     drill = all(by_subject[subject][-1].news.drill for subject in fresh)
     for digest in digests:
@@ -302,7 +310,7 @@ def digest_for(
 def send_digest(
     conversation: Conversation, digest: Digest, changed: Mapping[str, Sequence[Item]], digests: Sequence[Digest]
 ) -> None:
-    """Update the digest and its thread; notify only if it became more urgent."""
+    """Update the card of a digest and its thread. Users are notified only if it has become more urgent."""
     before = digest.urgency if digest.place else None
     added = 0
     for subject, items in changed.items():
@@ -331,7 +339,7 @@ MOST_TYPES = 8
 
 
 def digest_words(digest: Digest, reader: Reader) -> MessageWords:
-    """Return the words of a digest in its current state."""
+    """Return the texts of a digest in its current state."""
     of, drill = f" of {digest.of}" if digest.of else "", DRILL if digest.drill else ""
     counts = ((digest.count("waits"), "to decide"), (digest.count("started"), "under way"), (digest.over, "over"))
     state = ", ".join(f"{count:,} {what}" for count, what in counts if count) or "nothing to decide"
@@ -354,7 +362,7 @@ def _digest_lines(digest: Digest, reader: Reader) -> Iterator[str]:
 
 
 def digest_event(item: Item, event: EventRow) -> DigestEvent:
-    """Return the data of an event that a digest stores."""
+    """Return the data about an event that a digest stores."""
     card = item.news.card
     return DigestEvent(
         event_type=event.event_type[:64],
@@ -368,7 +376,7 @@ def digest_event(item: Item, event: EventRow) -> DigestEvent:
 
 
 def failure(error: CallError, references: Mapping[str, Mapping[str, Any] | None]) -> Outcome:
-    """Return the meaning of a refusal for the delivery and for the channel."""
+    """Return the outcome for a call that Slack refused. `references` are stored all the same."""
     answer, code = error.answer, error.code
     wait = answer.retry_after_seconds
     if wait is None and (code in ("ratelimited", "rate_limited") or answer.status == 429):

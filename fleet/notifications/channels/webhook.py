@@ -1,4 +1,6 @@
-"""Webhook channel: one POST, signed by the Standard Webhooks specification, with data in the form of the API."""
+"""Webhook channel: one POST for each delivery, signed by the Standard Webhooks specification. The data has the form of
+the API.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -40,14 +42,14 @@ OF_ENTRY = ("kind", "set", "machine", "cache", "text")
 
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
-    """Send one POST. Any 2xx accepts it; 410 disables the channel."""
+    """Send one POST. Any status 2xx means accepted; 410 disables the channel."""
     body = body_of(post)
     headers = {"Content-Type": "application/json", **signed(post.id, body, channel.values, now=now)}
     return outcome_of(send_job(HttpJob("POST", str(channel.values["url"]), headers, body.encode()), now=now))
 
 
 def body_of(post: Delivery) -> str:
-    """Return `{"type", "timestamp", "data"}`, with as many of the items as fit."""
+    """Return the request body, `{"type", "timestamp", "data"}`. Items that exceed the size limit are omitted."""
     if len(post.items) == 1:
         return msgspec.json.encode(payload(post.items[0])).decode()
     data: dict[str, Any] = {"title": post.words.title, "url": post.url}
@@ -73,8 +75,8 @@ def _head(item: Item) -> dict[str, Any]:
 
 
 def event_data(news: MessageNews) -> Mapping[str, Any]:
-    """Return the event or cache maintenance as the API shows it, with `url`, `decide_by`, `stay_up`, `blast`,
-    `severity` and `drill`. For other subjects, return fields of the timeline entry.
+    """Return the data about one message: the event or cache maintenance as in the API, plus `url`, `decide_by`,
+    `stay_up`, `blast`, `severity` and `drill`. For other subjects, return fields of the timeline entry.
     """
     data: Mapping[str, Any] = {}
     if row := news.event or news.maintenance:
@@ -103,7 +105,9 @@ def url_of(news: MessageNews) -> str:
 
 
 def signed(name: str, body: str, values: Mapping[str, Any], *, now: datetime) -> dict[str, str]:
-    """Return the three signature headers. While a secret is being replaced, the previous secret signs as well."""
+    """Return the three signature headers for a message with the id `name`. During the replacement of a secret, there is
+    also a signature with the previous one.
+    """
     secrets: Sequence[str] = [values[each] for each in ("secret", "earlier_secret") if values.get(each)]
     # The library takes any other zone for UTC.
     at = now.astimezone(UTC)

@@ -1,6 +1,7 @@
-"""Web push channel: encrypted for one browser (RFC 8291), signed with the installation's key (RFC 8292).
+"""Web push channel: notifications encrypted for one browser (RFC 8291) and signed with the installation's key (RFC
+8292).
 
-The push services of browser vendors cannot read it. A click opens the page; a notification has no actions.
+The push services of browser vendors cannot read them. A click opens a page; notifications have no action buttons.
 """
 
 import base64
@@ -40,7 +41,7 @@ GONE = frozenset({404, 410})
 
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
-    """Send one notification, which replaces an earlier one about the same subject."""
+    """Send one notification. It replaces an earlier one about the same subject."""
     values = channel.values
     try:
         body = encrypted(payload(post), values)
@@ -58,7 +59,9 @@ def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
 
 
 def payload(post: Delivery) -> bytes:
-    """Return the data for the service worker: title, lines, link and replaced notification, within the size limit."""
+    """Return the data for the service worker: title, lines, link, and the tag of the notification to replace. The size
+    is limited.
+    """
     words = post.words
     tag = post.alone.news.subject if post.alone else post.moment
     lines = list(words.lines)
@@ -77,7 +80,7 @@ def payload(post: Delivery) -> bytes:
 
 
 def encrypted(content: bytes, values: Mapping[str, Any]) -> bytes:
-    """Encrypt for this subscription. Raises ValueError."""
+    """Encrypt the content for the browser whose keys are in `values`. Raises ValueError if the keys are invalid."""
     try:
         body: bytes = http_ece.encrypt(
             content,
@@ -92,7 +95,9 @@ def encrypted(content: bytes, values: Mapping[str, Any]) -> bytes:
 
 
 def signed(endpoint: str, *, now: datetime) -> dict[str, str]:
-    """Return the headers that identify the sender, for the origin of this endpoint, valid for 12 hours."""
+    """Return the headers that identify this installation to the push service at `endpoint`. They are valid for 12
+    hours.
+    """
     parts = urlsplit(endpoint)
     private = load_der_private_key(push_keys(now=now).private, password=None)
     contact = settings.BASE_URL if settings.BASE_URL.startswith("https://") else "mailto:drydock@localhost.localdomain"

@@ -1,6 +1,7 @@
-"""Guard of the sender process: an audit hook on connections and files, and resource limits.
+"""Guard of the sender process. It consists of an audit hook that checks connections and opened files, and of resource
+limits.
 
-Once set, it cannot be removed. It works below every library, for every thread, redirect and name.
+The hook cannot be removed. It also applies to all libraries, threads, redirects and resolved names.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ READABLE = tuple(f"{folder}{os.sep}" for folder in {sys.prefix, sys.base_prefix,
 
 
 class NotAllowed(PermissionError):
-    """Refusal by the guard. It is an OSError, so that libraries clean up as after any failed connection."""
+    """The guard refused an operation. It is an OSError, so that libraries handle it like a failed connection."""
 
 
 class Guard:
-    """Permissions of the current job, and what it was refused."""
+    """The networks and proxy that the current job may connect to, and the refused operations."""
 
     def __init__(self) -> None:
         self.allow: Sequence[Network] = ()
@@ -46,7 +47,9 @@ class Guard:
         self.refused: list[str] = []
 
     def begin(self, allow: Sequence[str], proxy: str) -> None:
-        """Start a new job. Raises OSError if the proxy has no address, ValueError for an invalid network."""
+        """Set the permissions for a new job. Raises OSError if the proxy's name has no address, ValueError for an
+        invalid network.
+        """
         self.refused = []
         self.allow = [ip_network(network, strict=False) for network in allow]
         self.proxy = frozenset()
@@ -56,7 +59,7 @@ class Guard:
             self.proxy = frozenset((str(address[4][0]), int(address[4][1])) for address in addresses)
 
     def hear(self, event: str, args: tuple[Any, ...]) -> None:
-        """Check an audit event; this is the audit hook."""
+        """Check one audit event. This is the function to pass to `sys.addaudithook`."""
         if event == "socket.connect":
             self.connect(args[0], args[1])
         elif event == "open":
@@ -83,7 +86,9 @@ class Guard:
             self.refuse(reason)
 
     def check(self, host: str, port: int) -> None:
-        """Check a literal address in advance; names are checked when they are connected to."""
+        """Check an IP address before connecting to it. Names are not resolved here; they are checked at the
+        connection.
+        """
         reason = refusal(host, port, allow=self.allow)
         if reason and reason is not AddressRefusal.NOT_LITERAL:
             self.refuse(reason)
@@ -101,7 +106,7 @@ class Guard:
             self.refuse("open")
 
     def refuse(self, reason: str) -> None:
-        """Record the refusal and raise NotAllowed."""
+        """Record the reason of a refusal and raise NotAllowed."""
         self.refused.append(str(reason))
         raise NotAllowed(reason)
 
@@ -110,8 +115,8 @@ class Guard:
 
 
 class Late(BaseException):
-    """The time of a job is over. It is no Exception, so that no library treats it as a failed connection and tries the
-    next.
+    """The time limit of a job has passed. It is not an Exception, so that no library handles it as a failed connection
+    and retries.
     """
 
 
@@ -121,7 +126,7 @@ def ring(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise Late in the main thread when the time is over. Name resolution is not interrupted."""
+    """Raise Late in the main thread after this time, as a context manager. Name resolution is not interrupted."""
     signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
@@ -131,7 +136,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def bind_process() -> None:
-    """Set limits of the process: no written files, no core dumps, few open files."""
+    """Set the resource limits of this process: no written files, no core dumps, few open files."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

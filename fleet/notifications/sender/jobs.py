@@ -1,4 +1,4 @@
-"""Jobs and answers of the sender process, and their form on a pipe."""
+"""Jobs and answers of the sender process, and their encoding on the pipe."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WHITE = re.compile(r"[^\S\n]+")
 
 
 class SendError(StrEnum):
-    """Reason for the failure of a job; empty on success. `status`: the receiver answered with a refusal."""
+    """Reason why a job failed, or empty on success. `status`: the receiver responded with an error status."""
 
     NONE = ""
     STATUS = "status"
@@ -48,9 +48,9 @@ class SendError(StrEnum):
 
 
 class HttpJob(msgspec.Struct, frozen=True, tag="http"):
-    """One HTTP request, without redirects. `allow` are networks in addition to EGRESS_ALLOWLIST.
+    """One HTTP request; redirects are not followed. `allow` are permitted networks in addition to EGRESS_ALLOWLIST.
 
-    The answer is read up to `most_bytes`; `limit_seconds` applies to the whole job.
+    At most `most_bytes` of the response are read. `limit_seconds` is the time limit of the whole job.
     """
 
     method: str
@@ -63,7 +63,7 @@ class HttpJob(msgspec.Struct, frozen=True, tag="http"):
 
 
 class SmtpJob(msgspec.Struct, frozen=True, tag="smtp"):
-    """One mail to one recipient. With two recipients, a server may refuse one without stating which."""
+    """One mail to one recipient. With two recipients, a server could refuse one without stating which."""
 
     host: str
     port: int
@@ -79,10 +79,10 @@ class SmtpJob(msgspec.Struct, frozen=True, tag="smtp"):
 
 
 class AppriseJob(msgspec.Struct, frozen=True, tag="apprise"):
-    """One notification through Apprise.
+    """One notification that is sent with Apprise.
 
-    `title` and `body` may contain texts of machines and users, which are shown literally, regardless of the
-    service's markup. `verbatim` is text of Drydock, such as an address, and follows the body.
+    `title` and `body` may contain text from machines and users, which appears literally whatever markup the service
+    uses. `verbatim` is text of Drydock, for example a URL, and follows the body.
     """
 
     url: str
@@ -102,9 +102,9 @@ Job = HttpJob | SmtpJob | AppriseJob
 class Answer:
     """Result of a job.
 
-    `ok` means that the receiver accepted it. `answer` is the beginning of its answer, without the job's secrets, so
-    that it can be stored and shown. `body` is the whole answer up to the limit (`cut`: there was more), for
-    programs and not to be stored. `reason` is that of the address guard if it refused. `headers` are lower case.
+    `ok`: the receiver accepted it. `answer` is the beginning of the response, without secrets of the job, to store and
+    show. `body` is the response up to the limit, for programs only (`cut`: there was more). `reason` is set if the
+    guard refused a connection. Names of `headers` are lower case.
     """
 
     ok: bool
@@ -120,7 +120,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A job on the pipe, with further parameters for its process."""
+    """A job as it is sent on the pipe, with further parameters for the process."""
 
     job: Job
     # `host:port`, or empty.
@@ -134,12 +134,14 @@ DECODE_ANSWER = msgspec.json.Decoder(Answer)
 
 
 def written(job: Job, *, proxy: str, allow: tuple[str, ...]) -> bytes:
-    """Return the job as one line, which DECODE_ORDER parses."""
+    """Encode a job as one line for the pipe. DECODE_ORDER decodes it."""
     return ENCODER.encode(Order(job, proxy, allow + job.allow)) + b"\n"
 
 
 def presentable(answer: Answer, job: Job) -> Answer:
-    """Return the answer with the beginning of the receiver's text, without secrets."""
+    """Return the answer with the field `answer` filled: the beginning of the receiver's text without the secrets of the
+    job.
+    """
     text = WHITE.sub(" ", "".join(c if c.isprintable() or c == "\n" else " " for c in answer.answer or answer.body))
     for secret in sorted(set(secrets_of(job)), key=len, reverse=True):
         text = text.replace(secret, "***")
@@ -147,7 +149,7 @@ def presentable(answer: Answer, job: Job) -> Answer:
 
 
 def secrets_of(job: Job) -> Iterator[str]:
-    """Yield secrets that the receiver might repeat in its answer, also in their URL-encoded form."""
+    """Yield the secrets of a job that the receiver might repeat in the response, also in URL-encoded form."""
     secrets: list[str] = []
     if isinstance(job, HttpJob):
         for name, value in job.headers.items():
@@ -163,7 +165,9 @@ def secrets_of(job: Job) -> Iterator[str]:
 
 
 def parts_of(url: str) -> list[str]:
-    """Return parts of a URL that may be secret: user and password, each part of the path, each value of the query."""
+    """Return the parts of a URL that may be secret: user, password, each part of the path, and each value of the
+    query.
+    """
     try:
         parts = urlsplit(url)
         who = parts.netloc.rpartition("@")[0]
@@ -174,7 +178,7 @@ def parts_of(url: str) -> list[str]:
 
 
 def retry_after(headers: dict[str, str], status: int | None, now: datetime) -> float | None:
-    """Return the pause in seconds that a receiver requests, from zero to an hour; None without a request."""
+    """Return the pause in seconds that the receiver requests in Retry-After, limited to one hour, or None."""
     value = headers.get("retry-after", "").strip()
     if status not in (429, 503) or not value:
         return None

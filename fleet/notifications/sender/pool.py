@@ -1,4 +1,4 @@
-"""Pool of sender processes: `send` runs one job in a process of the pool, and always returns an answer."""
+"""Pool of sender processes. `send` runs one job in a process of the pool and always returns an answer."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ PIECE = 65536
 
 
 class Gone(Exception):
-    """The process ended before its answer."""
+    """The sender process ended before it answered."""
 
 
 class Overdue(Exception):
-    """The process did not answer in time."""
+    """The sender process did not answer in time."""
 
 
 class Child:
-    """One process with its two pipes. One thread uses it at a time."""
+    """One sender process with two pipes. Only one thread at a time may use it."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.process = subprocess.Popen(
@@ -83,7 +83,9 @@ class Child:
         return alive and self.jobs < MOST_JOBS and time.monotonic() - self.used < STALE_SECONDS
 
     def ask(self, line: bytes, seconds: float) -> bytes:
-        """Return the line of the answer. Raises Gone or Overdue, after which the process must be killed."""
+        """Send one line (a job) and return the line with the answer. Raises Gone or Overdue; the process must then be
+        killed.
+        """
         self.jobs += 1
         deadline = time.monotonic() + seconds
         rest = memoryview(line)
@@ -120,7 +122,7 @@ class Child:
 
 
 def push(pipe: int, rest: memoryview) -> int:
-    """Return the number of bytes that the pipe accepted. Raises Gone."""
+    """Write to the pipe, and return the number of bytes that it accepted. Raises Gone."""
     try:
         return os.write(pipe, rest[:PIECE])
     except BlockingIOError:
@@ -130,10 +132,10 @@ def push(pipe: int, rest: memoryview) -> int:
 
 
 class Pool:
-    """Sender processes, started on demand and kept for further jobs. Thread-safe.
+    """Sender processes, which are started when needed and reused. Thread-safe.
 
-    At most `most` work at a time, and at most a quarter of them for one receiver. A receiver that hangs therefore
-    does not block the others.
+    At most `most` jobs run at a time, and at most a quarter of them for the same receiver. A receiver that hangs
+    therefore does not block the others.
     """
 
     def __init__(
@@ -149,7 +151,7 @@ class Pool:
         self.changed = threading.Condition()
 
     def send(self, job: Job, *, now: datetime) -> Answer:
-        """Run a job. `now` is for receivers that state a time in Retry-After."""
+        """Run a job and return the answer. `now` is used for receivers that state a time in Retry-After."""
         line = written(job, proxy=self.proxy, allow=self.allow)
         if len(line) > MOST_LINE:
             return Answer(ok=False, error=SendError.TOO_LARGE)
@@ -159,7 +161,9 @@ class Pool:
 
     @contextmanager
     def place(self, name: str) -> Iterator[bool]:
-        """Wait until one more job may run for this receiver. Yield whether it may."""
+        """Wait until another job for this receiver may run, as a context manager. It yields False if that takes too
+        long.
+        """
         with self.changed:
             free = self.changed.wait_for(
                 lambda: self.at_work.total() < self.most and self.at_work[name] < self.share, WAIT_SECONDS
@@ -198,7 +202,9 @@ class Pool:
         return answer
 
     def take(self, job: Job) -> Child:
-        """Return an idle process, or a new one. Processes that have loaded Apprise are preferred for its jobs only."""
+        """Return an idle process or start a new one. Processes that have loaded Apprise are used for Apprise jobs if
+        possible.
+        """
         services = isinstance(job, AppriseJob)
         with self.changed:
             stale = [child for child in self.idle if not child.fresh]
@@ -214,21 +220,23 @@ class Pool:
         return child
 
     def close(self) -> None:
-        """End the idle processes. The pool can be used again."""
+        """End the idle processes. The pool can be used again afterwards."""
         with self.changed:
             idle, self.idle = self.idle, []
         for child in idle:
             child.kill()
 
     def abandon(self) -> None:
-        """In a fork, close the pipes: the processes belong to the parent."""
+        """Close the pipes in a forked process, because the sender processes belong to the parent."""
         for child in self.idle:
             child.release()
             child.process.returncode = 0
 
 
 def receiver(job: Job) -> str:
-    """Return the receiver of a job; empty if its URL is invalid."""
+    """Return a name for the receiver of a job, so that jobs for the same receiver can be counted. Empty if the URL is
+    invalid.
+    """
     if isinstance(job, SmtpJob):
         return f"{job.host}:{job.port}"
     try:
@@ -240,7 +248,7 @@ def receiver(job: Job) -> str:
 
 @cache
 def own_pool() -> Pool:
-    """Return the pool of this process, by the settings."""
+    """Return the pool of this process. It is created from the settings at first use."""
     pool = Pool(
         most=settings.NOTIFICATION_SENDER_PROCESSES,
         command=(*COMMAND, settings.EGRESS_CA_FILE),
@@ -261,5 +269,5 @@ os.register_at_fork(after_in_child=after_fork)
 
 
 def send(job: Job, *, now: datetime) -> Answer:
-    """Run a job in the pool of this process; always return an answer."""
+    """Run a job in the pool of this process. Always returns an answer."""
     return own_pool().send(job, now=now)

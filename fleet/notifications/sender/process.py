@@ -1,7 +1,7 @@
-"""Sender process: it reads one job a line, runs it under the guard, and writes one answer a line.
+"""Sender process. It reads one job a line, runs it under the guard, and writes one answer a line.
 
-It ends at once when its input ends, also during a job, because its parent is gone. It also ends after an idle
-period. `pool` starts it without an environment and without open files except two pipes.
+It ends immediately when its input is closed, even during a job, because the parent has then ended. It also ends after
+an idle period. `pool` starts it with an empty environment and no open files except two pipes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ SERVICES = "fleet.notifications.sender.services"
 
 
 def main(authorities: str = "") -> None:
-    """Run jobs until the input ends. `authorities` is a file with additional certificate authorities, or empty."""
+    """Run jobs until the input ends. `authorities` is the path of a file with additional certificate authorities, or
+    empty.
+    """
     answers = answers_only()
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=listen, args=(sys.stdin.buffer, lines), daemon=True).start()
@@ -57,7 +59,7 @@ def main(authorities: str = "") -> None:
 
 
 def answers_only() -> BinaryIO:
-    """Return the pipe to the parent for answers only: output of libraries is discarded."""
+    """Return the pipe for answers, and discard all other output of libraries."""
     answers = os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 1)
@@ -82,7 +84,7 @@ def trust(authorities: str) -> ssl.SSLContext:
 
 
 def answer_to(line: bytes, *, guard: Guard, tls: ssl.SSLContext) -> Answer:
-    """Return the answer to a job, for any job and receiver."""
+    """Run the job in a line and return the answer. Failures are in the answer."""
     try:
         order = DECODE_ORDER.decode(line)
     except msgspec.DecodeError:

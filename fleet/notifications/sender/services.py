@@ -1,6 +1,6 @@
-"""Apprise jobs: every service that Apprise reaches over the network, under the same guard.
+"""Apprise jobs: send to any service that Apprise supports over the network, under the same guard.
 
-This module is imported for the first such job, because Apprise takes more than half of the memory of the process.
+This module is imported for the first Apprise job only, because Apprise uses more than half of the process's memory.
 """
 
 from __future__ import annotations
@@ -54,11 +54,13 @@ MOST_BYTES = 65536
 
 
 class NotTaken(ValueError):
-    """The URL has an unlisted schema or parameter, or Apprise cannot use it."""
+    """The URL has a schema or parameter that is not permitted, or Apprise rejects it."""
 
 
 class Warnings(logging.Handler):
-    """Handler that keeps Apprise's warnings for the answer: without HTTP they are the only information."""
+    """Log handler that collects Apprise's warnings for the answer. For services without HTTP there is no other
+    information.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -69,8 +71,8 @@ class Warnings(logging.Handler):
 
 
 class Watch:
-    """Layer between Apprise and requests: no redirects, certificate checks, bounded answers. It records the answers,
-    of which Apprise returns only whether they succeeded.
+    """Replacement for the HTTP calls that Apprise makes: no redirects, checked certificates, limited responses. It
+    records the responses, because Apprise only returns whether they succeeded.
     """
 
     def __init__(self, tls: SSLContext, proxy: str) -> None:
@@ -107,7 +109,7 @@ class Watch:
 
 
 class Adapter(HTTPAdapter):
-    """Adapter that checks certificates against the same authorities as every other job."""
+    """HTTP adapter that uses the same certificate authorities as all other jobs."""
 
     def __init__(self, tls: SSLContext) -> None:
         self.tls = tls
@@ -124,7 +126,7 @@ SEND = requests.Session.send
 
 
 def perform(job: AppriseJob, *, guard: Guard, proxy: str, tls: SSLContext) -> Answer:
-    """Send the message; failures are in the answer."""
+    """Send the notification and return the answer. Failures are in the answer."""
     warnings, watch = Warnings(), Watch(tls, proxy)
     logger = logging.getLogger("apprise")
     logger.addHandler(warnings)
@@ -145,7 +147,9 @@ def perform(job: AppriseJob, *, guard: Guard, proxy: str, tls: SSLContext) -> An
 
 
 def service_of(url: str) -> NotifyBase:
-    """Return the service of the URL as Apprise parses it, so that the check and the use agree. Raises NotTaken."""
+    """Return Apprise's service object for a URL, after checking that the URL is permitted. The same object is used for
+    sending. Raises NotTaken.
+    """
     parts = url_to_dict(url)  # type: ignore[no-untyped-call]
     if not parts:
         raise NotTaken("unknown_service")
@@ -166,7 +170,7 @@ def service_of(url: str) -> NotifyBase:
 
 
 def sent(service: NotifyBase, job: AppriseJob, *, schema: str) -> bool:
-    """Return whether the service accepted the message."""
+    """Send the notification. Return whether the service accepted it."""
     shown = str if schema in PROGRAMS else for_chat
     body = "\n".join(part for part in (shown(job.body), job.verbatim) if part)
     apprise = Apprise(service, asset=service.asset)
@@ -174,7 +178,7 @@ def sent(service: NotifyBase, job: AppriseJob, *, schema: str) -> bool:
 
 
 def answer_of(ok: bool, warnings: Warnings, watch: Watch, guard: Guard) -> Answer:
-    """Return the last HTTP answer of the service; without one, Apprise's warnings."""
+    """Return the answer from the service's last HTTP response, or without one from Apprise's warnings."""
     words = "\n".join(warnings.lines)
     if not watch.answers:
         error = SendError.NONE

@@ -38,8 +38,8 @@ class BadUrl(ValueError):
 
 
 def send_http(job: HttpJob, *, guard: Guard, proxy: str, tls: SSLContext) -> Answer:
-    """Send the request; failures are in the answer. Raises Late before there is a status, ValueError for invalid
-    headers.
+    """Send the request and return the answer. Failures are in the answer. Raises Late if the time limit passes before
+    there is a status, ValueError for invalid headers.
     """
     try:
         url = checked(job.url)
@@ -72,7 +72,7 @@ def send_http(job: HttpJob, *, guard: Guard, proxy: str, tls: SSLContext) -> Ans
 
 
 def checked(text: str) -> Url:
-    """Return the parts of the URL, which are used as they were checked. Raises BadUrl or LocationParseError."""
+    """Parse and check a URL. The returned parts are used for the request. Raises BadUrl or LocationParseError."""
     if NOT_IN_A_URL.search(text):
         raise BadUrl
     url = parse_url(text)
@@ -83,8 +83,8 @@ def checked(text: str) -> Url:
 
 
 def plain(host: str) -> str:
-    """Return the host; a number in a form that can be connected to (2852039166, 0xa9fea9fe, 169.254.43518) becomes an
-    address.
+    """Return the host. An IPv4 address in an unusual notation (2852039166, 0xa9fea9fe, 169.254.43518) is converted to
+    the usual one.
     """
     with suppress(OSError, ValueError):
         return str(IPv4Address(socket.inet_aton(host)))
@@ -92,7 +92,9 @@ def plain(host: str) -> str:
 
 
 def received(response: BaseHTTPResponse, most: int) -> Answer:
-    """Return the receiver's answer. Its status counts, even if the body is slow, endless or broken."""
+    """Return the answer for an HTTP response. The status determines success, even if the body is slow, endless or
+    invalid. At most `most` bytes are read.
+    """
     body = bytearray()
     cut = False
     # Failures while the body is read do not change that it answered.
@@ -114,7 +116,7 @@ def received(response: BaseHTTPResponse, most: int) -> Answer:
 
 
 def what_failed(error: BaseException) -> SendError:
-    """Return the code for an exception of urllib3, requests or the standard library, by its cause."""
+    """Return the error code for an exception of urllib3, requests or the standard library, according to its cause."""
     seen: BaseException | None = error
     while seen is not None:
         for kind, code in (
@@ -139,11 +141,13 @@ MAILBOX = re.compile(r"[^\s<>()\[\],;:\\\"\x00-\x20\x7f]+@[^\s<>()\[\],;:\\\"@\x
 
 
 class ServerSaysNo(Exception):
-    """The server did not accept a step: its code and text."""
+    """The SMTP server refused a step. The arguments are the server's code and text."""
 
 
 def send_mail(job: SmtpJob, *, guard: Guard, tls: SSLContext) -> Answer:
-    """Send the mail; failures are in the answer. Raises Late before the server has accepted it."""
+    """Send the mail and return the answer. Failures are in the answer. Raises Late if the time limit passes before the
+    server accepts the mail.
+    """
     if not (MAILBOX.fullmatch(job.recipient) and MAILBOX.fullmatch(job.sender)):
         return Answer(ok=False, error=SendError.BAD_JOB)
     try:
@@ -163,7 +167,9 @@ def send_mail(job: SmtpJob, *, guard: Guard, tls: SSLContext) -> Answer:
 
 
 def delivered(job: SmtpJob, tls: SSLContext) -> tuple[int, bytes]:
-    """Return the server's final acceptance. Raises ServerSaysNo, SMTPException or OSError."""
+    """Deliver the mail. Return the code and text with which the server accepted it. Raises ServerSaysNo, SMTPException
+    or OSError.
+    """
     if job.tls == "tls":
         server: smtplib.SMTP = smtplib.SMTP_SSL(timeout=job.limit_seconds, context=tls)
     else:
