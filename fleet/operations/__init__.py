@@ -1,1 +1,1 @@
-"""The only code that writes. One file per life; every function takes its time as `now=`."""
+"""Operations: the only code that writes to the database. Each function takes the current time as `now`."""

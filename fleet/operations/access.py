@@ -1,5 +1,6 @@
-"""The account behind a token or session, and the facts its access depends on. Empty until an annex registers how to
-read it."""
+"""The account behind a token or session, and the facts on which access depends. Another package registers the
+readers.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,9 +14,7 @@ from fleet.models import ApiToken
 
 @dataclass(frozen=True, slots=True)
 class AccountState:
-    """The rights of an account, and the other facts that may end its sessions: password, single sign-on, owner of a
-    service account.
-    """
+    """Rights of an account, and (`rest`) other facts whose change ends sessions: password, single sign-on, owner."""
 
     rights: Rights
     rest: tuple[Any, ...]
@@ -23,9 +22,7 @@ class AccountState:
 
 @dataclass(frozen=True, slots=True)
 class AccessStates:
-    """State of each account by row id, of each session by its key, of each token by its public prefix. Revoked or
-    expired ones are missing.
-    """
+    """State of accounts (by row id), sessions (by key) and tokens (by public prefix). Ended ones are missing."""
 
     accounts: dict[int, AccountState]
     sessions: dict[str, Any]
@@ -34,10 +31,11 @@ class AccessStates:
 
 @dataclass(slots=True)
 class Credentials:
-    """Readers of credentials.
+    """Functions that read credentials, registered by another package.
 
-    They return the user of a token (`token`, `now`, `address`) with its row, the user of a session (`session_key`,
-    `now`, `told`), and many states at once (`accounts`, `sessions`, `tokens`, `now`).
+    `person_of_token` (`token`, `now`, `address`) returns the user and the token's row. `person_of_session`
+    (`session_key`, `now`, `told`) returns the user. `states` (`accounts`, `sessions`, `tokens`, `now`) returns many
+    states at once.
     """
 
     person_of_token: Callable[..., tuple[User, ApiToken] | None] = lambda **by: None

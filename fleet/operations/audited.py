@@ -45,7 +45,7 @@ Values = dict[str, Any]
 
 
 def page_field(field: Any, **kwargs: Any) -> forms.Field | None:
-    """Return the form field of a model field, as pages show it."""
+    """Return the form field for a model field, as pages show it."""
     if isinstance(field, models.DateTimeField):
         kwargs["form_class"] = UtcField
     elif isinstance(field, models.TimeField):
@@ -58,7 +58,7 @@ def page_field(field: Any, **kwargs: Any) -> forms.Field | None:
 
 
 class AuditedForm(forms.ModelForm):  # type: ignore[type-arg]
-    """A form of some fields of a model, for pages."""
+    """Form for some fields of a model, for pages."""
 
     use_required_attribute = False
 
@@ -74,7 +74,9 @@ class AuditedForm(forms.ModelForm):  # type: ignore[type-arg]
             field.widget.attrs.setdefault("autocomplete", "off")
 
     def apply(self, row: models.Model, optional: Iterable[str] = ()) -> Faults:
-        """Write the sent values to the row, unsaved, and return the faults. `optional` fields may be empty."""
+        """Write the submitted values to `row`, without saving it, and return the faults. `optional` fields may be
+        empty.
+        """
         self.instance = row
         for name in optional:
             self.fields[name].required = False
@@ -84,7 +86,7 @@ class AuditedForm(forms.ModelForm):  # type: ignore[type-arg]
         return faults
 
     def show(self, refusal: Mapping[str, Any]) -> None:
-        """Show a refusal in words at the fields that it names."""
+        """Show the errors of a refusal next to the form fields that they name."""
         for error in refusal.get("errors") or [{"field": "", "message": refusal["sentence"]}]:
             field = error["field"] if error["field"] in self.fields else None
             if error["message"] not in self.errors.get(field or NON_FIELD_ERRORS, ()):
@@ -92,7 +94,7 @@ class AuditedForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 class ValueList(serializers.ListField):
-    """A list whose errors name the list, not the value in it."""
+    """List field whose errors name the list, not a single value in it."""
 
     def run_child_validation(self, data: Any) -> Any:
         try:
@@ -103,7 +105,7 @@ class ValueList(serializers.ListField):
 
 
 class AuditedSerializer(RequestSerializer, serializers.ModelSerializer[Any]):
-    """A serializer for some fields of a model, as API callers send them."""
+    """Serializer for some fields of a model, as API clients send them."""
 
     serializer_field_mapping = {
         **serializers.ModelSerializer.serializer_field_mapping,
@@ -122,8 +124,9 @@ class AuditedSerializer(RequestSerializer, serializers.ModelSerializer[Any]):
         return kind, kwargs
 
     def apply(self, row: models.Model, optional: Iterable[str] = ()) -> Faults:
-        """Write the sent values to the row, without saving it, and return the faults. `optional` fields may be empty.
-        Fields that are not sent stay unchanged.
+        """Write the sent values to `row`, without saving it, and return the faults. `optional` fields may be empty.
+
+        Fields that are not sent remain unchanged.
         """
         self.instance, self.partial = row, row.pk is not None
         if not self.is_valid():
@@ -142,11 +145,11 @@ Sent = AuditedForm | AuditedSerializer
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The recording of changes to one model: `fields` are compared, `data` returns the names that an entry states of a
-    row.
+    """How changes of one model are recorded on the timeline.
 
-    `version` is the column that states the version, a number or the time of the last change. `right`: None if the
-    operation itself checks who may do it, as for what users have of their own.
+    `fields` are compared. `created`, `changed` and `deleted` are the kinds of entries; `data` returns further values
+    for an entry. `version` is the column with the version: a number, or the time of the last change. `right` is the
+    required right; None if the operation checks permissions itself.
     """
 
     fields: Collection[str]
@@ -158,20 +161,20 @@ class Audit:
     right: Right | None = Right.ADMINISTER
 
     def require(self, actor: Actor) -> None:
-        """Raise Refused `not-permitted` if the actor does not have the right."""
+        """Raise Refused `not-permitted` if the actor does not have the required right."""
         if self.right is not None:
             require(actor, self.right)
 
     def values(self, row: models.Model) -> Values:
-        """Return the fields as JSON values."""
+        """Return the recorded fields of a row as JSON values."""
         return {name: json_value(getattr(row, name)) for name in self.fields}
 
     def recorded(self, row: models.Model, before: Values | None, after: Values | None) -> tuple[Any, Any]:
-        """Return the values that an entry stores: of a change only the differences."""
+        """Return what an entry stores as before and after: for a change only the values that differ."""
         return (before, after) if before is None or after is None else differing(before, after)
 
     def touch(self, row: models.Model, now: Any) -> None:
-        """Move the row to its next version."""
+        """Set the row's next version."""
         if self.version:
             old = getattr(row, self.version)
             setattr(row, self.version, old + 1 if isinstance(old, int) else now)
@@ -188,9 +191,10 @@ def save_audited(
     expected: Collection[str] | None = None,
     check: Callable[[M], Faults] = lambda row: (),
 ) -> M:
-    """Write what was sent to `row`, which is new or locked, and record the difference. No difference writes nothing.
+    """Write what was sent to `row`, which is new or locked, and record the change. Without a difference nothing is
+    written.
 
-    `check` judges the whole row after its fields. `expected`: versions that the actor decided on. Raises Refused:
+    `check` returns the faults of the whole row. `expected` are accepted versions of the row. Raises Refused:
     `not-permitted`, `precondition-failed`, `validation` (details `errors`).
     """
     audit.require(actor)
@@ -213,8 +217,9 @@ def save_audited(
 def delete_audited(
     row: models.Model, actor: Actor, audit: Audit, *, now: Any, expected: Collection[str] | None = None, **marks: Any
 ) -> None:
-    """Delete a locked row, or mark it as deleted with these columns, and record it. Raises Refused: `not-permitted`,
-    `precondition-failed`.
+    """Delete a locked row and record it. With `marks`, set these columns instead of deleting the row.
+
+    Raises Refused: `not-permitted`, `precondition-failed`.
     """
     audit.require(actor)
     before, _ = audit.recorded(row, _before(row, audit, expected), None)

@@ -1,4 +1,4 @@
-"""Comparison of blind spots with the known ones: each beginning and end is recorded as an entry."""
+"""Detects when blind spots begin and end, and writes a timeline entry for each, from which notifications are sent."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -28,7 +28,9 @@ LOOKS: list[Callable[..., Iterable[Trouble]]] = []
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The result of one comparison: how many blind spots began or ended, and how many entries record that."""
+    """Result of one comparison: `changed` is how many blind spots began or ended, `entries` how many entries were
+    written.
+    """
 
     ran: bool
     changed: int = 0
@@ -36,8 +38,10 @@ class Compared:
 
 
 def compare(*, now: datetime, via: str) -> Compared:
-    """Compare the current blind spots with the known ones, once. The first run records all of them as known and sends
-    no notifications."""
+    """Compare the current blind spots with the stored ones, and record changes. The first run only stores them.
+
+    `via` is the process that runs it.
+    """
     # In separate transactions: these checks may read much, and no other process waits for them.
     of_annexes = [trouble for look in LOOKS for trouble in look(now=now, via=via)]
     with transaction.atomic():
@@ -56,14 +60,18 @@ def compare(*, now: datetime, via: str) -> Compared:
 
 
 def compare_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Compared:
-    """Compare when no process has done so for `quiet_seconds`: the web process calls this when Celery is down."""
+    """Run `compare` if no process has done so for `quiet_seconds`. Web processes call this while Celery is
+    unavailable.
+    """
     if seconds_since_run(RUN, now=now) < quiet_seconds:
         return Compared(ran=False)
     return compare(now=now, via=via)
 
 
 def _found(known: dict[str, OpenTrouble], *, now: datetime) -> Iterable[Trouble]:
-    """Return the current blind spots. While no agent is heard, keep those of machines unchanged."""
+    """Return the current blind spots. While no agent is live, those of machines remain as stored, because Drydock was
+    down.
+    """
     found = list(troubles(now=now))
     if not is_any_agent_heard(now=now):
         found = [one for one in found if one.set_id is None and one.cache_id is None]
@@ -72,7 +80,7 @@ def _found(known: dict[str, OpenTrouble], *, now: datetime) -> Iterable[Trouble]
 
 
 def as_trouble(row: OpenTrouble) -> Trouble:
-    """A trouble as it was found before."""
+    """Return a stored blind spot as a `Trouble`."""
     return from_row(Trouble, row, set_id=row.availability_set_id, names=tuple(row.names))
 
 

@@ -1,7 +1,7 @@
-"""The time at which edges act: the database's, whatever the clock of this process shows.
+"""The current time for pages, API and tasks: the database's time, independent of this process's own clock.
 
-A process whose clock differs by more than a second still knows the database's time, and stores agents' reports. It
-neither decides nor sends: with a clock like that, other things on its server are wrong as well.
+A process whose clock is wrong by more than a second still knows the database's time and stores agents' reports. But it
+neither decides nor sends, because other things on its server may be wrong as well.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ log = structlog.get_logger(__name__)
 
 
 class _Recorded:
-    """The latest clock record of this process: its steady-clock time, or None when the clock was right.
+    """When this process last recorded its wrong clock (monotonic time); None while the clock is right.
 
-    `tried` is when the process last tried to refresh an old offset from the database.
+    `tried` is when it last tried to read an outdated reading again.
     """
 
     def __init__(self) -> None:
@@ -47,9 +47,10 @@ _recorded = _Recorded()
 
 
 def now() -> datetime:
-    """The time by the database's clock, never later than that. It reads the database's clock first where it has not
-    for a while, except in an event loop, which must not wait. While the database is unavailable, one caller a second
-    tries, and the others count on from the last reading.
+    """Return the current time by the database's clock, never later than that clock.
+
+    Reads the database's clock if the last reading is too old, except in an event loop. While the database is
+    unavailable, one caller each second tries to read it, and the time is estimated from the last reading.
     """
     steady = time.monotonic()
     is_old = _database.age(steady) > OLD_SECONDS and not 0 <= steady - _recorded.tried < FRESH_SECONDS
@@ -61,19 +62,21 @@ def now() -> datetime:
 
 
 def skew() -> float:
-    """Seconds by which this process's clock is ahead of the database's; negative where it is behind."""
+    """Return by how many seconds this process's clock is ahead of the database's; negative if it is behind."""
     return _database.skew(steady=time.monotonic(), own=datetime.now(UTC))
 
 
 def is_clock_correct() -> bool:
-    """Whether this process may decide and send, by the last reading. For threads that must not wait."""
+    """Return whether this process may decide and send, by the last reading. Runs no query, for threads that must not
+    wait.
+    """
     return abs(skew()) <= MOST_SKEW_SECONDS
 
 
 def may_clock_decide() -> bool:
-    """Whether this process may decide and send. It reads the database's clock again where it has not for a second.
+    """Return whether this process may decide and send, after reading the database's clock (at most once a second).
 
-    Raises what the database raises.
+    Raises database errors.
     """
     if _is_stale():
         measure()
@@ -81,15 +84,16 @@ def may_clock_decide() -> bool:
 
 
 def require_correct_clock() -> None:
-    """Raise Refused `clock-wrong` where this process may not decide."""
+    """Raise Refused `clock-wrong` if this process's clock is wrong, so that it must not decide."""
     if not may_clock_decide():
         raise Refused("clock-wrong", Reason("clock-wrong", seconds=round(abs(skew()), 1)))
 
 
 def measure() -> None:
-    """Read the database's clock on this thread's connection, and record it while this process's own clock is wrong.
+    """Read the database's clock on this thread's connection. Record this process in the database if its own clock is
+    wrong.
 
-    Raises what the database raises.
+    Raises database errors.
     """
     with driver.cursor() as cursor:
         # The first statement on a connection waits for the connection, which would only widen the reading.
@@ -103,8 +107,9 @@ def measure() -> None:
 
 
 def _is_stale() -> bool:
-    """Whether the last reading is too old. A clock that seems wrong is read more often: where a server was suspended,
-    it is the reading that is out of date.
+    """Return whether the last reading is too old. A clock that seems wrong is read more often.
+
+    After a server was suspended, it is the reading that is wrong.
     """
     return _database.age(time.monotonic()) > (FRESH_SECONDS if is_clock_correct() else AGAIN_SECONDS)
 
@@ -118,7 +123,7 @@ def _in_event_loop() -> bool:
 
 
 def _record() -> None:
-    """Keep the row of this process up to date while its clock is wrong. Once it is right again, its row goes stale."""
+    """Update this process's row while its clock is wrong. When the clock is right again, the row expires."""
     steady, off = time.monotonic(), skew()
     if _recorded.process != os.getpid():
         # Of the process from which this one was forked.

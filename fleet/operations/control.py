@@ -1,5 +1,6 @@
-"""Control of accounts: the people who created or owned an account, or received its password or sign-on. Two accounts
-that the same person controls count as one person where a decision takes two.
+"""Control of accounts: who created or owned an account, knew its password or linked it to a provider.
+
+Two accounts that the same person controls count as one person where a decision needs two.
 """
 
 from collections.abc import Collection
@@ -16,24 +17,26 @@ MADE, OWNER, PASSWORD, SIGN_ON = "made", "owner", "password", "sign-on"
 
 
 def note(kind: str, account: User, person: User | None, *, now: datetime) -> None:
-    """Record that this person made the account, owns it or was given what signs in as it, inside a transaction that
-    makes it so. Nothing where it is their own, or no person did it.
+    """Record that `person` created or owns `account`, or got a credential of it. Call it in the transaction of that
+    change.
+
+    Does nothing for the person's own account, or if no person made the change. `kind` is one of the constants here.
     """
     if person is not None and person.pk != account.pk:
         AccountLink.objects.create(account=account, person=person, kind=kind, since=now)
 
 
 def note_password(account: User, actor: Actor, *, now: datetime) -> None:
-    """Record who knows an account's new password: the earlier passwords no longer sign in."""
+    """Record who knows the new password of an account, and that earlier passwords are no longer valid."""
     AccountLink.objects.filter(account=account, kind=PASSWORD, until=None).update(until=now)
     note(PASSWORD, account, actor.person, now=now)
 
 
 def one_person(proposer: User | None, other: User, *, at: datetime, also: Collection[int] = ()) -> Reason | None:
-    """Return why `other` cannot be the second person for a proposal made `at` a time; None where they can.
+    """Return why `other` cannot be the second person for a proposal made at the time `at`; None if they can.
 
-    People who ever controlled the proposing account, directly or through a chain, cannot; `also` are more of them (row
-    ids). Nor can an account whose password one of these still knows, or knew at that time.
+    They cannot if they ever controlled the proposing account, directly or through other accounts. `also` are further
+    such people (row ids). Nor can an account whose password one of these people knows, or knew at that time.
     """
     if proposer is None:
         return None
@@ -56,8 +59,10 @@ def _why(proposer: User, other: User) -> Reason:
 
 
 def _closure(accounts: Collection[int], *, held_at: datetime | None = None) -> set[int]:
-    """These accounts (row ids) and all who ever stood behind them; with `held_at` those alone who know a password, or
-    made a token, of theirs that counts now or did then. Two or three queries for each step of the chain.
+    """Return these accounts (row ids) and all people who ever controlled them, directly or through other accounts.
+
+    With `held_at`, only people who know or then knew a password, or created a token, that is or then was valid. Two or
+    three queries for each step.
     """
     found, step = set(accounts), set(accounts)
     while step:

@@ -1,4 +1,4 @@
-"""Answers kept for repeated requests: the same key and request get the same answer, and the act happens once."""
+"""Stored answers for repeated requests: the same `Idempotency-Key` and request get the same answer, and run once."""
 
 import hashlib
 import json
@@ -23,12 +23,12 @@ NEW = f"""
 
 
 class KeyReused(Exception):
-    """The key came before with another request."""
+    """Error: the idempotency key was used before with a different request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP status and a JSON body, or none; `repeated`: it was given before."""
+    """HTTP status and JSON body (or none). `repeated`: it is the stored answer of an earlier request."""
 
     status: int
     body: dict[str, Any] | None
@@ -36,7 +36,7 @@ class Answer:
 
 
 def fingerprint(*, method: str, path: str, body: Any) -> str:
-    """SHA-256 (hex) of a request. The order of fields and the space between them do not count."""
+    """Return the SHA-256 in hex of a request. The order of JSON fields and whitespace do not matter."""
     text = json.dumps([method, path, body], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -44,11 +44,11 @@ def fingerprint(*, method: str, path: str, body: Any) -> str:
 def answer_once(
     *, user: User, key: str, request: str, now: datetime, act: Callable[[], Answer], part: bool = False
 ) -> Answer:
-    """The stored answer of this key, or that of `act`, which is then stored in the same transaction. `part`: one of
-    several of a request, whose transaction is the caller's.
+    """Return the stored answer of this key, or run `act` and store the answer in the same transaction.
 
-    `request` is a `fingerprint`. A repeat that arrives while the first is still acting waits for its commit. What `act`
-    raises rolls both back, so that the key stays free. Raises KeyReused.
+    `request` is a `fingerprint`. A repeat that arrives while `act` still runs waits for the commit. If `act` raises,
+    nothing is stored and the key remains free. `part`: one of several parts of a request, in the caller's transaction.
+    Raises KeyReused.
     """
     with gathered(savepoint=not part):
         if not part:
@@ -69,9 +69,7 @@ def answer_once(
 
 
 def complete(*, user: User, bodies: Mapping[str, dict[str, Any]]) -> None:
-    """Store further answers by key: parts of a request whose answers are created together at its end. Runs two
-    statements. Two statements.
-    """
+    """Store answers by key for the parts of a request that are answered together at the end. Two statements."""
     rows = list(StoredAnswer.objects.filter(user=user, key__in=list(bodies)))
     for row in rows:
         row.body = storable(bodies[row.key])

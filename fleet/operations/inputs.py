@@ -1,4 +1,4 @@
-"""Fields that read what pages and API clients send, as a form or a serializer of a model needs them."""
+"""Form and serializer fields for what pages and API clients send."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -20,9 +20,9 @@ MAX_LIFETIME = 366 * 86400
 
 
 class MomentField(forms.DateTimeField):
-    """A date and a time of day, in the active time zone or with one of its own.
+    """Form field for date and time, in the active time zone unless the text states one. Returns UTC.
 
-    It becomes one in UTC: Postgres takes no offset beyond 15:59.
+    Postgres accepts no offset beyond 15:59.
     """
 
     def to_python(self, value: Any) -> datetime | None:
@@ -37,7 +37,7 @@ class MomentField(forms.DateTimeField):
 
 
 class UtcField(MomentField):
-    """A time as people write it in UTC, in whatever time zone they read pages."""
+    """Form field for a time in UTC, independent of the user's time zone."""
 
     widget = forms.DateTimeInput(attrs={"type": "datetime-local"}, format=LOCAL_TIME)
 
@@ -50,7 +50,7 @@ class UtcField(MomentField):
 
 
 class Time(serializers.DateTimeField):
-    """RFC 3339 in UTC with `Z`, whatever time zone the person reads pages in."""
+    """Serializer field for a time in RFC 3339, in UTC with `Z`, independent of the user's time zone."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(default_timezone=UTC, **kwargs)
@@ -70,15 +70,16 @@ class Time(serializers.DateTimeField):
 
 @extend_schema_field({"type": "string", "pattern": CLOCK})
 class ClockTime(serializers.TimeField):
-    """Hours and minutes: `08:00`."""
+    """Serializer field for hours and minutes, such as `08:00`."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(format="%H:%M", input_formats=["%H:%M", "%H:%M:%S"], **kwargs)
 
 
 class RequestSerializer(serializers.Serializer[Any]):
-    """A serializer that refuses unknown fields, and values of another JSON type: a misspelt field must not be ignored,
-    and `0` is neither a name nor a no.
+    """Serializer that refuses unknown fields and values of the wrong JSON type.
+
+    So a misspelt field is not silently ignored, and `0` is neither a name nor False.
     """
 
     def to_internal_value(self, data: Any) -> Any:
@@ -93,7 +94,7 @@ class RequestSerializer(serializers.Serializer[Any]):
 
 
 class LifetimeField(serializers.IntegerField):
-    """Number of seconds for which a new token is valid, by default those of a setting."""
+    """Field for the lifetime of a new token in seconds. The default comes from a setting."""
 
     def __init__(self, setting: str) -> None:
         super().__init__(
@@ -106,7 +107,7 @@ class LifetimeField(serializers.IntegerField):
 
 
 def of_its_type(field: Any, value: Any) -> Any:
-    """Return the errors in the JSON type of a value; empty where there are none."""
+    """Return the errors if a value has the wrong JSON type for the field; empty if it is right."""
     if value is None:
         return []
     if isinstance(field, serializers.BooleanField) and not isinstance(value, bool):
@@ -128,7 +129,7 @@ def _whole(value: Any) -> bool:
 
 
 def flat_errors(detail: Any, path: str = "") -> Iterator[dict[str, str]]:
-    """Return the errors of a serializer, each with the path of its field."""
+    """Yield the errors of a serializer as a flat list, each with the path of the field."""
     if isinstance(detail, Mapping):
         for name, inner in detail.items():
             step = "" if name == "non_field_errors" else str(name)

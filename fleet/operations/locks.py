@@ -1,5 +1,6 @@
-"""Advisory locks of Postgres, held until the transaction ends, where no row can be locked. Also lock timeouts where the
-role's profile (`fleet.domain.db_timeouts`) does not fit.
+"""Postgres advisory locks that last until the end of the transaction, for cases in which no row can be locked.
+
+Also changes lock timeouts where those of the thread's role (`fleet.domain.db_timeouts`) do not fit.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ TAKEN = timedelta(seconds=10)
 
 
 class Lock(IntEnum):
-    """Advisory lock numbers: any are possible that nothing else in this database uses."""
+    """Numbers of advisory locks. They only need to be unique in this database."""
 
     RECONCILE = 7_001_169
     # Of each service, or of each set that is in none.
@@ -45,12 +46,12 @@ class Lock(IntEnum):
 
 
 def take(lock: Lock, of: str = "") -> None:
-    """Wait for this lock, or for the one of it that belongs to this name."""
+    """Wait for this lock and take it. With `of`, take the separate lock for this name."""
     _call("pg_advisory_xact_lock", lock, of)
 
 
 def try_take(lock: Lock, of: str = "") -> bool:
-    """Whether it, or the one of it that belongs to this name, was free and is held now."""
+    """Take this lock if it is free, and return whether it was. With `of`, take the separate lock for this name."""
     return _call("pg_try_advisory_xact_lock", lock, of) is True
 
 
@@ -63,7 +64,7 @@ def _call(function: str, lock: Lock, of: str) -> object:
 
 
 def take_free(lock: Lock, names: Sequence[str]) -> list[str]:
-    """Take the free locks of these names; return the names of those taken, in the given order."""
+    """Take those of the locks for these names that are free. Return the names of taken locks in the given order."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT name FROM unnest(%s::text[]) WITH ORDINALITY AS given (name, place)"
@@ -75,8 +76,9 @@ def take_free(lock: Lock, names: Sequence[str]) -> list[str]:
 
 @contextmanager
 def exclusively(lock: Lock) -> Iterator[bool]:
-    """Whether it was free and is held for the length of a block, across transactions. It is free again when the
-    connection ends, however this process does.
+    """Take the lock for the `with` block, across transactions, and yield whether it was free.
+
+    If the process dies, the lock is released with its connection.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [lock.value])
@@ -91,10 +93,10 @@ def exclusively(lock: Lock) -> Iterator[bool]:
 
 @contextmanager
 def short_lock_timeout() -> Iterator[None]:
-    """Within a transaction, limit waiting for a lock to a short time.
+    """Wait only briefly for locks in this part of a transaction.
 
-    A failure is rolled back with it. Foreign keys are checked at once and not at the commit, where the row at fault
-    could not be identified.
+    A failure rolls this part back. Foreign keys are checked at once instead of at the commit, where the failing row
+    would be unknown.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('lock_timeout')")
@@ -107,7 +109,7 @@ def short_lock_timeout() -> Iterator[None]:
 
 
 def no_timeouts() -> None:
-    """Until the end of this transaction nothing is cut short."""
+    """Disable all timeouts until the end of this transaction."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true),"
@@ -116,7 +118,7 @@ def no_timeouts() -> None:
 
 
 def make_due(rows: models.QuerySet[Any], *, pass_by: bool = False) -> None:
-    """Let the next tick check these rows. With `pass_by`, without those that another session has locked."""
+    """Let the next tick check these rows. With `pass_by`, rows that another session has locked are skipped."""
     with transaction.atomic(savepoint=False):
         locked = rows.order_by("pk").select_for_update(skip_locked=pass_by, no_key=True, of=("self",))
         pks = list(locked.values_list("pk", flat=True))
@@ -134,10 +136,10 @@ def take_due(
     ids_from: str = "",
     **values: list[str],
 ) -> list[int]:
-    """Take up to `most` due rows for a while, except `besides`, and return their ids; those due longest come first.
+    """Take up to `most` due rows, those due longest first, and return their ids. Other ticks skip them for a while.
 
-    Locked rows are skipped, so that no tick waits for another transaction. `open_only` is the condition of the index by
-    `next_check_at`; `ids_from` a query of ids out of which to take. Both are SQL of our own, with these values.
+    Rows in `besides` and locked rows are skipped, so that no tick waits. `open_only` is the condition of the index on
+    `next_check_at`, `ids_from` a query of permitted ids; both are trusted SQL with the parameters `values`.
     """
     name = table._meta.db_table
     among = f"AND id IN ({ids_from})" if ids_from else ""
@@ -158,7 +160,7 @@ def take_due(
 
 
 def settle_due(table: type[models.Model], due: Mapping[int, datetime], *, now: datetime) -> None:
-    """Set the next check of rows (ids) that were taken at this time; rows with news since then stay due."""
+    """Set the next check of rows (by id) that were taken at the time `now`. Rows that changed since then remain due."""
     name = table._meta.db_table
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(

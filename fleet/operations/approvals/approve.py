@@ -1,4 +1,4 @@
-"""Approval of events by users, rules and waves: one transaction checks guards and writes approval and order."""
+"""Approval of events by users, rules and waves. One transaction checks the guards and writes approval and order."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -50,11 +50,11 @@ def override(
     reasons: Mapping[str, str],
     shown: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the overrides as an approval stores them (`kept`); `reasons` are by guard code. `shown` are the digests of
-    the guards that the person saw (`Guard.shown`), by code and separated by blanks. A reason covers no other.
+    """Return the overrides of the guards `found` as an approval stores them. `reasons` are by guard code.
 
-    Guards that require a second person are left to the caller. A guard that requires verification is satisfied by
-    `actor.proved`, or by a service account where the set exempts those. Raises Refused for each remaining guard.
+    `shown` are the hashes of the guards that the user saw (`Guard.shown`), by code, separated by spaces; a reason
+    covers only these. Guards that need a second person are left to the caller. A guard that needs verification is
+    satisfied by `actor.proved`, or if the set exempts service accounts. Raises Refused for each remaining guard.
     """
     # A rule accepts some guards in advance; past one that blocks only a person goes.
     may_be = ACCEPTABLE if actor.person is None else [guard.code for guard in found]
@@ -72,19 +72,19 @@ def override(
 
 
 def kept_overrides(guard: Guard, reason: str) -> dict[str, Any]:
-    """Return an overridden guard as an approval stores it; `reason` is the person's text."""
+    """Return an overridden guard as an approval stores it. `reason` is the user's text."""
     return {"code": guard.code, "values": as_json(guard.values), "reason": reason}
 
 
 def override_entry_data(found: Iterable[Guard]) -> list[dict[str, object]]:
-    """Guards as the details of a refusal."""
+    """Return the guards as details of a refusal."""
     return [
         {"code": g.code, "sentence": g.sentence, "needs": g.needs.value, "overridable": g.overridable} for g in found
     ]
 
 
 def refuse_by_guard(facts: EventFacts, standing: list[Guard]) -> None:
-    """Raises Refused for the first of these guards, with all of them in its details."""
+    """Raise Refused for the first of these guards, with all of them in the details."""
     first = standing[0]
     code = PROBLEMS[first.code]
     shown: dict[str, str] = {}
@@ -105,10 +105,11 @@ def refuse_by_guard(facts: EventFacts, standing: list[Guard]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A decision: its time of dispatch, with `due_at` for a given time. `undo` is sent at once where no undo period is
-    possible: see `undo_until`. With a `due_at` it is sent then, like others decided together. `overrides`: reasons by
-    guard code; `shown`: the digests of the displayed guards, by code. `expected_version`: the displayed version of the
-    event; `expected`: a list of accepted ones.
+    """What a user decides about an event, and when it is sent.
+
+    `when`: kind of dispatch. `undo` is sent at once if no undo period is possible (see `undo_until`), but at `due_at`
+    if this is given, like others decided together. `overrides`: reasons by guard code. `shown`: hashes of the displayed
+    guards, by code. `expected_version`: the displayed version of the event; `expected`: accepted versions, if several.
     """
 
     when: When = When.NOW
@@ -123,7 +124,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class LockedFacts:
-    """Facts for the guards of an event that the caller has locked, with its row id: see `together`."""
+    """Facts about an event that the caller has locked, and the event's row id. See `each`."""
 
     event_pk: int
     facts: EventFacts
@@ -143,11 +144,12 @@ NEW_KINDS = {
 
 @contextmanager
 def decision_lock(*event_pks: int, meanwhile: Reason = MEANWHILE, homes: Collection[Home] = ()) -> Iterator[None]:
-    """Open a transaction with exclusive decisions about the service (or set, where there is none) of these events.
-    `homes` are those of the events, where the caller has just read them.
+    """Open a transaction in which no other process decides about the service (or else the set) of these events (row
+    ids).
 
-    Without it, two people who approve two events of one set at once would each see nothing in flight. The lock is taken
-    before any row is locked. Raises Refused `already-decided` with `meanwhile` where another decision came first.
+    Otherwise two users who approve two events of one set at the same time would both see nothing in flight. The lock is
+    taken before any row lock. `homes` are those of the events, if the caller has just read them. Raises Refused
+    `already-decided` with the reason `meanwhile` if another decision came first.
     """
     try:
         with gathered():
@@ -163,18 +165,18 @@ def decision_lock(*event_pks: int, meanwhile: Reason = MEANWHILE, homes: Collect
 
 
 def home_name(service: str, set_id: int) -> str:
-    """Return the name by which decisions exclude each other: the service, or the set (row id) without one."""
+    """Return the name of the decision lock: the service, or the set (row id) if it belongs to no service."""
     return service or f"set {set_id}"
 
 
 def row_id(event_id: str) -> int:
-    """The row id of an event by its EventId. Raises Refused `unknown-event`."""
+    """Return the row id of an event by its EventId. Raises Refused `unknown-event`."""
     found = ScheduledEvent.objects.filter(event_id=event_id.strip().upper()).values_list("pk", flat=True).first()
     return require_found(found, "unknown-event", Reason("event-unknown"))
 
 
 def event_of(approval_id: int) -> int:
-    """The row id of an approval's event. Raises Refused `unknown-approval`."""
+    """Return the row id of an approval's event. Raises Refused `unknown-approval`."""
     found = Approval.objects.filter(pk=approval_id).values_list("event_id", flat=True).first()
     return require_found(found, "unknown-approval", Reason("approval-unknown"))
 
@@ -182,13 +184,12 @@ def event_of(approval_id: int) -> int:
 def grant(
     *, event_id: str, actor: Actor, now: datetime, plan: Plan = AT_ONCE, ahead: LockedFacts | None = None
 ) -> Approval:
-    """Record a person's decision to start this event: now, once it is prepared, or at a time before NotBefore.
+    """Record a user's approval of an event, and its first order if it is sent at once, in one transaction.
 
-    "Now" writes the approval and its first order in one transaction. Where a guard or the set requires a second person,
-    it is a proposal. A rule's decision that is not sent yet is withdrawn in favour of the person. Facts read `ahead`
-    are not read again. Raises Refused: `not-permitted`, `validation`, `unknown-event`, `already-decided` (details `by`,
-    `at`, `approval`), `too-late`, `precondition-failed`, `version-changed` (details `version`), `guarded` (details
-    `guards`).
+    If a guard or the set requires a second person, the approval is only proposed. A rule's approval that is not sent
+    yet is withdrawn. `ahead` are facts that the caller has already locked and loaded. Raises Refused: `not-permitted`,
+    `validation`, `unknown-event`, `already-decided` (details `by`, `at`, `approval`), `too-late`,
+    `precondition-failed`, `version-changed` (details `version`), `guarded` (details `guards`).
     """
     actor = acting(actor, Right.APPROVE, doing="approve")
     due_at = plan.due_at if plan.when in TIMED else None
@@ -203,9 +204,9 @@ def grant(
 
 
 def _refuse_decided(event_pk: int, actor: Actor, plan: Plan, *, now: datetime) -> None:
-    """Refuse events that another person has already decided, without waiting for the lock of their service.
+    """Raise Refused if another person has already decided the event, without waiting for the decision lock.
 
-    Of several people who approve the same events at once, later ones get this answer and delay no other decision.
+    If several users approve the same events at once, later ones are refused here and delay no other decision.
     """
     decided = Approval.objects.filter(event=event_pk, state__in=LIVE_APPROVALS)
     if not decided.filter(Q(decided_by__isnull=False) | Q(consented_by__isnull=False)).exists():
@@ -224,9 +225,9 @@ def _refuse_decided(event_pk: int, actor: Actor, plan: Plan, *, now: datetime) -
 
 
 def load_facts_locked(event_pk: int, *, now: datetime, expected: Collection[str] | None = None) -> EventFacts:
-    """Lock one event, compute it again, and load what guards judge.
+    """Lock one event (row id), compute its state again, and load the facts for guards.
 
-    Raises Refused `precondition-failed` where it is at none of the `expected` versions.
+    Raises Refused `precondition-failed` if its version is not one of the `expected` ones.
     """
     events = compute.lock([event_pk])
     # Read once for both: deciding about a hundred events does this a hundred times.
@@ -238,8 +239,10 @@ def load_facts_locked(event_pk: int, *, now: datetime, expected: Collection[str]
 
 
 def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime, facts: EventFacts | None = None) -> Approval:
-    """Record a decision of a person, rule or wave inside `decision_lock` of the event (row id). Raises Refused as
-    `grant` does."""
+    """Record a decision of a user, rule or wave. Call it inside `decision_lock` of the event (row id).
+
+    Raises Refused as `grant` does.
+    """
     if facts is None:
         facts = load_facts_locked(event_pk, now=now, expected=plan.expected)
     require_version(facts.version, plan.expected)
@@ -297,7 +300,7 @@ def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime, facts: Eve
 
 
 def _decided_by(actor: Actor) -> dict[str, Any]:
-    """Return the columns of an approval about its actor, their way of access and their reason."""
+    """Return the columns of an approval that describe the actor: account or rule, interface and reason."""
     service, trace = service_of(actor.person), trace_behind(actor)
     return {
         "decided_by": actor.person,
@@ -315,7 +318,7 @@ def _decided_by(actor: Actor) -> dict[str, Any]:
 
 
 def with_undo(plan: Plan, facts: EventFacts, *, now: datetime) -> Plan:
-    """The plan with the time until which it can be undone; at once where there is none."""
+    """Return the plan with the time until which it can be undone; sent at once if no undo period is possible."""
     until = undo_until(facts, now=now, seconds=settings.APPROVAL_UNDO_SECONDS)
     if until is None:
         return replace(plan, when=When.NOW, due_at=None)
@@ -325,7 +328,7 @@ def with_undo(plan: Plan, facts: EventFacts, *, now: datetime) -> Plan:
 
 
 def dispatch_first_order(approval: Approval, facts: EventFacts, *, now: datetime) -> None:
-    """Offer the first order of an approval that has just been granted, and hint at it after the commit."""
+    """Offer the first order of an approval that was just granted, and wake the machine after the commit."""
     if approval.state == ApprovalState.GRANTED.value:
         # It has no order yet that this one would supersede.
         write_order(approval, facts, start_candidates(facts)[0], now=now)
@@ -335,13 +338,13 @@ def dispatch_first_order(approval: Approval, facts: EventFacts, *, now: datetime
 def applicable_guards(
     facts: EventFacts, when: When, *, now: datetime, expected_version: int | None = None
 ) -> list[Guard]:
-    """Return the guards that count for such a decision; all of them are evaluated again at dispatch."""
+    """Return the guards that apply to a decision of this kind. All guards are evaluated again before dispatch."""
     found = guards(facts, now=now, expected_version=expected_version)
     return [guard for guard in found if guard.code not in LATER.get(when, ())]
 
 
 def supersede_rule_decision(event_pk: int, facts: EventFacts, actor: Actor, *, now: datetime) -> EventFacts:
-    """A person's decision beats a rule's: one that has not been sent is withdrawn. Returns the facts after it."""
+    """Withdraw a rule's approval that was not sent yet, because a user decides now. Return the facts after that."""
     if facts.decision is None or not facts.decision.by_rule:
         return facts
     approval = Approval.objects.get(pk=facts.decision.approval_id)
@@ -380,11 +383,12 @@ def each(
     clock: Callable[[], datetime],
     ahead: bool,
 ) -> list[T]:
-    """Return the result of `act` for each event (EventId), or of `held` where the event stays locked too long. The
-    given order is kept. The run outlasts a fixed time, so it is given a clock.
+    """Run `act` for each event (EventId) and return the results in the given order.
 
-    `act` gets the locked facts where they were read `ahead`, else None. It may be called twice for one event, the first
-    time rolled back. Raises Postgres's error when Postgres is unavailable.
+    `held` returns the result for an event that stays locked too long. With `ahead`, events are first locked and loaded
+    together, and `act` gets these facts; else None. `act` may be called twice for an event, after the first call was
+    rolled back. `clock` returns the time, since the run may be long. Raises Postgres's error if Postgres is
+    unavailable.
     """
     found: dict[str, T] = {}
     locked: list[str] = []
@@ -428,7 +432,9 @@ def _alone(event_id: str, act: Callable[[str, LockedFacts | None], T], *, hurrie
 
 @gathered()
 def _together(event_ids: Sequence[str], act: Callable[[str, LockedFacts | None], T], *, now: datetime) -> dict[str, T]:
-    """Run `act` in one transaction for the events that are not locked, by EventId. Failed events are omitted."""
+    """Run `act` in one transaction for the events that are not locked. Return the results by EventId; failed events are
+    omitted.
+    """
     found = {}
     for event_id, judged in _judged(event_ids, now=now).items():
         try:
@@ -441,9 +447,10 @@ def _together(event_ids: Sequence[str], act: Callable[[str, LockedFacts | None],
 
 
 def _judged(event_ids: Sequence[str], *, now: datetime) -> dict[str, LockedFacts]:
-    """Return the guards' facts of events whose rows and homes are free, with all of them locked. Each home has one
-    event, since a decision about it affects its neighbours. Decided events are omitted, since superseding a decision
-    writes first.
+    """Lock the events whose rows and decision locks are free, and return their facts by EventId.
+
+    Only one event for each set or service, because its decision affects the others. Events with a decision are omitted,
+    because withdrawing it would already write.
     """
     rows = ScheduledEvent.objects.filter(event_id__in=event_ids).values_list("event_id", "pk", *HOME)
     known = {event_id: (pk, home_name(service, set_id)) for event_id, pk, service, set_id in rows}

@@ -1,7 +1,7 @@
-"""Claims and holds: statements of people and rules about an event. They are never sent to Azure.
+"""Claims and holds: what users and rules record about an event. They are never sent to Azure.
 
-`expected` are versions of the event: at any other the operation is refused with `precondition-failed`.
-`expected_version` is the displayed version: at any other the operation is refused with `version-changed`.
+`expected` are accepted versions of the event; any other is refused with `precondition-failed`. `expected_version` is
+the displayed version; any other is refused with `version-changed`.
 """
 
 from collections.abc import Collection
@@ -35,10 +35,9 @@ def claim(
     expected: Collection[str] | None = None,
     expected_version: int | None = None,
 ) -> Claim:
-    """Claim an event ("I am on it"). Claiming one's own claim again renews its comment; another person's claim is taken
-    over only with `take_over`.
+    """Claim an event for a user. Claiming it again replaces the comment. Another user's claim needs `take_over`.
 
-    Raises Refused: `not-permitted`, `validation`, `unknown-event`, `too-late` (the event is over), `already-claimed`
+    Raises Refused: `not-permitted`, `validation`, `unknown-event`, `too-late` (the event has ended), `already-claimed`
     (details `by`, `at`, `comment`).
     """
     event_pk, facts, actor = _locked(event_id, actor, "claim", now=now, expected=expected)
@@ -64,7 +63,7 @@ def claim(
 
 @transaction.atomic
 def give_back(*, event_id: str, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Claim:
-    """End the claim of an event: one's own, or as an approver any claim.
+    """Release the claim of an event: the user's own one, or as an approver any claim.
 
     Raises Refused: `not-permitted`, `unknown-event`, `not-claimed`.
     """
@@ -87,10 +86,9 @@ def hold(
     expected: Collection[str] | None = None,
     expected_version: int | None = None,
 ) -> Hold:
-    """Hold an event: decide not to approve it, so that it runs when Azure starts it. Rules then ignore it. Nothing is
-    sent to Azure.
+    """Leave an event to Azure: it is not approved, and rules ignore it. Nothing is sent to Azure.
 
-    A rule's decision that is not sent yet is withdrawn. The actor gives a reason. Raises Refused: `not-permitted`,
+    A rule's approval that is not sent yet is withdrawn. The actor must state a reason. Raises Refused: `not-permitted`,
     `validation`, `unknown-event`, `too-late`, `already-decided`, `already-held` (details `by`, `at`, `reason`).
     """
     event_pk, facts, actor = _locked(event_id, actor, "hold", now=now, expected=expected)
@@ -104,8 +102,9 @@ def hold(
 
 
 def hold_locked(event_pk: int, facts: EventFacts, actor: Actor, *, now: datetime, withdrew_rule: bool = False) -> Hold:
-    """Record a hold by a person or a rule for a locked event (row id) that is neither decided nor held.
-    `withdrew_rule`: a person withdrew a rule's decision, and the hold remains.
+    """Record a hold by a user or rule for a locked event (row id) that has no decision and no hold.
+
+    `withdrew_rule`: a user withdrew a rule's approval, which becomes this hold.
     """
     row = Hold.objects.create(
         event_id=event_pk,
@@ -146,7 +145,9 @@ def lift(*, event_id: str, actor: Actor, now: datetime, expected: Collection[str
 def _locked(
     event_id: str, actor: Actor, doing: str, *, now: datetime, expected: Collection[str] | None
 ) -> tuple[int, EventFacts, Actor]:
-    """Return the event's row id, its locked facts, and the actor, who has the right in at least one place."""
+    """Lock an event and return its row id, its facts and the actor with a cleaned reason. Raises Refused without the
+    right.
+    """
     actor = acting(actor, Right.APPROVE, doing=doing)
     event_pk = row_id(event_id)
     return event_pk, load_facts_locked(event_pk, now=now, expected=expected), actor

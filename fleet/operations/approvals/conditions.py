@@ -1,6 +1,6 @@
 """Approvals that wait for a condition or a second person, and their withdrawal.
 
-Runs in reconciliation every two seconds, and at once when a report has changed their event.
+Runs in reconciliation every two seconds, and immediately after a report has changed the event.
 """
 
 from collections import defaultdict
@@ -45,9 +45,10 @@ WAITING = (ApprovalState.PROPOSED.value, ApprovalState.WAITING.value)
 
 
 def advance(*, now: datetime, event_pks: Collection[int] | None = None) -> int:
-    """Move on what need not wait any longer, of these events (row ids) or of all; how many moved.
+    """Advance the waiting approvals of these events (row ids), or of all, that need not wait any longer. Return how
+    many.
 
-    Looks without locks first; each move is a transaction of its own.
+    The first check takes no locks; each approval then has its own transaction.
     """
     # As in most ticks.
     if event_pks is not None and not event_pks:
@@ -61,9 +62,7 @@ def advance(*, now: datetime, event_pks: Collection[int] | None = None) -> int:
 
 
 def due_for_dispatch(*, until: datetime) -> list[tuple[datetime, list[int]]]:
-    """Times up to this one at which approvals can no longer be undone, with the events (row ids) that then go. One
-    query.
-    """
+    """Return when undo periods end, up to `until`, each with the events (row ids) to dispatch then. One query."""
     rows = Approval.objects.filter(state=ApprovalState.WAITING.value, when=When.UNDO.value, due_at__lte=until)
     found: dict[datetime, list[int]] = defaultdict(list)
     for at, event_pk in rows.order_by("due_at", "pk").values_list("due_at", "event_id"):
@@ -73,7 +72,7 @@ def due_for_dispatch(*, until: datetime) -> list[tuple[datetime, list[int]]]:
 
 
 def _due(approval_ids: Sequence[int], *, now: datetime) -> list[tuple[int, int]]:
-    """Return those of these approvals (row ids) that have a step to take, with their events."""
+    """Return those of these approvals (row ids) that can be advanced, each with its event (row id)."""
     waiting = list(Approval.objects.filter(pk__in=approval_ids).order_by("decided_at", "pk"))
     facts = load_facts([approval.event_id for approval in waiting], now=now)
     decisions = load_decisions(waiting, facts, now=now)
@@ -135,14 +134,14 @@ def consent(
     expected_version: int | None = None,
     expected: Collection[str] | None = None,
 ) -> Approval:
-    """The second person agrees to a proposal: never the one who proposed it. The approval is then sent, or waits for
-    its condition; with `undo`, it waits for the undo period.
+    """Record that a second person agrees to a proposal. It is then sent, or waits for its condition or (`undo`) undo
+    period.
 
-    The guards are evaluated again: those that the proposer overrode stay overridden, a new one takes a reason in
-    `overrides` (see `override` for `shown`). `expected_version` is the displayed version of the event, `expected` a
-    list of accepted ones. A proposal about an event that has changed since returns to its proposer and cannot be agreed
-    to. Raises Refused: `not-permitted`, `validation`, `unknown-approval`, `too-late`, `precondition-failed`,
-    `version-changed` (details `version`), `guarded` (details `guards`).
+    The guards are evaluated again: a new one needs a reason in `overrides` (`shown`: see `override`).
+    `expected_version` is the displayed version of the event, `expected` are accepted ones. If the event has changed,
+    the proposal returns to the proposer. Raises Refused: `not-permitted` (also for the proposer), `validation`,
+    `unknown-approval`, `too-late`, `precondition-failed`, `version-changed` (details `version`), `guarded` (details
+    `guards`).
     """
     actor = acting(actor, Right.OVERRIDE, doing="consent")
     reasons = cleaned_reasons(overrides)
@@ -186,9 +185,9 @@ def consent(
 
 
 def _require_other_person(approval: Approval, actor: Actor) -> None:
-    """Refuse consent by a service account, or by the person behind the account that proposed.
+    """Raise Refused if the actor is a service account, or the person behind the account that proposed.
 
-    A personal token acts for its owner; its creator is that person or a user of the server's command line.
+    A personal token acts for its owner. Only the owner or a user of the server's command line can have created it.
     """
     if service_of(actor.person) is not None:
         raise Refused("not-permitted", Reason("consent-of-service"))
@@ -201,8 +200,8 @@ def _require_other_person(approval: Approval, actor: Actor) -> None:
 
 
 def withdraw(*, approval_id: int, actor: Actor, now: datetime) -> Approval:
-    """Take an approval back before an order was offered. A withdrawn decision of a rule becomes a hold, so that no rule
-    decides it again.
+    """Withdraw an approval before an order was offered. A rule's approval becomes a hold, so that no rule approves it
+    again.
 
     Raises Refused: `not-permitted`, `validation`, `unknown-approval`, `too-late`.
     """

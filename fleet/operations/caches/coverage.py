@@ -1,5 +1,6 @@
-"""Coverage: which machine listened to which cache, and when. A timeline without notifications means something only
-while an agent listened."""
+"""Records when which machine listened to which cache, because missing notifications prove nothing without a
+listener.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -26,7 +27,7 @@ CoverageReport = AgentReport[wire.CoverageData]
 
 
 def take_settings(reports: Sequence[CoverageReport], caches: Mapping[str, Cache]) -> None:
-    """Store the agents' settings of the caches: tier, and how many ports make a shard."""
+    """Store the settings of caches that agents report: tier, and number of ports for each shard."""
     for report in sorted(reports, key=lambda report: report.at):
         cache = caches[report.data.cache]
         tier = report.data.tier or cache.tier
@@ -36,7 +37,9 @@ def take_settings(reports: Sequence[CoverageReport], caches: Mapping[str, Cache]
 
 
 def take(reports: Sequence[CoverageReport], caches: Mapping[str, Cache], names: Mapping[int, str]) -> None:
-    """Merge the changes of coverage, oldest first for each machine. An older report is history."""
+    """Process reports that a machine began or stopped listening, in the order of each machine. Older reports change
+    nothing.
+    """
     if not reports:
         return
     newest: dict[tuple[int, int], Coverage] = {}
@@ -73,14 +76,16 @@ def take(reports: Sequence[CoverageReport], caches: Mapping[str, Cache], names: 
 
 
 def _state(report: CoverageReport) -> str:
-    """Return the reported state; a subscription in a cloud that never publishes, as 0.1.0 makes it, counts as
-    unsupported."""
+    """Return the reported state. A subscription in a cloud that never publishes counts as unsupported (0.1.0
+    subscribed).
+    """
     return UNSUPPORTED if report.data.cache.endswith(wire.CACHE_HOSTS_WITHOUT_NOTIFICATIONS) else report.data.state
 
 
 def _close(before: Coverage, report: CoverageReport, *, again: bool) -> None:
-    """Close a coverage period. An agent that repeats its report was restarted; it was present until its last sign of
-    life."""
+    """End a coverage period. If the agent repeats its report (`again`), it was restarted: the period ends at the last
+    contact.
+    """
     last = before.vouched_at
     previous = Observation.objects.filter(
         machine=report.machine_id, epoch=report.position[0], seq=report.position[1] - 1
@@ -128,7 +133,7 @@ def _record(report: CoverageReport, cache: Cache, before: Coverage | None, name:
 
 
 def _announced(cache: Cache, at: datetime) -> bool:
-    """Whether a maintenance of the cache explains that a connection is lost at this time."""
+    """Return whether a maintenance of the cache explains a lost connection at this time."""
     for row in Maintenance.objects.filter(cache=cache, last_at__gte=at - timedelta(hours=3), first_at__lte=at + SLACK):
         begins = row.began_at or (row.expected_at - EARLY if row.expected_at else row.first_at)
         ends = row.ended_at or max(row.last_at, begins) + END_NOT_SEEN_AFTER
@@ -138,7 +143,7 @@ def _announced(cache: Cache, at: datetime) -> bool:
 
 
 def vouch() -> None:
-    """Extend every open coverage period to the machine's last contact, with one update."""
+    """Set the last contact of every open coverage period to that of the machine. One statement."""
     with connection.cursor() as cursor:
         # Locked rows are left to the next run.
         cursor.execute(

@@ -1,4 +1,4 @@
-"""Cache maintenance rows and their timeline entries."""
+"""Rows of cache maintenances and their timeline entries."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
@@ -39,7 +39,7 @@ OVERDUE = {
 
 
 def record_notification(row: Notification, cache: Cache) -> None:
-    """Record a new notification."""
+    """Write the timeline entry of a new notification."""
     kind = TYPES.get(row.type.lower()) if row.type else None
     tell(
         KINDS[kind] if kind else EntryKind.NOTIFICATION_UNKNOWN,
@@ -58,7 +58,7 @@ def record_notification(row: Notification, cache: Cache) -> None:
 
 
 def _record_overdue(row: Maintenance, cache: Cache, *, at: datetime) -> None:
-    """Record what time alone has changed about an operation, if it has."""
+    """Write a timeline entry if the maintenance reached its status by a timeout: never started, or end not seen."""
     kind = OVERDUE.get(row.status)
     if kind is None:
         return
@@ -93,7 +93,9 @@ def _heard(row: Notification) -> Heard:
 
 
 def compute_operations(cache: Cache, shard: int | None, times: Collection[datetime], *, now: datetime) -> None:
-    """Recompute the operations on one (cache, shard) around these times, and record changes that only time shows."""
+    """Compute the maintenances of one shard of a cache again, around these times, and record what changed by
+    timeouts.
+    """
     here = Notification.objects.filter(cache=cache, shard=shard)
     rows = {row.pk: row for row in here.filter(first_at__gte=min(times) - APART, first_at__lte=max(times) + APART)}
     homes = {row.maintenance_id for row in rows.values() if row.maintenance_id is not None}
@@ -128,7 +130,7 @@ def compute_operations(cache: Cache, shard: int | None, times: Collection[dateti
 
 
 def _apply(row: Maintenance, operation: Operation, *, now: datetime) -> bool:
-    """Whether anything changed."""
+    """Write the computed values to the row. Return whether anything changed."""
     values = {name: getattr(operation, name) for name in COMPUTED}
     values["status"] = status_of(operation, now=now).value
     values["next_check_at"] = due_at(operation, now=now)
@@ -141,8 +143,9 @@ def _apply(row: Maintenance, operation: Operation, *, now: datetime) -> bool:
 
 
 def advance(*, now: datetime) -> int:
-    """Apply what time alone changes: unobserved ends, and starts that never came. Return how many operations were
-    computed."""
+    """Compute the maintenances whose timeout has ended: never started, or end not seen. Return how many were
+    computed.
+    """
     taken = take_due(Maintenance, now=now, most=PORTION, open_only=OPEN)
     late = QuarantinedRow.objects.filter(what=QuarantineKind.CACHE.value, next_try_at__lte=now)
     todo: dict[int, set[tuple[int | None, datetime]]] = defaultdict(set)

@@ -1,4 +1,4 @@
-"""Cache notifications from machines: merging of lines and of hook results."""
+"""Processing of cache notifications, coverage changes and hook results from machines."""
 
 import base64
 from collections import defaultdict
@@ -54,7 +54,7 @@ Line = AgentReport[wire.RedisData]
 
 
 def _bytes(data: wire.RedisData) -> bytes:
-    """The line as it was heard. Raises ValueError for a broken base64."""
+    """Return the message as the agent received it. Raises ValueError for invalid base64."""
     if data.encoding == "base64":
         return base64.b64decode(data.raw)
     return data.raw.encode("utf-8", errors="replace")
@@ -63,7 +63,7 @@ def _bytes(data: wire.RedisData) -> bytes:
 def merge(
     lines: Sequence[Line], caches: dict[str, Cache], now: datetime
 ) -> tuple[list[Notification], dict[Shard, list[datetime]]]:
-    """New notifications, and the shards concerned with the times at which something changed there."""
+    """Store messages, merging copies from several machines. Return new notifications, and times of change by shard."""
     touched: dict[Shard, list[datetime]] = {}
     if not lines:
         return [], touched
@@ -186,8 +186,9 @@ def take_notifications(
     now: datetime,
     careful: bool = False,
 ) -> None:
-    """Merge lines and changes of coverage, and record what hooks did. With `careful`, a cache whose operations cannot
-    be computed is quarantined. Raises ValueError for a broken base64.
+    """Process messages, coverage changes and hook results about caches.
+
+    With `careful`, a cache whose maintenances cannot be computed is quarantined. Raises ValueError for invalid base64.
     """
     if not lines and not changes and not hook_reports:
         return
@@ -220,8 +221,8 @@ def take_notifications(
 
 
 def _beyond(reports: Sequence[Line | coverage.CoverageReport], now: datetime) -> set[str]:
-    """Return the hosts beyond the limits of the machines that name them first. Reports about them wait until the hour
-    is over.
+    """Return the hosts that exceed the hourly limit of new caches of the machine that names them. Their
+    reports wait.
     """
     named = {report.data.cache: report.machine_id for report in reports}
     known = set(Cache.objects.filter(host__any=set(named)).values_list("host", flat=True))

@@ -1,4 +1,4 @@
-"""Progress and end of drills, and sightings of their events."""
+"""Progress and end of drills, and the sightings of their events."""
 
 import uuid
 from collections.abc import Collection, Iterable, Sequence
@@ -46,10 +46,9 @@ RECOVERED = ("succeeded", "failed", "timed-out", "nothing")
 
 
 def advance(*, now: datetime, event_pks: Collection[int] = ()) -> int:
-    """Advance the due drills, and those in the sets of these events (row ids): start further machines, end drills.
-    Return how many changed.
+    """Advance the due drills and those in the sets of these events (row ids): start further machines, or end the drill.
 
-    The first check takes no locks; each step has its own transaction.
+    Return how many changed. The first check takes no locks; each drill then has its own transaction.
     """
     if event_pks:
         _make_due(event_pks)
@@ -68,7 +67,7 @@ def advance(*, now: datetime, event_pks: Collection[int] = ()) -> int:
 
 
 def _make_due(event_pks: Collection[int]) -> None:
-    """Make the drills in the sets of these events due for the next tick."""
+    """Let the next tick check the drills in the sets of these events (row ids)."""
     sets = ScheduledEvent.objects.filter(pk__any=list(event_pks)).values("availability_set")
     make_due(Drill.objects.filter(closed_at__isnull=True, event__availability_set__in=sets, next_check_at__gt=AT_ONCE))
 
@@ -98,8 +97,9 @@ def _move_on(drill_id: int, event_pk: int, *, now: datetime) -> bool:
 
 
 def close(drill: Drill, ending: Ending, actor: Actor, *, now: datetime) -> bool:
-    """Close a drill whose event is locked, and cancel it on machines that still rehearse; return False when it was
-    closed already."""
+    """End a drill whose event is locked, and send a cancellation to machines that still rehearse. Return False if it
+    had ended.
+    """
     values = {"closed_at": now, "outcome": ending.outcome.value, "reason": ending.reason.stored}
     if not Drill.objects.filter(pk=drill.pk, closed_at__isnull=True).update(**values):
         return False
@@ -142,7 +142,7 @@ def close(drill: Drill, ending: Ending, actor: Actor, *, now: datetime) -> bool:
 
 
 def _void(drill: Drill, now: datetime) -> None:
-    """Void unanswered approvals: Drydock itself has ended the drill, so no receipt is awaited."""
+    """Void the open approvals of a drill that Drydock has ended. No receipt is awaited for them."""
     unanswered = [state.value for state in LIVE_APPROVALS if state is not ApprovalState.ACCEPTED]
     approvals = list(Approval.objects.filter(event=drill.event_id, state__in=unanswered))
     if approvals:
@@ -207,8 +207,9 @@ def _machines(drill: Drill) -> tuple[MachineInDrill, ...]:
 
 
 def _to_start(drill: Drill) -> list[Rehearsal]:
-    """Return the rehearsals to which the start of the event must be sent: the event was accepted, or one machine has
-    started."""
+    """Return the machines to which the start of the event must be sent: it was approved, or has started on one
+    machine.
+    """
     if drill.event.status != EventStatus.STARTED.value and not _approved(drill.event_id):
         return []
     waiting = Sighting.objects.filter(event=drill.event_id, gone_at__isnull=True, started_at__isnull=True)
@@ -226,15 +227,15 @@ RehearsalReport = AgentReport[wire.RehearsalData]
 
 
 def events_of(reports: Iterable[RehearsalReport]) -> set[int]:
-    """The row ids of the drills' events that these reports are about."""
+    """Return the row ids of the drills' events that these reports are about."""
     ids = [uuid.UUID(one.data.rehearsal) for one in reports]
     return queue.events_of(ids) if ids else set()
 
 
 def take(reports: Sequence[RehearsalReport], *, now: datetime) -> dict[int, list[int]]:
-    """Merge the reports into sightings of the drills' events, which are locked.
+    """Process machines' reports about drills, whose events the caller has locked.
 
-    Returns the machines (row ids) that had reported nothing before, by event.
+    Return the machines (row ids) that reported for the first time, by event (row id).
     """
     new: dict[int, list[int]] = {}
     for one in sorted(reports, key=lambda one: (one.machine_id, one.position)):
@@ -261,7 +262,7 @@ def take(reports: Sequence[RehearsalReport], *, now: datetime) -> dict[int, list
 
 
 def _see(drill: Drill, one: RehearsalReport, now: datetime) -> bool:
-    """Store the machine's report as its sighting of the drill's event; return whether it is the first."""
+    """Store a machine's report as its sighting of the drill's event. Return whether it is the first."""
     event = drill.event
     known = Sighting.objects.filter(event=event, machine_id=one.machine_id).first()
     if drill.closed_at is not None and one.data.step != "gone":

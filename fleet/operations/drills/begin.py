@@ -1,4 +1,4 @@
-"""People begin a drill and stop one. What happens in between is `advance`."""
+"""Start and stop of drills by users. `advance` does everything in between."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,9 @@ SOURCE = "Platform"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The parameters of a drill. Without `machines` (resource names), the set's first live machine is affected."""
+    """The requested parameters of a drill. Without `machines` (resource names), the first live machine of the set is
+    affected.
+    """
 
     event_type: str = DEFAULT_TYPE
     machines: Sequence[str] = ()
@@ -51,7 +53,7 @@ class Wanted:
 
 @transaction.atomic
 def begin(*, set_id: int, actor: Actor, now: datetime, wanted: Wanted | None = None) -> Drill:
-    """Begin a drill of a set: every live machine of the set simulates an event, and Azure receives nothing.
+    """Start a drill of a set: each live machine simulates an event. Nothing is sent to Azure.
 
     Raises Refused: `not-permitted`, `validation`, `unknown-set`, `real-event-open` (details `event`), `drill-open`
     (details `drill`), `no-live-machine`.
@@ -103,7 +105,7 @@ def begin(*, set_id: int, actor: Actor, now: datetime, wanted: Wanted | None = N
 
 @transaction.atomic
 def stop(*, drill_id: int, actor: Actor, now: datetime) -> Drill:
-    """End a drill before its time. Raises Refused: `not-permitted`, `validation`, `unknown-drill`, `too-late`."""
+    """Stop a running drill. Raises Refused: `not-permitted`, `validation`, `unknown-drill`, `too-late`."""
     actor = acting(actor, Right.APPROVE, doing="stop-drill")
     found = Drill.objects.select_related("event__availability_set").filter(pk=drill_id).first()
     drill = require_found(found, "unknown-drill", Reason("unknown-drill"))
@@ -125,7 +127,7 @@ def _ask(
     *,
     now: datetime,
 ) -> None:
-    """Instruct every live machine to rehearse."""
+    """Write the rows of the drill's machines, and instruct every live machine to rehearse."""
     rehearsals = Rehearsal.objects.bulk_create(
         [Rehearsal(drill=drill, machine=machine, left_out=_left_out(presences[machine.pk])) for machine in machines]
     )
@@ -208,7 +210,7 @@ def _event(
 
 
 def _as_azure_words_it(event: ScheduledEvent) -> dict[str, Any]:
-    """Return the document that hooks get on their standard input."""
+    """Return the event in the form of Azure's document, which hooks get on standard input."""
     return {
         "EventId": event.event_id,
         "EventStatus": "Scheduled",
@@ -223,6 +225,6 @@ def _as_azure_words_it(event: ScheduledEvent) -> dict[str, Any]:
 
 
 def _machines_of(set_id: int) -> list[Machine]:
-    """The machines of a set that are not revoked, by name."""
+    """Return the machines of a set (row id) that are not revoked, by name."""
     rows = Machine.objects.filter(availability_set=set_id, revoked_at__isnull=True)
     return list(rows.select_related("presence", "latest_document").defer("compute").order_by("resource_name", "pk"))

@@ -1,4 +1,4 @@
-"""Computation of an event's row from its sightings, with the timeline entries of the changes."""
+"""Computes an event's row from sightings, and writes the timeline entries of the changes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -25,10 +25,10 @@ OURS = (*RELAYED_APPROVALS, ApprovalState.CONFIRMED)
 
 
 def lock(event_pks: Iterable[int], *, pass_by: bool = False) -> list[ScheduledEvent]:
-    """Return the events, locked in the order of their ids: events come before approvals, approvals before orders. With
-    `pass_by`, events that another transaction locks are skipped.
+    """Lock these events (row ids) in the order of their ids and return them, due for the next tick.
 
-    The caller is about to write, so the next tick checks the locked events.
+    With `pass_by`, events that another transaction has locked are skipped. Lock events before approvals, and approvals
+    before orders.
     """
     events = list(
         ScheduledEvent.objects.select_for_update(of=("self",), skip_locked=pass_by)
@@ -49,8 +49,10 @@ def compute_state(
     new_sightings: Mapping[int, Sequence[int]] | None = None,
     standing: Standing | None = None,
 ) -> list[ScheduledEvent]:
-    """Recompute locked events, and write the changes with their entries; return the changed events. `standing` is their
-    current state, where the caller has loaded it since they were locked.
+    """Compute the state of locked events, write changes with timeline entries, and return the changed events.
+
+    `new_sightings`: machines (row ids) that report an event for the first time, by event. `standing`: data that the
+    caller has loaded after locking.
     """
     if not events:
         return []
@@ -99,14 +101,16 @@ def compute_state(
 
 
 def _known(event: ScheduledEvent) -> dict[str, Any] | None:
-    """Return what was stated of the event; None before its first listing by a machine of its set."""
+    """Return the stored values of the event; None before a machine of its set has listed it."""
     if not event.version:
         return None
     return {name: getattr(event, name) for name in NOT_STATED} | {"resources": tuple(event.resources)}
 
 
 def _is_dropped(event: ScheduledEvent, now: datetime) -> bool:
-    """Whether no machine lists it any more of those that are heard, and none of its set ever did."""
+    """Return whether no machine of the set ever listed the event, and no other live or late machine lists it
+    any more.
+    """
     if event.version or event.drill or event.status == EventStatus.ENDED.value:
         return False
     since = now - timedelta(seconds=settings.MACHINE_GONE_SECONDS)

@@ -1,7 +1,7 @@
-"""Scheduling of event checks: the news that makes events due, and the due events, in portions.
+"""Scheduling of event checks: which changes make events due, and the due events in portions.
 
-Every change by people, machines and Azure has an entry in its transaction, so the timeline is the feed of news. The
-position in it is a Postgres snapshot: no entry is missed, however long a transaction takes, and no transaction waits.
+Each change by a user, machine or Azure writes a timeline entry in the same transaction. So the timeline is the list of
+changes. The position in it is a Postgres snapshot, so that no entry is missed even if its transaction takes long.
 """
 
 from collections.abc import Collection, Mapping
@@ -38,8 +38,10 @@ ASKED = (Trait.MOVES_MACHINE, Trait.MOVES_EVENT, Trait.CHANGES_FLEET, Trait.CHAN
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """New entries by row id: `events` with an entry, `sets` whose machines changed, and sets in which an event `moved`.
-    `people`: an account, a role or a token changed.
+    """What new timeline entries are about, as row ids.
+
+    `events` have an entry; in `sets` machines changed; in `moved` sets an event changed. `everywhere`: all events may
+    be affected. `people`: an account, role or token changed.
     """
 
     events: frozenset[int] = frozenset()
@@ -50,7 +52,7 @@ class News:
 
 
 def read_news(run: LastRun) -> News:
-    """Return the news since the last read; the run stores the position, and its caller saves it. Runs one query."""
+    """Return what changed since the last read. Sets the new position in `run`, which the caller saves. One query."""
     known = run.snapshot or "1:1:"
     with connection.cursor() as cursor:
         cursor.execute(
@@ -91,30 +93,34 @@ IS_OPEN = Q(status__in=OPEN_EVENTS)
 
 
 def make_due(which: Q) -> None:
-    """Make these events due for the next tick."""
+    """Let the next tick check the events that match the filter `which`."""
     locks.make_due(ScheduledEvent.objects.filter(which, next_check_at__gt=AT_ONCE), pass_by=True)
 
 
 @transaction.atomic
 def repair(*, now: datetime) -> None:
-    """Nothing open waits for longer than the longest pause, whatever a wrong clock has written."""
+    """Correct check times that a wrong clock has set too far in the future."""
     make_due(IS_OPEN & Q(next_check_at__gt=now + LONGEST + SPREAD + AHEAD, next_check_at__lt=NEVER))
 
 
 def make_sets_due(sets: Collection[int]) -> None:
-    """Make open events of these sets (row ids) due, and ended ones with an approval that waits for its receipt."""
+    """Let the next tick check the open events of these sets (row ids), and ended ones whose approval awaits a
+    receipt.
+    """
     # Two statements, each with its index.
     make_due(IS_OPEN & Q(availability_set__any=sets))
     make_due(Q(status=EventStatus.ENDED.value, next_check_at__lt=NEVER, availability_set__any=sets))
 
 
 def make_all_due() -> None:
-    """Make every event due that may still change."""
+    """Let the next tick check every event that may still change."""
     make_due(Q(next_check_at__lt=NEVER))
 
 
 def make_turned_due(turned: Mapping[int, int]) -> None:
-    """Make the events due that depend on machines (row ids) whose presence changed, each with its new number."""
+    """Make the events due that depend on machines whose presence changed. `turned`: new presence number by machine (row
+    id).
+    """
     if not turned:
         return
     sets = list(Machine.objects.filter(pk__any=turned).values_list("availability_set_id", flat=True).distinct())
@@ -132,7 +138,7 @@ def make_turned_due(turned: Mapping[int, int]) -> None:
 
 
 def make_news_due(news: News) -> None:
-    """The events that new entries of the timeline bear on."""
+    """Make the events due that are affected by new timeline entries."""
     if news.everywhere:
         return make_all_due()
     if news.people:
@@ -152,16 +158,16 @@ def make_news_due(news: News) -> None:
 
 
 def _near(set_ids: Collection[int]) -> list[int]:
-    """These sets and the others of their services (row ids)."""
+    """Return these sets (row ids) and the other sets of their services."""
     services = AvailabilitySet.objects.filter(pk__in=set_ids).exclude(service="").values_list("service", flat=True)
     others = AvailabilitySet.objects.filter(service__in=list(services)).values_list("pk", flat=True)
     return sorted({*set_ids, *others})
 
 
 def take(*, now: datetime, decided: bool, besides: Collection[int] = ()) -> list[int]:
-    """Take up to a portion of the due events, except `besides` (row ids), for a while.
+    """Take up to a portion of due events, except `besides` (row ids), and return their row ids.
 
-    With `decided`, only those with a live approval.
+    Other ticks skip them for a while. With `decided`, only events with an open approval.
     """
     decisions = f"SELECT event_id FROM {Approval._meta.db_table} WHERE state = ANY(%(live)s)" if decided else ""
     live = [state.value for state in LIVE_APPROVALS]
@@ -184,8 +190,9 @@ _CHANGED = """SELECT stat.relname FROM pg_stat_user_tables stat JOIN pg_class cl
 
 
 def renew() -> list[str]:
-    """Analyse the tables that changed much since their last analysis; return their names. Tables that are being
-    analysed, or belong to other owners, are skipped without waiting.
+    """Run ANALYZE on tables that changed much since it last ran, and return their names.
+
+    Tables that are being analysed, or belong to other owners, are skipped without waiting.
     """
     with connection.cursor() as cursor:
         cursor.execute(_CHANGED, {"tables": list(TABLES), "rows": ROWS, "part": PART, "pause": PAUSE_SECONDS})

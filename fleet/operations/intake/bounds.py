@@ -1,6 +1,7 @@
-"""Reports beyond a machine's limits: they are stored as received and quarantined, with one entry an hour.
+"""Limits on the reports of one machine: reports beyond them are stored and quarantined, with one timeline entry an
+hour.
 
-Documents with many events are processed in portions: the first by the commit that stores them, the rest by ticks.
+Documents with many events are processed in portions: the first when they are stored, the rest by later ticks.
 """
 
 from collections import defaultdict
@@ -35,8 +36,9 @@ COUNTED = ("new_caches", "new_statements", "quarantined")
 
 
 def bound(ahead: list[MachineDocument], *, now: datetime) -> list[MachineDocument]:
-    """Omit from these documents, which are in order, the events that are not to be processed now. No query where none
-    of their machines lists many events.
+    """Return these documents without the events that must not be processed now.
+
+    No query if no machine lists many events. The documents must be in order.
     """
     many: dict[int, int] = defaultdict(int)
     for one in ahead:
@@ -65,9 +67,10 @@ def bound(ahead: list[MachineDocument], *, now: datetime) -> list[MachineDocumen
 
 
 def rest_of(one: MachineDocument) -> tuple[list[MachineDocument], frozenset[str], bool]:
-    """Return the next part of a document that is only partly processed: the documents to merge, their events
-    (EventIds), and whether that is all. A newer document of the machine is included, since it may no longer list the
-    events.
+    """Return the next portion of a partly processed document: documents to merge, their EventIds, and whether it is the
+    last.
+
+    A newer document of the machine is included, because it may no longer list these events.
     """
     machines = _machines([one.machine_id])
     if not machines:
@@ -84,7 +87,9 @@ def rest_of(one: MachineDocument) -> tuple[list[MachineDocument], frozenset[str]
 
 
 def new_caches(hosts: Mapping[str, int], *, now: datetime) -> set[str]:
-    """Return those of these hosts that are beyond the limit of the machine (row id) that names them first."""
+    """Return the hosts that exceed the hourly limit of new caches. `hosts`: the machine (row id) that named each host
+    first.
+    """
     named: dict[int, list[str]] = defaultdict(list)
     for host, machine_id in sorted(hosts.items()):
         named[machine_id].append(host)
@@ -96,7 +101,7 @@ def new_caches(hosts: Mapping[str, int], *, now: datetime) -> set[str]:
 
 
 def may_state(machine_id: int, *, now: datetime) -> bool:
-    """Return whether one more statement of this machine (row id) about itself counts within the hour."""
+    """Return whether this machine (row id) may change its name, set or instance metadata once more within the hour."""
     if _counted("new_statements", {machine_id: 1}, now)[machine_id] < NEW_STATEMENTS:
         return True
     quarantine({machine_id: 1}, Reason("too-many-statements"), now=now)
@@ -104,7 +109,9 @@ def may_state(machine_id: int, *, now: datetime) -> bool:
 
 
 def quarantine(counts: Mapping[int, int], reason: Reason, *, now: datetime) -> None:
-    """Count quarantined reports, by machine (row id), with an entry for the first of each machine within the hour."""
+    """Count quarantined reports, by machine (row id), and write an entry for the first of each machine within
+    the hour.
+    """
     counts = {machine_id: count for machine_id, count in counts.items() if count}
     if not counts:
         return
@@ -116,14 +123,16 @@ def quarantine(counts: Mapping[int, int], reason: Reason, *, now: datetime) -> N
 
 
 def _counted(column: str, counts: Mapping[int, int], now: datetime) -> dict[int, int]:
-    """Add these counts by machine (row id); return the earlier counts within its hour."""
+    """Add these counts, by machine (row id), to a column. Return the counts that were already there in the current
+    hour.
+    """
     others = [name for name in COUNTED if name != column]
     found = presence.count_within_period(column, counts, since="bounded_since", period=PERIOD, now=now, others=others)
     return {machine_id: count - counts[machine_id] for machine_id, (count, _) in found.items()}
 
 
 def _machines(machine_ids: Collection[int]) -> dict[int, tuple[frozenset[str], int]]:
-    """Return the names (lower case) of each machine and the size of its set, by row id."""
+    """Return the names (lower case) of each machine and the number of machines in its set, by machine (row id)."""
     if not machine_ids:
         return {}
     rows = Machine.objects.filter(pk__any=machine_ids).values_list("pk", "resource_name", "called", "availability_set")
@@ -134,7 +143,7 @@ def _machines(machine_ids: Collection[int]) -> dict[int, tuple[frozenset[str], i
 
 
 def _listed_by(machine_ids: Collection[int]) -> dict[int, set[str]]:
-    """The EventIds that these machines (row ids) list as it stands."""
+    """Return the EventIds that each of these machines (row ids) currently lists."""
     found: dict[int, set[str]] = {machine_id: set() for machine_id in machine_ids}
     listed = Sighting.objects.filter(machine_id__any=list(machine_ids), gone_at__isnull=True, event__drill=False)
     for machine_id, event_id in listed.values_list("machine_id", "event__event_id"):
@@ -145,7 +154,7 @@ def _listed_by(machine_ids: Collection[int]) -> dict[int, set[str]]:
 def _divided(
     one: MachineDocument, own: Collection[str], known: Collection[str], machines: int, room: int
 ) -> tuple[MachineDocument, ListedEvents, int]:
-    """Return the document without omitted events, the division of its events, and how many were never read."""
+    """Return the document without omitted events, how its events are divided, and how many events were never parsed."""
 
     def is_own(resources: Any) -> bool:
         return isinstance(resources, list) and names((str(name).removeprefix("_") for name in resources), own)
@@ -172,7 +181,9 @@ def _only(one: MachineDocument, event_ids: Collection[str]) -> MachineDocument:
 
 
 def _taken_up(one: MachineDocument) -> set[str]:
-    """Return the EventIds of which this machine has a report as new as this document."""
+    """Return the EventIds of the document that were already processed, from this document or a newer one of the
+    machine.
+    """
     event_ids = [listing.event_id for listing in one.document.listings]
     rows = Sighting.objects.filter(machine=one.machine_id, event__event_id__any=event_ids)
     columns = ("listed_epoch", "listed_seq", "gone_epoch", "gone_seq")

@@ -1,4 +1,4 @@
-"""Storage of reports as received, in bulk statements."""
+"""Storage of reports as received, with few statements for many reports."""
 
 import base64
 import binascii
@@ -54,8 +54,10 @@ WRONG_CLOCK = "its time cannot be right: counted as received then"
 
 @dataclass(frozen=True, slots=True)
 class ParsedReport:
-    """One report with its data decoded. `at` is corrected, `machine_at` as sent; `flag` states the unreadable part.
-    With a `wrong_clock` its time could not be right, and `at` is when it was received.
+    """One report with decoded data. `at` is corrected by clock offset, `machine_at` is as sent.
+
+    `flag` describes what could not be decoded. `wrong_clock`: the time could not be right, so `at` is the time of
+    arrival.
     """
 
     seq: int
@@ -68,16 +70,16 @@ class ParsedReport:
 
     @property
     def kept_flag(self) -> str:
-        """The faults of the report, as stored with it."""
+        """The faults of the report, as they are stored with it."""
         return "; ".join(part for part in (self.flag, WRONG_CLOCK if self.wrong_clock else "") if part)
 
 
 @dataclass(slots=True)
 class Delivery:
-    """The delivery of one call by one machine (row id). `refused` has (seq, reason) of reports that could not be
+    """The reports in one call of one machine (row id). `refused` are (seq, reason) of reports that could not be
     decoded.
 
-    `acknowledged` is the position up to which the agent's reports were acknowledged; None where it does not state one.
+    `acknowledged`: the last report that the agent knows to be acknowledged; None if it does not state it.
     """
 
     machine_id: int
@@ -96,8 +98,10 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """One spool: its number (epoch), up to where it is acknowledged now and was before, and the number of the machine's
-    newest spool before (0 for none).
+    """Number (`epoch`) and acknowledged positions of one spool. `acknowledged` is the new position, `before` the former
+    one.
+
+    `newest` is the number of the machine's newest spool before this call (0: none).
     """
 
     epoch: int
@@ -107,13 +111,13 @@ class Numbered:
 
     @property
     def behind(self) -> bool:
-        """A newer spool of the same machine has spoken already."""
+        """Whether a newer spool of the same machine has already sent reports."""
         return self.epoch < self.newest
 
 
 @dataclass(frozen=True, slots=True)
 class AgentReport(Generic[D]):
-    """One report of one machine (row id) with its place in the machine's own sequence; `at` is corrected."""
+    """One report of one machine (row id). `position` is (epoch, seq); `at` is corrected by clock offset."""
 
     machine_id: int
     position: tuple[int, int]
@@ -123,7 +127,7 @@ class AgentReport(Generic[D]):
 
 @dataclass(frozen=True, slots=True)
 class KeptReport:
-    """A report as it is written down, with the document that it brings or points to."""
+    """A report to store, with hash and incarnation of the document that it contains or refers to."""
 
     machine_id: int
     epoch: int
@@ -137,7 +141,7 @@ class KeptReport:
 
 
 def by_kind(reports: Iterable[KeptReport]) -> Mapping[type[Any], list[AgentReport[Any]]]:
-    """Return the reports by the class of their data; a class without reports has an empty list."""
+    """Return the reports by the class of their data. A class without reports has an empty list."""
     found: dict[type[Any], list[AgentReport[Any]]] = defaultdict(list)
     for row in reports:
         report = row.report
@@ -146,7 +150,7 @@ def by_kind(reports: Iterable[KeptReport]) -> Mapping[type[Any], list[AgentRepor
 
 
 def body_of(data: wire.DocumentData) -> bytes:
-    """The bytes of a document as the metadata service sent them. Raises ValueError for a broken base64."""
+    """Return the bytes of a document as Azure's metadata service sent them. Raises ValueError for invalid base64."""
     if data.encoding != "base64":
         return data.body.encode("utf-8", errors="surrogatepass")
     try:
@@ -169,7 +173,7 @@ def _read(document_hash: str, body: bytes) -> Document:
 
 
 def read_bodies(deliveries: Sequence[Delivery]) -> tuple[dict[str, Document], dict[str, bytes]]:
-    """Each document by its hash, read; and the bodies that came."""
+    """Return the parsed documents that these calls contain or refer to, by hash, and the received bodies, by hash."""
     bodies: dict[str, bytes] = {}
     wanted: set[str] = set()
     for delivery in deliveries:
@@ -186,10 +190,11 @@ def read_bodies(deliveries: Sequence[Delivery]) -> tuple[dict[str, Document], di
 
 
 def news_among(rows: Sequence[KeptReport], spools: Iterable[tuple[int, Numbered]]) -> list[KeptReport]:
-    """Return those that are not here yet; `spools` are their machines (row ids) and spools, locked by this transaction.
+    """Return the reports that are not stored yet. `spools` are the machines (row ids) with spools locked by this
+    transaction.
 
-    An agent sends in order, so what lies beyond the offset of its spool is new. What lies behind it was taken, or was
-    late on its way: only that is looked up. No query where nothing is sent again.
+    An agent sends reports in order, so reports after the acknowledged position are new. Earlier ones are looked up,
+    because they may have arrived late. No query if nothing is sent again.
     """
     offsets = {(machine_id, spool.epoch): spool.before for machine_id, spool in spools}
     behind = [row.key for row in rows if row.report.seq <= offsets[row.machine_id, row.epoch]]
@@ -201,7 +206,7 @@ def news_among(rows: Sequence[KeptReport], spools: Iterable[tuple[int, Numbered]
 
 
 def rows_of(deliveries: Sequence[Delivery], spools: Mapping[tuple[int, str], Numbered]) -> list[KeptReport]:
-    """One row for each report, in the order of their keys; repeats within the batch fall together."""
+    """Return one row for each report, sorted by key. Duplicates within the batch are merged."""
     rows: dict[tuple[int, int, int], KeptReport] = {}
     for delivery in deliveries:
         epoch = spools[delivery.key].epoch
@@ -220,7 +225,7 @@ def rows_of(deliveries: Sequence[Delivery], spools: Mapping[tuple[int, str], Num
 
 
 def load_kept(keys: Collection[tuple[int, int, int]]) -> list[KeptReport]:
-    """Reports that were kept, by (machine row id, epoch, seq), as they were when they came."""
+    """Return stored reports by (machine row id, epoch, seq), as they were when they arrived."""
     machines, epochs, seqs = zip(*keys, strict=True)
     with connection.cursor() as cursor:
         cursor.execute(
@@ -246,7 +251,7 @@ def load_kept(keys: Collection[tuple[int, int, int]]) -> list[KeptReport]:
 
 
 def read_again(hashes: Collection[str]) -> dict[str, Document]:
-    """Documents that were kept, by their hashes."""
+    """Return stored documents by hash, parsed again."""
     bodies = DocumentBody.objects.filter(pk__any=hashes).values_list("hash", "body")
     return {document_hash: _read(document_hash, bytes(body)) for document_hash, body in bodies}
 
@@ -257,7 +262,7 @@ def _data_again(kind: str, data: str | None) -> Data:
 
 
 def data_of(data: Data) -> str | None:
-    """Return a report's data without its document, as JSON; None where there is no other data."""
+    """Return a report's data without its document, as JSON; None if there is no other data."""
     if isinstance(data, wire.DocumentData | wire.ReminderData):
         return None
     plain = data if isinstance(data, dict) else asdict(data)
@@ -321,12 +326,10 @@ MERGE_COPIED, MERGE_GIVEN = MERGE.format(rows=COPIED_ROWS), MERGE.format(rows=GI
 def keep(
     rows: Sequence[KeptReport], bodies: Mapping[str, bytes], documents: Mapping[str, Document], now: datetime
 ) -> tuple[list[KeptReport], set[str]]:
-    """Store these reports, which are in the order of their keys, and the bodies that they bring, each once.
+    """Store these reports, which are sorted by key, and each new document body once.
 
-    Return the written reports and the hashes of bodies that are new.
-
-    All reports are written, unless another writer bypassed their spools: keys are unique in a partition, but not in the
-    whole table.
+    Return the stored reports and the hashes of new bodies. All reports are stored, unless another process wrote the
+    same key without locking the spool: keys are unique in a partition, but not in the whole table.
     """
     if not rows:
         return [], set()

@@ -1,7 +1,7 @@
-"""Merging of documents' listings into sightings.
+"""Merging of documents into sightings.
 
-A machine's latest document by its own sequence counts. An older document adds history (its observation) and nothing
-else, so that repeats and replays change nothing.
+The newest document of a machine (by epoch and sequence number) counts. An older one is only stored, so that repeated
+reports change nothing.
 """
 
 from collections import defaultdict
@@ -49,7 +49,10 @@ ANY_LISTED = f"""
 
 @dataclass(frozen=True, slots=True)
 class MachineDocument:
-    """One readable document (or a reminder of it) of one machine, with its place in the machine's own sequence."""
+    """One readable document of one machine, or a reminder of it. `position` is (epoch, seq).
+
+    `left_out` are EventIds that must not be processed now.
+    """
 
     machine_id: int
     position: Position
@@ -62,7 +65,7 @@ class MachineDocument:
 
     @property
     def listings(self) -> Iterable[Listing]:
-        """Its listings, without the omitted ones."""
+        """The events of the document, without those in `left_out`."""
         if not self.left_out:
             return self.document.listings
         return [listing for listing in self.document.listings if listing.event_id not in self.left_out]
@@ -70,8 +73,11 @@ class MachineDocument:
 
 @dataclass(slots=True)
 class Merged:
-    """The changes of a batch: row ids of events to compute, new sightings by event, and machines of another set that
-    listed it."""
+    """Result of merging documents.
+
+    `touched`: events to compute (row ids). `new_sightings`: machines that report an event for the first time, by event.
+    `reporters`: machines of other sets that list an event. `rows`: sightings to write.
+    """
 
     touched: set[int]
     new_sightings: dict[int, list[int]]
@@ -82,7 +88,11 @@ class Merged:
 
 
 def ahead_of_latest(documents: Iterable[MachineDocument]) -> list[MachineDocument]:
-    """Lock the latest documents of these machines, and replace them; return the newer ones, in order."""
+    """Return the documents that are newer than their machine's latest one, in order, and store the newest as the
+    latest.
+
+    The rows of these machines' latest documents remain locked.
+    """
     by_machine: dict[int, list[MachineDocument]] = defaultdict(list)
     for one in documents:
         by_machine[one.machine_id].append(one)
@@ -99,7 +109,7 @@ def ahead_of_latest(documents: Iterable[MachineDocument]) -> list[MachineDocumen
 
 
 def newest_unreadable(rows: Iterable[KeptReport], documents: Mapping[str, Document]) -> dict[int, datetime]:
-    """The machines (row ids) whose newest document could not be read, with when it was. No query where all could."""
+    """Return the machines (row ids) whose newest document could not be parsed, with the document's time."""
     found: dict[int, tuple[Position, datetime]] = {}
     for row in rows:
         document = documents.get(row.document_hash or "")
@@ -114,7 +124,9 @@ def newest_unreadable(rows: Iterable[KeptReport], documents: Mapping[str, Docume
 
 
 def _move_latest(newest: list[MachineDocument]) -> dict[int, Position]:
-    """Move these machines' latest documents on, where these are newer; where they stood before, by machine (row id)."""
+    """Store these documents as their machines' latest if they are newer. Return the former positions, by machine (row
+    id).
+    """
     if not newest:
         return {}
     columns = driver.arrays(
@@ -126,9 +138,10 @@ def _move_latest(newest: list[MachineDocument]) -> dict[int, Position]:
 
 
 def merge(ahead: list[MachineDocument], *, now: datetime, only: Collection[str] | None = None) -> Merged:
-    """Merge documents that are newer than their machines' latest into sightings, those of all events or only of these
-    (EventIds). One read where nothing is listed and nothing was; else a few and a write, for which the caller locks the
-    events and then calls `store`.
+    """Merge new documents into sightings, for all events or only for those in `only` (EventIds).
+
+    `ahead` are from `ahead_of_latest`. The caller then locks the events and calls `store`. One query if no events are
+    or were listed, else a few.
     """
     merged = Merged(touched=set(), new_sightings=defaultdict(list), new_events=[], reporters=defaultdict(set))
     machine_ids = sorted({one.machine_id for one in ahead})
@@ -180,7 +193,7 @@ def merge(ahead: list[MachineDocument], *, now: datetime, only: Collection[str] 
 
 
 def _any_listed(machine_ids: list[int]) -> bool:
-    """Return whether these machines (row ids) have current listings."""
+    """Return whether any of these machines (row ids) currently lists an event."""
     with driver.cursor() as cursor:
         return cursor.execute(ANY_LISTED, [driver.array(machine_ids)]).fetchone() == (True,)
 
@@ -206,15 +219,16 @@ def _listed(row: Sighting, one: MachineDocument, listing: Listing) -> None:
 
 
 def store(merged: Merged) -> None:
-    """Write the sightings; their events are locked. A row that points to an event locks it a little, and two who do so
-    and then want all of it would wait for each other.
+    """Write the sightings. Call it after locking their events.
+
+    A row with a foreign key takes a weak lock on the event. Two transactions with weak locks that then want the full
+    lock would wait for each other.
     """
     driver.upsert(merged.rows, unique=["event_id", "machine_id"])
 
 
 def _unconfirmed(listing: Listing) -> dict[str, Any]:
-    """Return the columns of an event that no machine of its set has listed yet: another machine's values, without a
-    vote."""
+    """Return the columns of an event that only machines of other sets have listed; the values are from one of these."""
     return {name: getattr(listing, name) for name in NOT_STATED} | {
         "resources": list(listing.resources),
         "watched": False,

@@ -1,4 +1,4 @@
-"""Reports that cannot be understood or are refused, within limits; reports that are taken later."""
+"""Reports that cannot be parsed or are refused, within limits; and reports that wait to be processed."""
 
 import json
 from collections import defaultdict
@@ -34,7 +34,9 @@ HELD = "LockNotAvailable"
 def waiting(
     what: QuarantineKind, about: Collection[str], machine_ids: Collection[int] = ()
 ) -> dict[str, list[WaitingReport]]:
-    """Return the waiting reports of these subjects, and all of these machines (row ids), oldest first; by subject."""
+    """Return the waiting reports about these subjects, and all of these machines (row ids), oldest first, by
+    subject.
+    """
     found: dict[str, list[WaitingReport]] = defaultdict(list)
     rows = WaitingReport.objects.filter(what=what.value)
     for row in (rows.filter(about__in=about) | rows.filter(machine_id__in=machine_ids)).order_by("pk"):
@@ -43,18 +45,20 @@ def waiting(
 
 
 def claim(what: QuarantineKind, about: Collection[str]) -> list[WaitingReport]:
-    """Return and lock the waiting reports of these subjects, oldest first."""
+    """Lock and return the waiting reports about these subjects, oldest first."""
     rows = WaitingReport.objects.filter(what=what.value, about__in=about)
     return list(rows.select_for_update().order_by("pk"))
 
 
 def kinds() -> set[QuarantineKind]:
-    """Return the kinds of all waiting reports."""
+    """Return the kinds of waiting reports that exist."""
     return {QuarantineKind(what) for what in WaitingReport.objects.order_by().values_list("what", flat=True).distinct()}
 
 
 def oldest(*, now: datetime) -> dict[QuarantineKind, set[str]]:
-    """Return the subjects of the oldest waiting reports, except quarantined events that are not due."""
+    """Return the subjects of the oldest waiting reports, by kind. Quarantined events whose retry is not due are
+    omitted.
+    """
     found: dict[QuarantineKind, set[str]] = defaultdict(set)
     held = WaitingReport.objects.filter(what__in=HELD_KINDS)
     for what, about in held.order_by("pk").values_list("what", "about")[:MOST]:
@@ -66,14 +70,14 @@ def oldest(*, now: datetime) -> dict[QuarantineKind, set[str]]:
 
 
 def waited_for(event_pks: Collection[int]) -> set[int]:
-    """Return those of these events (row ids) with waiting reports. Runs one query."""
+    """Return those of these events (row ids) about which reports wait. One query."""
     waits = WaitingReport.objects.filter(what=QuarantineKind.EVENT.value)
     events = ScheduledEvent.objects.filter(pk__any=event_pks, event_id__in=waits.values("about"))
     return set(events.values_list("pk", flat=True))
 
 
 def add(what: QuarantineKind, about: str, positions: Collection[tuple[int, int, int]], *, now: datetime) -> None:
-    """Make these reports (machine row id, epoch, seq) wait for this subject."""
+    """Let these reports (machine row id, epoch, seq) wait for the subject `about`."""
     WaitingReport.objects.bulk_create(
         [
             WaitingReport(what=what.value, about=about, machine_id=machine_id, epoch=epoch, seq=seq, since=now)
@@ -84,14 +88,13 @@ def add(what: QuarantineKind, about: str, positions: Collection[tuple[int, int, 
 
 
 def taken(rows: Sequence[WaitingReport]) -> None:
-    """These wait no longer."""
+    """Delete these waiting reports, because they were processed."""
     if rows:
         WaitingReport.objects.filter(pk__in=[row.pk for row in rows]).delete()
 
 
 def documents(most: int) -> list[WaitingReport]:
-    """Return the newest documents of machines whose documents are only partly processed, those that waited longest
-    first."""
+    """Return the newest partly processed document of each machine, longest waiting first, at most `most`."""
     newest: dict[int, WaitingReport] = {}
     rows = WaitingReport.objects.filter(what=QuarantineKind.DOCUMENT.value).order_by("since", "pk")
     for row in rows[:MOST]:
@@ -104,19 +107,21 @@ def documents(most: int) -> list[WaitingReport]:
 
 
 def over_limit(*, before: datetime) -> list[WaitingReport]:
-    """Return and lock reports beyond their machine's limits that are due for another try."""
+    """Lock and return reports that exceeded their machine's limit before this time and are due for a retry."""
     rows = WaitingReport.objects.filter(what=QuarantineKind.BEYOND.value, since__lte=before)
     return list(rows.select_for_update(skip_locked=True).order_by("pk")[:TRIED_AGAIN])
 
 
 def load(rows: Sequence[WaitingReport]) -> list[KeptReport]:
-    """The reports themselves."""
+    """Return the stored reports to which these rows refer."""
     keys = {(row.machine_id, row.epoch, row.seq) for row in rows}
     return load_kept(keys) if keys else []
 
 
 def show(*, now: datetime) -> None:
-    """Show reports that were locked out for long as quarantined; they are still retried."""
+    """Quarantine the subjects for whose lock reports have waited long, so that users see them. They are still
+    retried.
+    """
     waits = WaitingReport.objects.filter(what=QuarantineKind.EVENT.value, since__lte=now - SHOWN_AFTER)
     held = list(ScheduledEvent.objects.filter(event_id__in=waits.values("about")).values_list("pk", flat=True))
     shown = QuarantinedRow.objects.filter(what=QuarantineKind.EVENT.value, reason=HELD)
@@ -139,8 +144,9 @@ Place = tuple[int, str, int]
 
 @dataclass(slots=True)
 class OverLimit:
-    """Reports beyond the limits: the bodies (hashes), their reports, and since when, by machine (row id), where the
-    excess is new.
+    """The part of a batch that exceeds the limits: hashes of bodies, and reports.
+
+    `since`: machines (row ids) that exceed their limit for the first time in the hour, and since when.
     """
 
     hashes: set[str] = field(default_factory=set)
@@ -151,7 +157,9 @@ class OverLimit:
 def over_measure(
     deliveries: Sequence[Delivery], bodies: Mapping[str, bytes], documents: Mapping[str, Document], *, now: datetime
 ) -> OverLimit:
-    """Return the part of this that exceeds the limits. Runs no query where everything was readable, else one."""
+    """Return what exceeds the hourly limits on data that cannot be parsed. One query; none if everything is
+    readable.
+    """
     odd: dict[int, list[tuple[str, ParsedReport, int]]] = defaultdict(list)
     for delivery in deliveries:
         for report in delivery.reports:
@@ -180,7 +188,7 @@ def over_measure(
 
 
 def _odd_size(report: ParsedReport, bodies: Mapping[str, bytes], documents: Mapping[str, Document]) -> int | None:
-    """The bytes of what could not be understood; None where it could."""
+    """Return the size in bytes of a report that could not be parsed; None if it could."""
     if isinstance(report.data, wire.DocumentData):
         return None if documents[report.data.hash].readable else len(bodies[report.data.hash])
     return len(json.dumps(report.data)) if report.flag and isinstance(report.data, dict) else None
@@ -189,7 +197,9 @@ def _odd_size(report: ParsedReport, bodies: Mapping[str, bytes], documents: Mapp
 def without(
     deliveries: Iterable[Delivery], beyond: OverLimit, bodies: dict[str, bytes], documents: dict[str, Document]
 ) -> list[Delivery]:
-    """Return the deliveries without the excess; its hash and size remain, here and in `bodies`."""
+    """Return the deliveries without the data beyond the limits; only hash and size of it remain, here and in
+    `bodies`.
+    """
     for each in beyond.hashes:
         documents[each] = Document(readable=False, flags=(Reason("body-not-kept", bytes=len(bodies[each])),))
         bodies[each] = b""
@@ -211,7 +221,10 @@ def record_oddities(
     *,
     now: datetime,
 ) -> None:
-    """Record unreadable and refused reports; of an excess only the fact, once. A repeated batch adds nothing."""
+    """Write timeline entries for reports that cannot be parsed or are refused; for data beyond the limits only one.
+
+    A repeated batch writes no further entries.
+    """
     found: list[tuple[EntryKind, int, datetime, dict[str, Any]]] = []
     recorded: set[str] = set()
     silent = {(machine_id, seq) for machine_id, _, seq in beyond.reports}

@@ -1,4 +1,4 @@
-"""Taking what machines say of their hooks."""
+"""Processing of machines' reports about their hooks."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -22,14 +22,15 @@ def _event_id(report: HookReport) -> str:
 
 
 def events_of(reports: Iterable[HookReport]) -> set[int]:
-    """The row ids of the events that these reports are about, as far as they are known."""
+    """Return the row ids of the events that these reports are about, without unknown events."""
     ids = {_event_id(report) for report in reports}
     return set(ScheduledEvent.objects.filter(event_id__in=ids).values_list("pk", flat=True)) if ids else set()
 
 
 def take(reports: Sequence[HookReport]) -> None:
-    """Merge machines' reports of their hooks, oldest first for each. A report behind a newer one is history. An EventId
-    is no secret: a report by a machine of another set does not concern the event.
+    """Process reports about hooks, oldest first for each machine. A report older than the stored one changes nothing.
+
+    A report from a machine of another set is ignored, because an EventId is no secret.
     """
     events = {
         event.event_id: event
@@ -65,7 +66,7 @@ def take(reports: Sequence[HookReport]) -> None:
 
 
 def _known(row: Preparation, data: wire.HookData) -> bool:
-    """Whether this was not lost after all."""
+    """Return whether the stored row already contains the step of this report."""
     match data.step:
         case "begin":
             return row.prepare_began_at is not None
@@ -115,7 +116,7 @@ def _record(report: HookReport, name: str, event: ScheduledEvent | None) -> None
 
 
 def hook_data(hook: str, outcome: str, exit_status: int | None, seconds: float | None, output: str) -> dict[str, Any]:
-    """Return the data of a hook as an entry stores it."""
+    """Return the result of a hook as data of a timeline entry."""
     return {
         "hook": tidy(hook)[:200],
         "outcome": outcome[:50],

@@ -1,4 +1,4 @@
-"""Times at which machines were heard, and the heartbeat of agents."""
+"""Times of contact with machines, and the state that agents send with each call."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,9 +29,11 @@ NOTE_UNREADABLE = f"""
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """One contact: backend's time, the machine's last good poll (corrected), seconds its clock is ahead, its handling
-    of signatures, and the state of its metadata service (`wire.metadata_text`); empty where the contact does not state
-    it.
+    """One contact with a machine. `heard_at` is the backend's time, `poll_at` the last successful poll of Azure
+    (corrected).
+
+    `clock_offset`: seconds by which the machine's clock is ahead. `signatures`: how it handles signatures of orders.
+    `metadata`: state of its metadata service (`wire.metadata_text`). Values that the call does not state are empty.
     """
 
     machine_id: int
@@ -49,7 +51,7 @@ class Contact:
 
 
 def flush(*, contacts: Iterable[Contact]) -> int:
-    """Write the newest contact of each machine in one statement, sorted by machine; the number of rows."""
+    """Write the newest contact of each machine, with one statement sorted by machine. Return the number of rows."""
     newest: dict[int, Contact] = {}
     for contact in contacts:
         known = newest.get(contact.machine_id)
@@ -102,8 +104,10 @@ def free_among(machine_ids: Iterable[int]) -> set[int]:
 
 
 def note_unreadable(*, polls: Mapping[int, datetime]) -> None:
-    """The newest document of these machines (row ids) could not be read, at this time (corrected): from then on they
-    have not polled, until they send one that can. Sorted, as every caller locks these rows.
+    """Record that the newest document of these machines (row ids) could not be parsed, at these times (corrected).
+
+    From then on, polls of the machine do not count, until it sends a readable document. Rows are locked in sorted
+    order.
     """
     machine_ids = sorted(polls)
     with driver.cursor() as cursor:
@@ -111,7 +115,9 @@ def note_unreadable(*, polls: Mapping[int, datetime]) -> None:
 
 
 def note_lacking(*, machine_ids: Iterable[int], now: datetime) -> None:
-    """These machines (row ids) remind of a document that is not here; until each sends its next one."""
+    """Record that these machines (row ids) refer to a document that is not stored. It applies until their next
+    document.
+    """
     table = PresenceRow._meta.db_table
     with connection.cursor() as cursor:
         cursor.execute(
@@ -127,9 +133,10 @@ def note_lacking(*, machine_ids: Iterable[int], now: datetime) -> None:
 def count_within_period(
     column: str, counts: Mapping[int, int], *, since: str, period: timedelta, now: datetime, others: Sequence[str] = ()
 ) -> dict[int, tuple[int, datetime]]:
-    """Add these counts, by machine (row id), to a column that begins again after each period, which `since` dates.
+    """Add these counts, by machine (row id), to a column that begins again after each `period`.
 
-    `others` are columns that begin again with it. Returns what each column holds now, and since when. One statement.
+    `since` is the column with the start of the period; the columns in `others` begin again, too. Return the new count
+    and the start of the period, by machine. One statement.
     """
     table, machine_ids = PresenceRow._meta.db_table, sorted(counts)
     kept = [f"{name} = CASE WHEN row.{since} > %(begun)s THEN row.{name} ELSE 0 END" for name in (*others, column)]
@@ -150,10 +157,10 @@ def count_within_period(
 
 
 def turned(*, now: datetime, limits: Limits) -> dict[int, int]:
-    """Return the machines (row ids) whose presence changed since the last call, with the number of the new one.
+    """Return the machines (row ids) whose presence changed since the last call, with the number of the new presence.
 
-    The rules are those of `presence_of`, except that no machine is revoked here: revocation is an action with its own
-    entry. One statement for the fleet. Locked rows are left to the next run.
+    The rules are those of `presence_of`, without revoked machines, since a revocation writes its own entry. One
+    statement for the whole fleet. Locked rows are skipped until the next call.
     """
     table = PresenceRow._meta.db_table
     with connection.cursor() as cursor:
@@ -170,8 +177,8 @@ def turned(*, now: datetime, limits: Limits) -> dict[int, int]:
 
 
 def repair(*, now: datetime, limits: Limits) -> None:
-    """Machines that were heard in the future, by a wrong clock: when they really were is not known, so they are late
-    until they are heard again.
+    """Correct times of contact in the future, written by a wrong clock. These machines count as late until the next
+    contact.
     """
     late, table = now - timedelta(seconds=limits.live), PresenceRow._meta.db_table
     with connection.cursor() as cursor:
@@ -208,9 +215,10 @@ COMPARE = f"""
 
 @dataclass(frozen=True, slots=True)
 class AgentHeartbeat:
-    """The state in one agent's call: its spool, the acknowledged position, and the hash of its newest document.
+    """What an agent states in a call without reports: its spool, the acknowledged position, and its newest document's
+    hash.
 
-    None for a value that it does not state, as 0.1.0, or while reports wait in its spool.
+    A value is None if the agent does not state it (0.1.0), or while reports wait in the spool.
     """
 
     machine_id: int
@@ -221,8 +229,10 @@ class AgentHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatCheck:
-    """The set (row id) of the machine; whether a `report` is wanted, since its spool is not known so, and whether it is
-    to `remind`, since that document is not its newest here.
+    """Result of checking a heartbeat. `set_id` is the row id of the machine's set.
+
+    `report`: the agent must send reports, because its spool differs from the stored state. `remind`: the agent must
+    report its document again, because another one is stored as the newest.
     """
 
     set_id: int
@@ -231,8 +241,9 @@ class HeartbeatCheck:
 
 
 def compare(heartbeats: Collection[AgentHeartbeat]) -> dict[int, HeartbeatCheck]:
-    """Compare the heartbeats with the stored state; return the checks by machine (row id). Runs one statement, by
-    index."""
+    """Compare heartbeats with the stored state, and return the results by machine (row id). One statement that uses
+    indexes.
+    """
     if not heartbeats:
         return {}
     rows = [(one.machine_id, one.spool, one.acknowledged, one.document) for one in heartbeats]

@@ -1,4 +1,4 @@
-"""Spool offsets: acknowledged reports, lost reports and new spools."""
+"""Spools: acknowledged positions, lost reports, and new spools."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,17 +44,17 @@ HELD_KINDS = [what.value for what in HELD]
 
 
 def ask(machine_ids: Sequence[int]) -> tuple[bool, set[int]]:
-    """Return, in one query, whether earlier reports still wait, and which of these machines (row ids) are revoked."""
+    """Return whether earlier reports still wait, and which of these machines (row ids) are revoked. One query."""
     with driver.cursor() as cursor:
         waits, revoked = cursor.execute(ASK, [HELD_KINDS, driver.array(machine_ids)]).fetchone() or (False, [])
     return waits, set(revoked)
 
 
 def number_spools(deliveries: Sequence[Delivery], now: datetime) -> dict[tuple[int, str], Numbered]:
-    """The number (epoch) of each spool, and up to where it is acknowledged, by (machine row id, spool).
+    """Lock the spools of these calls, and return number and acknowledged positions by (machine row id, spool).
 
-    A position that an agent received is acknowledged even where its reports are not stored here: the agent no longer
-    has them either. The rows stay locked: until this transaction ends, no other takes reports of these spools.
+    A position that the agent knows is acknowledged even if the reports are not stored, because the agent no longer has
+    them. Until the end of the transaction, no other process can store reports of these spools.
     """
     highest: dict[tuple[int, str], int] = {}
     for delivery in deliveries:
@@ -83,10 +83,10 @@ MOST_WANTED = 10
 
 @dataclass(slots=True)
 class Taken:
-    """Committed answer to one call.
+    """The answer to one call after the commit.
 
-    `acknowledged` and `before` are the new and the former position. `wanted` are hashes of documents that reminders
-    name and no agent has sent. `renumber_spool`: the agent must begin a new spool.
+    `acknowledged` and `before` are the new and the former position. `wanted` are hashes of documents that the agent
+    must send. `renumber_spool`: the agent must begin a new spool.
     """
 
     acknowledged: int
@@ -105,7 +105,7 @@ def taken(
 ) -> dict[Key, Taken]:
     """Return the answer to each call, by (machine row id, spool), and record missing documents.
 
-    `documents` are those known by hash, `fresh` the machines (row ids) whose newest document is in this batch.
+    `documents` are the known ones by hash. `fresh` are machines (row ids) whose newest document is in this batch.
     """
     found = {key: Taken(numbered.acknowledged, numbered.before) for key, numbered in spools.items()}
     speechless: set[Key] = set()
@@ -131,7 +131,7 @@ def taken(
 
 
 def _allowed(keys: Iterable[Key], now: datetime) -> list[Key]:
-    """Return those of these spools whose machine has not restarted its spool too often. One query."""
+    """Return those of these spools whose machine has not begun new spools too often. One query."""
     spools = Spool.objects.filter(machine__in={machine_id for machine_id, _ in keys}).values("machine_id")
     counted = spools.annotate(newest_at=Max("first_seen_at"), begun=Count("pk", filter=Q(first_seen_at__gt=now - DAY)))
     allowed = {
@@ -141,7 +141,11 @@ def _allowed(keys: Iterable[Key], now: datetime) -> list[Key]:
 
 
 def _gaps(deliveries: Sequence[Delivery], spools: Mapping[Key, Numbered]) -> list[SpoolEntry]:
-    """Reports that never come any more: acknowledged and not here, or, of an agent that does not say, left out."""
+    """Return a timeline entry for each range of lost reports.
+
+    Reports are lost if the agent knows them to be acknowledged but they are not stored. For an agent that does not
+    state this, numbers that it skips are possibly lost.
+    """
     lost: dict[Key, tuple[int, bool]] = {}
     for delivery in deliveries:
         before, numbers = spools[delivery.key].before, delivery.numbers
@@ -158,7 +162,7 @@ def _gaps(deliveries: Sequence[Delivery], spools: Mapping[Key, Numbered]) -> lis
 
 
 def _reused(deliveries: Sequence[Delivery], spools: Mapping[Key, Numbered], behind: set[Key]) -> list[SpoolEntry]:
-    """Return an entry for each spool that reports new numbers after a newer spool of its machine began."""
+    """Return a timeline entry for each spool that sends new reports after a newer spool of its machine began."""
     speaking = {
         delivery.key
         for delivery in deliveries

@@ -1,4 +1,4 @@
-"""Admission of machines by a user or by the standing rule of a set."""
+"""Admission of machines by an administrator, or by the rule of a set."""
 
 import json
 from collections.abc import Sequence
@@ -39,8 +39,10 @@ RETRY_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """A machine that enrols without proof that it is a known one. `known` is that one, its row locked; None for a
-    stranger."""
+    """A machine that enrols without proving that it is an enrolled one.
+
+    `known` is the enrolled machine that it claims to be, with the row locked; None for a new machine.
+    """
 
     vm_id: str
     known: Machine | None
@@ -56,24 +58,27 @@ class Asker:
 
     @property
     def claimed(self) -> dict[str, Any]:
-        """The metadata in this request, with the attested subscription if there is one."""
+        """The instance metadata in the request, with the attested subscription if there is one."""
         return (self.request.instance or {}) | ({"subscriptionId": self.attested} if self.attested else {})
 
     @property
     def attested(self) -> str:
-        """The subscription that Azure has signed, or empty."""
+        """The subscription in Azure's attested document, or empty."""
         return self.proof.attested.subscription if self.proof.attested is not None else ""
 
     @property
     def alone(self) -> bool:
-        """Whether nothing speaks for it: no machine that is known here, no token, no document of Azure's."""
+        """Whether the machine brings no evidence: it is not known, and has neither a join token nor an attested
+        document.
+        """
         return self.known is None and self.token is None and self.proof.attested is None
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRequest:
-    """An admission request as an administrator sees it: exactly this is admitted. `home` is the set that the machine
-    would join. A machine that sends any different fact makes another request.
+    """A request for admission as an administrator sees it. The admission is valid only for exactly these facts.
+
+    `home` is the set that the machine would join, `hash` identifies the request. Any different fact is a new request.
     """
 
     name: str
@@ -83,7 +88,7 @@ class AdmissionRequest:
 
 
 def asked_of(asker: Asker) -> AdmissionRequest:
-    """Return the admission request of this call, without writing anything."""
+    """Return the request for admission from this call, without writing it."""
     claim = claim_of(asker.request, asker.vm_id, asker.proof, known=asker.known, token=asker.token)
     home = placement.expected_set(claim)
     # A provisional set is named by the machine's id: no person has named it.
@@ -104,8 +109,10 @@ def claim_of(
     token: JoinToken | None,
     admitted_to: SetKey | None = None,
 ) -> placement.Claim:
-    """Return the claim of an enrolling machine. Its instance metadata are its own statements, the known facts, and the
-    attested subscription; its name is the stated one, else its former name, else its id.
+    """Return the facts that decide the set of an enrolling machine (see `placement.Claim`).
+
+    Instance metadata: as stated, completed by stored facts, with the attested subscription. Name: as stated, else the
+    former name, else the id.
     """
     compute = merged(known.compute if known is not None else {}, request.instance or {}, complete=request.complete)
     if proof.attested is not None:
@@ -123,19 +130,21 @@ def claim_of(
 
 
 def admitted(asker: Asker, *, now: datetime) -> SetKey | None:
-    """The set to which a person has admitted exactly this request, within the last day; else None."""
+    """Return the set for which an administrator has admitted exactly this request within the last day; else None."""
     asked = asked_of(asker)
     rows = Admission.objects.select_for_update().filter(vm_id=asker.vm_id, ask_hash=asked.hash)
     return asked.home if rows.filter(admitted_at__gt=now - LASTS).first() is not None else None
 
 
 def done(vm_id: str) -> None:
-    """Delete the admissions of a machine that has its credential, or whose admission no longer counts."""
+    """Delete the requests for admission of a machine (vmId) that got its credential, or whose admission is no longer
+    valid.
+    """
     Admission.objects.filter(vm_id=vm_id).delete()
 
 
 def wait(asker: Asker, *, now: datetime) -> wire.EnrolPending:
-    """Record this machine's request for admission. Raises Refused `admissions-full`, `join-token-refused`."""
+    """Store the machine's request for admission. Raises Refused `admissions-full`, `join-token-refused`."""
     request = asker.request
     if asker.token is None and not request.ask:
         # Any caller at its address would be mistaken for it.
@@ -181,11 +190,11 @@ def wait(asker: Asker, *, now: datetime) -> wire.EnrolPending:
 
 @transaction.atomic
 def admit(*, ids: Sequence[int], actor: Actor, now: datetime) -> int:
-    """Admit these requests; return how many. Each machine gets its credential when it repeats the same request,
-    including name, set and address.
+    """Admit these requests (row ids) and return how many. A machine gets its credential when it repeats the same
+    request.
 
-    Of several requests for one machine, only the last admitted one counts. Raises Refused `not-permitted`, `not-found`,
-    `validation`.
+    Of several requests for one machine, only the last admitted one is valid. Raises Refused `not-permitted`,
+    `not-found`, `validation`.
     """
     rows, actor = _waiting(ids, actor)
     twice = [_name(row) for row, after in pairwise(rows) if row.vm_id == after.vm_id]
@@ -200,7 +209,9 @@ def admit(*, ids: Sequence[int], actor: Actor, now: datetime) -> int:
 
 @transaction.atomic
 def refuse(*, ids: Sequence[int], actor: Actor, now: datetime) -> int:
-    """These wait no longer; how many. Raises Refused `not-permitted`, `not-found`, `validation`."""
+    """Delete these requests (row ids) and return how many. Raises Refused `not-permitted`, `not-found`,
+    `validation`.
+    """
     rows, actor = _waiting(ids, actor)
     for row in rows:
         _decided(EntryKind.ADMISSION_REFUSED, row, actor, now, "refused")
@@ -245,7 +256,7 @@ LONGEST = timedelta(days=7)
 
 @transaction.atomic
 def set_rule(*, set_id: int, until: datetime | None, actor: Actor, now: datetime) -> None:
-    """From now until then machines of this set that come back are admitted; None ends that at once.
+    """Admit returning machines of this set automatically until a time; None ends that now.
 
     Raises Refused `not-permitted`, `validation`, `not-found`.
     """
@@ -273,10 +284,10 @@ def set_rule(*, set_id: int, until: datetime | None, actor: Actor, now: datetime
 
 
 def admits(asker: Asker, *, now: datetime) -> SetKey | None:
-    """Return the set whose rule admits this machine, and record the admission on the timeline. Otherwise return None.
+    """Return the set whose rule admits this machine, and record the admission; None if no rule does.
 
-    The rule needs a join token that confines to this very set, or an attested document for the set's subscription. It
-    does not admit a machine that is live or has just got its key; a revoked one needs an administrator.
+    The rule requires a join token that is confined to this set, or an attested document of the set's subscription. It
+    does not admit a machine that is live or has just got a key. A revoked machine needs an administrator.
     """
     machine = asker.known
     home = placement.final(machine.availability_set) if machine is not None else _named(asker)
@@ -306,7 +317,7 @@ def admits(asker: Asker, *, now: datetime) -> SetKey | None:
 
 
 def _speaks_for(asker: Asker, home: AvailabilitySet) -> bool:
-    """Whether a join token or Azure's attestation shows that it belongs to this set."""
+    """Return whether a join token or attested document shows that the machine belongs to this set."""
     confined = placement.confinement_of(asker.token) if asker.token is not None else None
     if confined is not None and confined.placed and agree(confined, placement.key_of(home)):
         return True
@@ -314,7 +325,7 @@ def _speaks_for(asker: Asker, home: AvailabilitySet) -> bool:
 
 
 def _named(asker: Asker) -> AvailabilitySet | None:
-    """Return the existing set that an unknown machine states, if that set admits machines."""
+    """Return the existing set that a new machine states, if the rule of that set admits machines; else None."""
     named = read_stated(asker.request.availability_set.strip())
     if named is None:
         return None

@@ -1,4 +1,4 @@
-"""Enrolment of machines and counters of refused enrolments."""
+"""Enrolment of machines, and counts of refused enrolments."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -41,7 +41,9 @@ KEEP = f"""
 
 @dataclass(slots=True)
 class RefusedCalls:
-    """Calls of one machine, as it names itself, that were refused for one reason since they were written last."""
+    """Refused enrolments of one machine for one reason that are not stored yet. Name and address are as stated by the
+    caller.
+    """
 
     name: str
     address: str
@@ -54,8 +56,10 @@ class RefusedCalls:
 
 @transaction.atomic
 def keep(calls: Mapping[tuple[str, str], RefusedCalls], *, now: datetime) -> None:
-    """Add these refused calls, by reason code and vmId, to the stored ones. Calls beyond the limits are counted in one
-    row a code."""
+    """Add these refused enrolments, by (reason code, vmId), to the stored counts.
+
+    Beyond the limit of rows, one row for each code counts all others.
+    """
     rows = RefusedEnrolment.objects
     rows.filter(last_at__lt=now - LASTS).delete()
     known = set(rows.values_list("code", "vm_id"))
@@ -81,7 +85,7 @@ def _add(kept: dict[tuple[str, str], RefusedCalls], key: tuple[str, str], call: 
 
 
 def forget(vm_id: str) -> None:
-    """Delete the refused calls of a machine that has enrolled."""
+    """Delete the refused enrolments of a machine (vmId) that has enrolled."""
     RefusedEnrolment.objects.filter(vm_id=vm_id).delete()
 
 
@@ -103,15 +107,13 @@ def enrol(
     signed_by: str = "",
     policy: EntrancePolicy | None = None,
 ) -> wire.EnrolAnswer | wire.EnrolPending:
-    """Give a machine its key, or its credential when it does not support keys.
+    """Enrol a machine: return its key (or a credential if it does not support keys), or that it must wait for
+    admission.
 
-    A known machine gets a new key for its old one, which ends at once, even when it received none of the keys given
-    since. Without the old key, or revoked, it waits for an administrator to admit it, unless its set's rule admits it.
-    An unknown machine is admitted as `policy`, or else the installation's policy, requires. `signed_by` names the key
-    that signed the call.
-
-    Raises Refused `join-token-refused`, also where the machine states another set than the token's;
-    `attestation-refused`, `intermediate-wanted`, `admissions-full` or `validation`.
+    A known machine must prove its identity with its old key (`signed_by` is the name of the key), which then ends.
+    Otherwise, or if it is revoked, an administrator or the rule of its set must admit it. A new machine is admitted by
+    `policy`, or else by the installation's policy. Raises Refused `join-token-refused` (also if the machine states
+    another set than the token), `attestation-refused`, `intermediate-wanted`, `admissions-full` or `validation`.
     """
     vm_id = request.machine_id.strip().lower()
     if not vm_id or len(vm_id) > MAX_ID:
@@ -129,8 +131,9 @@ def enrol(
 
 
 def _attested(request: wire.EnrolRequest, policy: EntrancePolicy, now: datetime) -> Attested | None:
-    """Return Azure's attestation of the machine, where the policy uses it. This runs separately from later steps: a
-    nonce is spent, whatever they decide.
+    """Verify the attested document in the request, if the policy uses it. Runs in its own transaction.
+
+    So the nonce is used up even if a later step refuses the machine.
     """
     if request.attested is None or policy is EntrancePolicy.TOKEN:
         return None
@@ -146,8 +149,7 @@ def _attested(request: wire.EnrolRequest, policy: EntrancePolicy, now: datetime)
 def would_enrol(
     *, request: wire.EnrolRequest, now: datetime, address: str = "", signed_by: str = ""
 ) -> wire.EnrolAnswer | wire.EnrolPending:
-    """Return the answer of `enrol` at this moment, or raise its error; nothing is stored, including nonces and
-    requests."""
+    """Return what `enrol` would return now, or raise its error. Nothing is stored, and no nonce is used up."""
     with transaction.atomic():
         answer = enrol(request=request, now=now, address=address, signed_by=signed_by)
         transaction.set_rollback(True)
@@ -213,8 +215,8 @@ def _admit_machine(
     attested_at: datetime | None,
     now: datetime,
 ) -> wire.EnrolAnswer:
-    """Give the machine a new key in its set, and record that on the timeline. With `confines` it is confined to the
-    named set that it states now.
+    """Create or update the machine in its set with a new key, and record that. `confines`: confine it to the
+    named set.
     """
     known, token = claim.machine, claim.token
     placed = placement.place(claim, now=now)
@@ -263,7 +265,9 @@ def _admit_machine(
 
 
 def _secret(known: Machine | None, vm_id: str, request: wire.EnrolRequest, now: datetime) -> tuple[str, str, int, str]:
-    """A credential, or a key with its generation; and by what calls with it are found."""
+    """Return a new key or credential: the secret, the name by which calls with it are found, and the generation of a
+    key.
+    """
     if request.keyed:
         return ("", *keys.next_key(known, vm_id, now=now))
     if not keys.are_bearer_credentials_accepted(now):
@@ -273,7 +277,7 @@ def _secret(known: Machine | None, vm_id: str, request: wire.EnrolRequest, now: 
 
 
 def _token(request: wire.EnrolRequest, policy: EntrancePolicy, now: datetime) -> JoinToken | None:
-    """The join token that it brings. Where tokens decide nothing, one that is over counts as none."""
+    """Return the join token in the request, if valid. If the policy does not need tokens, an invalid one is ignored."""
     if policy is EntrancePolicy.TOKEN:
         return entrance.valid(request.join_token, now=now)
     try:
@@ -283,7 +287,7 @@ def _token(request: wire.EnrolRequest, policy: EntrancePolicy, now: datetime) ->
 
 
 def _admitted_by_policy(asker: admissions.Asker, facts: EntranceFacts) -> bool:
-    """Whether the policy admits a machine that has not proved its identity, without an administrator."""
+    """Return whether the policy alone admits a machine that has not proved to be a known one."""
     attested = asker.proof.attested
     allowed = attested is not None and attested.subscription in facts.subscriptions
     known, token = asker.known is not None, asker.token is not None

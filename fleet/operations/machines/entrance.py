@@ -44,14 +44,15 @@ log = structlog.get_logger(__name__)
 
 
 def challenge(*, now: datetime) -> wire.Challenge:
-    """A nonce for an attested document. Nothing is written, however many ask."""
+    """Return a nonce for an attested document. Nothing is stored."""
     nonce = attestation.new_nonce(key=derived_keys(PURPOSE)[0], now=now)
     return wire.Challenge(nonce=nonce, expires_in=attestation.LASTS.total_seconds(), server_time=now)
 
 
 def attested_by(document: wire.AttestedDocument, *, now: datetime) -> Attested:
-    """Return Azure's statement in this document, of any subscription; its nonce is spent. Raises Refused
-    `attestation-refused`, `intermediate-wanted`.
+    """Verify an attested document of any subscription, use up its nonce, and return its content.
+
+    Raises Refused `attestation-refused`, `intermediate-wanted`.
     """
 
     def judge(nonce: str) -> Reason | None:
@@ -70,8 +71,9 @@ def attested_by(document: wire.AttestedDocument, *, now: datetime) -> Attested:
 
 @transaction.atomic
 def spend(nonce: str, *, now: datetime) -> bool:
-    """Record the use of this nonce, or of a signed call's mark; return False if it was used before. One row serves all
-    gateways."""
+    """Record that a nonce, or the mark of a signed call, was used. Return False if it was used before, at any
+    gateway.
+    """
     Nonce.objects.filter(spent_at__lt=now - 2 * (attestation.LASTS + attestation.AHEAD)).delete()
     with connection.cursor() as cursor:
         cursor.execute(SPEND, [nonce, now])
@@ -79,7 +81,7 @@ def spend(nonce: str, *, now: datetime) -> bool:
 
 
 def _trust(folder: str) -> Trust:
-    """Return the certificates of a folder, read again when a file has changed."""
+    """Return the trusted certificates of a folder. They are read again when a file has changed."""
     files = tuple((path, path.stat().st_mtime_ns) for path in sorted(Path(folder).iterdir()) if path.is_file())
     return _read(files)
 
@@ -105,8 +107,10 @@ SUBSCRIPTION = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9
 
 @transaction.atomic
 def choose(*, policy: str, subscriptions: Sequence[str], actor: Actor, now: datetime) -> None:
-    """From now on machines enrol by this policy, one of `CHOICES`; these subscriptions count in addition to those that
-    a setting names. Raises Refused `not-permitted`, `validation`.
+    """Set the enrolment policy, one of `CHOICES`, and subscriptions that may enrol in addition to those in the
+    settings.
+
+    Raises Refused `not-permitted`, `validation`.
     """
     require(actor, Right.ADMINISTER)
     # There may be no row yet.
@@ -196,10 +200,10 @@ JOIN_TOKENS = Audit(
 
 @transaction.atomic
 def create_join_token(sent: Sent, *, now: datetime, actor: Actor = COMMAND_LINE) -> tuple[JoinToken, str]:
-    """Create a token with which agents enrol until it expires. The plain text is returned only this once.
+    """Create a join token. Return it with the plain text, which is not available later.
 
-    A set confines: each machine that enrols with the token is in that set and in no other. It is named as
-    `[kind:]name`, or by its id. Raises Refused `not-found`, and as `save_audited` does.
+    If a set is given (`[kind:]name` or id), machines that enrol with the token are confined to it. Raises Refused
+    `not-found`, and as `save_audited` does.
     """
     require(actor, Right.ADMINISTER)
     plain = new_secret("join")
@@ -216,7 +220,7 @@ def create_join_token(sent: Sent, *, now: datetime, actor: Actor = COMMAND_LINE)
 
 
 def _confinement(set_name: str, set_id: int | None) -> SetKey | None:
-    """Return the named set: an existing one with its place; the first machine determines the place of a new one."""
+    """Return the set of a new join token: an existing one, or a new one whose place the first machine determines."""
     rows = AvailabilitySet.objects.select_related("merged_into").exclude(kind=PROVISIONAL)
     if set_id is not None:
         if set_name:
@@ -235,8 +239,9 @@ def _confinement(set_name: str, set_id: int | None) -> SetKey | None:
 
 
 def valid(plain: str, *, now: datetime) -> JoinToken:
-    """The token that this is, locked until the transaction ends: its uses are counted one by one. Raises Refused
-    `join-token-refused`.
+    """Return the valid join token with this plain text, and lock it until the end of the transaction to count its uses.
+
+    Raises Refused `join-token-refused`.
     """
     token = JoinToken.objects.select_for_update().filter(prefix=prefix_of(plain)).first()
     if token is None or not constant_time_compare(token.secret_hash, hash_of(plain)):
@@ -250,7 +255,7 @@ def valid(plain: str, *, now: datetime) -> JoinToken:
 
 
 def is_valid(plain: str, *, now: datetime) -> bool:
-    """Whether `valid` takes it at this moment."""
+    """Return whether `valid` would accept this plain text now."""
     if not plain:
         return False
     try:
@@ -262,14 +267,15 @@ def is_valid(plain: str, *, now: datetime) -> bool:
 
 
 def is_the_same(token: JoinToken, plain: str) -> bool:
-    """Whether `plain` is this token and no administrator has revoked it; its uses may be exhausted."""
+    """Return whether `plain` is the text of this token and it is not revoked. Its uses may be exhausted."""
     return token.revoked_at is None and constant_time_compare(token.secret_hash, hash_of(plain))
 
 
 @transaction.atomic
 def end_join_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE) -> JoinToken:
-    """Revoke a join token; machines that enrolled with it stay enrolled. A revoked token remains revoked. Raises
-    Refused `not-permitted`, `not-found`.
+    """Revoke a join token (by prefix). Machines that enrolled with it remain enrolled.
+
+    Raises Refused `not-permitted`, `not-found`.
     """
     require(actor, Right.ADMINISTER)
     found = JoinToken.objects.select_for_update().filter(prefix=prefix.strip()).first()

@@ -1,8 +1,8 @@
-"""Instance metadata of enrolled machines: names, former ids.
+"""Instance metadata of enrolled machines: changes of ids and names.
 
-The key or credential of the made-up id proves that both are one machine; a join token or an id proves nothing. The row
-of the made-up id becomes that of the `vmId`. Where the `vmId` has a row of its own, that row takes over open work, and
-the other row ends.
+An agent that could not read its `vmId` enrolled with a generated id. The key or credential of the generated id proves
+that both are one machine; a join token or an id proves nothing. The row gets the `vmId`. If the `vmId` has its own row,
+that row gets the open work, and the other row ends.
 """
 
 from dataclasses import asdict
@@ -32,9 +32,9 @@ from fleet.operations.timeline.entries import gathered, tell_machine
 
 
 def proved(request: wire.EnrolRequest, proof: Proof, *, vm_id: str, now: datetime) -> Machine | None:
-    """Lock and return the machine as which the caller enrolled before; None where it proves none.
+    """Lock and return the machine with a generated id that the caller was before; None without proof.
 
-    A machine whose own metadata has stated its `vmId`, or for which Azure has vouched, had no made-up id.
+    A machine whose instance metadata or attested document has stated the `vmId` had no generated id.
     """
     former_id = request.former_id.strip().lower()
     if not former_id or former_id == vm_id or request.machine_id_source != "imds":
@@ -49,7 +49,7 @@ def proved(request: wire.EnrolRequest, proof: Proof, *, vm_id: str, now: datetim
 
 
 def rename(former: Machine, vm_id: str, *, now: datetime) -> None:
-    """Give the row of a made-up id its `vmId`, which no other row has."""
+    """Replace the generated id of a machine's row by its `vmId`, which no other row has."""
     before, former.vm_id = former.vm_id, vm_id
     Machine.objects.filter(pk=former.pk).update(vm_id=vm_id)
     admissions.done(before)
@@ -57,14 +57,14 @@ def rename(former: Machine, vm_id: str, *, now: datetime) -> None:
 
 
 def end(former: Machine, *, now: datetime) -> None:
-    """End the row of a made-up id, whose `vmId` has a row of its own: its key and its name are free."""
+    """End the row of a generated id, because the `vmId` has its own row. Its key and name become free."""
     Machine.objects.filter(pk=former.pk).update(revoked_at=now, credential_hash="")
     admissions.done(former.vm_id)
     transaction.on_commit(lambda: wake_up.forget_credentials([former.pk]))
 
 
 def hand_over_open_events(former: Machine, machine: Machine, home: AvailabilitySet, *, now: datetime) -> None:
-    """Give the open events and orders of the ended row to `machine`, which is in the set `home`."""
+    """Move open events and orders from the ended row `former` to `machine`, which is in the set `home`."""
     source = AvailabilitySet.objects.get(pk=former.availability_set_id)
     ordered = Q(approvals__orders__machine=former, approvals__orders__state__in=OPEN_ORDERS)
     touched = ScheduledEvent.objects.filter(Q(sightings__machine=former) | ordered, status__in=OPEN_EVENTS)
@@ -86,7 +86,7 @@ def hand_over_open_events(former: Machine, machine: Machine, home: AvailabilityS
 
 
 def _give(rows: Any, machine: Machine, **position: int) -> None:
-    """Make these rows the machine's, where it has none of its own; whatever it reports next is newer."""
+    """Assign these rows to the machine if it has no equivalent ones. Its next report counts as newer."""
     own = rows.model.objects.filter(machine=machine, event_id__in=rows.values("event_id"))
     known = list(own.values_list("event_id", flat=True))
     rows.exclude(event_id__in=known).update(machine_id=machine.pk, **position)
@@ -101,10 +101,10 @@ def _record_id(machine: Machine, former_id: str, vm_id: str, now: datetime, *, s
 
 
 def name_columns(machine: Machine | None, *, vm_id: str, stated: str, set_id: int, now: datetime) -> dict[str, Any]:
-    """The columns of a machine's row that say how it is called, now that it calls itself `stated`; `machine` is its row
-    as it was, if it has one. After they are written comes `taken`.
+    """Return the columns for the name of a machine that now states the name `stated`. Then call `settle_own_name`.
 
-    A name that another machine of the set has, which is heard, is not taken over.
+    `machine` is the machine's row before the change, if it exists. If another live or recently enrolled machine of the
+    set has this name, the machine gets a derived one.
     """
     if machine is not None and machine.availability_set_id == set_id and _claimed(machine) == stated.lower():
         return {"resource_name": machine.resource_name, "called": machine.called, "named_at": machine.named_at}
@@ -119,10 +119,10 @@ def name_columns(machine: Machine | None, *, vm_id: str, stated: str, set_id: in
 
 
 def settle_name(set_id: int, name: str, *, now: datetime) -> None:
-    """Give a name to the machine that claimed it first, among those that are heard.
+    """Give a name in a set to the machine that stated it first, among the live ones.
 
-    Nothing changes while none of them is heard. A machine that loses the name gets a derived one, and gets the name
-    back when it is heard again: its silence may be caused by an event.
+    Nothing changes if none of them is live. A machine that loses the name gets a derived one, and gets the name back
+    when it is live again, because an event may have caused its silence.
     """
     rows = _claimants(set_id, name).select_for_update(of=("self",)).order_by("pk")
     claimants = list(rows.annotate(is_heard=_heard(now)))
@@ -141,8 +141,9 @@ def settle_name(set_id: int, name: str, *, now: datetime) -> None:
 
 
 def settle_own_name(machine_id: int, stated: str, *, was: str, now: datetime) -> None:
-    """Settle the name that a machine states, once the columns of `name_columns` are written. `was` is its former stated
-    name besides its own.
+    """Decide which machine gets the name that this machine states. Call it after writing the result of `name_columns`.
+
+    `was` is the name that it stated before while another machine had it.
     """
     machine = Machine.objects.defer("compute").get(pk=machine_id)
     settle_name(machine.availability_set_id, stated, now=now)
@@ -154,7 +155,7 @@ def settle_own_name(machine_id: int, stated: str, *, was: str, now: datetime) ->
 
 @gathered()
 def settle_all(*, now: datetime) -> None:
-    """Settle each name that more than one machine claims: its holder may have fallen silent, or may be heard again."""
+    """Decide again for each name that several machines state, because the holder may be silent, or live again."""
     claims = Machine.objects.exclude(called="").filter(_heard(now), revoked_at=None).order_by("pk")
     pairs = dict.fromkeys((row, name.lower()) for row, name in claims.values_list("availability_set_id", "called"))
     for set_id, name in pairs:
@@ -171,7 +172,7 @@ def _claimants(set_id: int, name: str) -> QuerySet[Machine]:
 
 
 def _heard(now: datetime) -> Q:
-    """Return a filter for machines heard or enrolled recently."""
+    """Return a filter for machines that reported or enrolled recently."""
     since = now - timedelta(seconds=settings.MACHINE_LATE_SECONDS)
     return Q(presence__last_heard_at__gt=since) | Q(presence__last_heard_at=None, enrolled_at__gt=since)
 
@@ -187,7 +188,9 @@ def _record_name(
 
 
 def claim_of(machine: Machine, data: wire.InstanceData) -> placement.Claim:
-    """Return the claim of a machine by its instance metadata. Values that a partial answer lacks are kept."""
+    """Return the facts that decide a machine's set, with new instance metadata. Values that it lacks remain as
+    stored.
+    """
     return placement.Claim(
         machine=machine,
         vm_id=machine.vm_id,
@@ -198,7 +201,7 @@ def claim_of(machine: Machine, data: wire.InstanceData) -> placement.Claim:
 
 
 def take_instance(machine: Machine, claim: placement.Claim, *, now: datetime, agent_version: str) -> None:
-    """Update a machine's row from the claim of its instance metadata."""
+    """Update a machine's row from new instance metadata (`claim`)."""
     placed = placement.place(claim, now=now)
     called = name_columns(machine, vm_id=machine.vm_id, stated=claim.name, set_id=placed.home.pk, now=now)
     values = placed.where | {"resource_name": called["resource_name"]}

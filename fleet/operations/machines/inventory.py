@@ -30,8 +30,10 @@ ORDER_OF_CHANGES = ("dropped", "changed", "new", "same")
 
 @dataclass(frozen=True, slots=True)
 class RefusedStatement:
-    """A statement of the inventory that a machine is in the set `stated`, although it is confined to `confined_to` and
-    remains there. Sets are `kind:name`.
+    """The inventory states that a machine is in the set `stated`, but it is confined to `confined_to` and remains
+    there.
+
+    Sets are `kind:name`.
     """
 
     machine: str
@@ -41,8 +43,9 @@ class RefusedStatement:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The result of an import: machines in it, new ones, those without an agent, dropped ones, and its refused
-    statements about confined machines.
+    """Result of an import: numbers of machines in total, new, without an agent, and deleted; number of scale sets.
+
+    `refused` are statements about machines that are confined to another set.
     """
 
     machines: Annotated[int, "How many machines the inventory lists."]
@@ -57,9 +60,9 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class InventoryChange:
-    """The change that an inventory makes to one machine. `change` is `new`, `changed`, `same` or `dropped`.
+    """What an import changes for one machine. `change` is `new`, `changed`, `same` or `dropped`.
 
-    `machine` is the row id of its agent, None where it has none; sets are `kind:name`, empty where none is stated.
+    `machine` is the row id of its agent, if any. Sets are `kind:name`, empty if not stated.
     """
 
     name: str
@@ -72,7 +75,7 @@ class InventoryChange:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The result of a trial import, without any write. `changes` begin with actual changes."""
+    """Result of a trial import. `changes` lists actual changes first. Nothing was written."""
 
     found: Imported
     changes: tuple[InventoryChange, ...]
@@ -80,7 +83,7 @@ class Trial:
 
 @dataclass(slots=True)
 class _Compared:
-    """An inventory compared with the known machines: the new rows, and where each was before."""
+    """An inventory compared with the stored machines: rows to write, values before, and rows to delete."""
 
     items: list[InventoryItem]
     rows: list[InventoryMachine]
@@ -99,7 +102,7 @@ class _Compared:
 
 
 def _compare(inventory: Inventory, now: datetime, *, complete: bool) -> _Compared:
-    """Nothing is written."""
+    """Compare an inventory with the stored machines, without writing."""
     items = sorted(inventory.machines, key=lambda item: item.resource_id)
     known = {
         row.resource_id: row
@@ -116,10 +119,9 @@ def _compare(inventory: Inventory, now: datetime, *, complete: bool) -> _Compare
 def import_inventory(
     *, inventory: Inventory, now: datetime, actor: Actor = COMMAND_LINE, complete: bool = False
 ) -> Imported:
-    """Update the known machines from this inventory. Machines are dropped only if it is `complete`.
+    """Import an inventory. With `complete`, machines that it does not list are deleted from the stored inventory.
 
-    `complete` states that it lists every machine of its subscriptions and scale sets: machines that it does not list
-    are dropped. Raises Refused `not-permitted`.
+    `complete` states that it lists every machine of its subscriptions and scale sets. Raises Refused `not-permitted`.
     """
     require(actor, Right.ADMINISTER)
     take(Lock.INVENTORY)
@@ -139,7 +141,7 @@ def import_inventory(
 
 
 def try_inventory(*, inventory: Inventory, now: datetime, actor: Actor, complete: bool = False) -> Trial:
-    """Return the result of `import_inventory` without writing anything. Raises Refused `not-permitted`."""
+    """Return what `import_inventory` would do, without writing. Raises Refused `not-permitted`."""
     require(actor, Right.ADMINISTER)
     compared = _compare(inventory, now, complete=complete)
     changes = [
@@ -174,7 +176,7 @@ def _change(row: InventoryMachine, before: tuple[SetKey | None, int | None]) -> 
 
 
 def _take(rows: list[InventoryMachine], items: list[InventoryItem], now: datetime) -> set[int]:
-    """Write each item into its row; return the machines (row ids) whose statements changed."""
+    """Copy each item into its row. Return the machines (row ids) whose stated set changed."""
     agents = _Agents(items)
     touched: set[int | None] = set()
     for row, item in zip(rows, items, strict=True):
@@ -204,8 +206,7 @@ def _take_item(row: InventoryMachine, item: InventoryItem, now: datetime) -> Non
 
 
 def _refused(rows: Iterable[InventoryMachine]) -> tuple[RefusedStatement, ...]:
-    """Return the refused statements. Runs two queries, and one more for each machine whose statement contradicts its
-    confinement."""
+    """Return the statements that confinement overrules. Two queries, and one for each such machine."""
     listed = {row.machine_id: placement.listed_key(row) for row in rows if row.machine_id is not None}
     confined = Machine.objects.filter(pk__any=listed, confined_to__isnull=False).order_by("resource_name", "pk")
     found = []
@@ -220,7 +221,7 @@ def _refused(rows: Iterable[InventoryMachine]) -> tuple[RefusedStatement, ...]:
 
 
 class _Agents:
-    """Which enrolled machine an item is: by vmId, else by name, resource group and subscription."""
+    """Finds the enrolled machine of an inventory item: by vmId, else by name, resource group and subscription."""
 
     def __init__(self, items: Iterable[InventoryItem]) -> None:
         listed = list(items)
@@ -249,7 +250,7 @@ class _Agents:
             self.by_name[name, (group or "").lower(), (subscription or "").lower()] = (pk, sure)
 
     def of(self, row: InventoryMachine) -> int | None:
-        """The row id of its machine, each of which is given away once."""
+        """Return the row id of the item's machine; None if there is none. Each machine is returned only once."""
         pk = self.by_vm_id.get(row.vm_id) if row.vm_id else None
         if pk is None:
             place = (row.name.lower(), row.resource_group.lower(), row.subscription.lower())
