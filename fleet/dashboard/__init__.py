@@ -1,1 +1,1 @@
-"""Pages of the dashboard."""
+"""Views, forms and template tags of the dashboard."""

@@ -1,4 +1,4 @@
-"""The agent as a Python package: machines install it from their backend, without a package index."""
+"""The agent as a Python wheel, which machines install from their backend without a package index."""
 
 import base64
 import io
@@ -23,7 +23,7 @@ LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class AgentPackage:
-    """A wheel: its file name, its bytes, and their SHA-256 in hexadecimal."""
+    """A wheel of the agent: its file name, its content, and the content's SHA-256 in hexadecimal."""
 
     name: str
     content: bytes
@@ -32,7 +32,7 @@ class AgentPackage:
 
 @cache
 def package() -> AgentPackage:
-    """Return the agent that is installed with this backend, as a wheel."""
+    """Return the wheel of the agent version that is installed with this backend."""
     about = distribution("drydock-agent")
     info = f"drydock_agent-{about.version}.dist-info"
     # Located, not imported: the backend runs nothing of the agent except its wire format.
@@ -64,9 +64,7 @@ def _record(files: dict[str, bytes], own_name: str) -> str:
 
 
 def requirement() -> str:
-    """Return the requirement for `pip install` on a machine: the URL of the wheel on this backend, which contains its
-    hash.
-    """
+    """Return the argument of `pip install` on a machine: the wheel's URL on this backend, with its hash."""
     found = package()
     address = f"{settings.BASE_URL}{reverse('agent-package', args=[found.name])}"
     return f"drydock-agent[signed] @ {address}#sha256={found.digest}"
@@ -74,7 +72,9 @@ def requirement() -> str:
 
 @require_safe
 def download(request: HttpRequest, name: str) -> HttpResponse:
-    """Return the wheel. It contains no secret: a machine without an agent has no credential yet."""
+    """Return the wheel as a download. No sign-in is needed, because the wheel contains no secret and a machine without
+    an agent has no credential.
+    """
     found = package()
     if name != found.name:
         return HttpResponse(f"This backend has {found.name}.\n", status=404, content_type="text/plain")

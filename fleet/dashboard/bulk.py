@@ -1,4 +1,6 @@
-"""Bulk decisions: the selection is reviewed first; then each event is decided on its own, with its own result."""
+"""Bulk decisions about selected events. The user reviews the selection first; then each event is decided separately and
+has its own result.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,8 +38,8 @@ WAYS = ("approve", "claim", "leave", "wave")
 
 
 class BulkForm(CommentForm):
-    """Form of a bulk action. `of` names the list in which `all` was selected, `count` and `digest` the events that it
-    showed.
+    """Form of a bulk action. If `all` events of a list were selected, `of` names the list, and `count` and `digest`
+    identify the events that the page showed.
     """
 
     do = forms.ChoiceField(choices=[(way, way) for way in WAYS])
@@ -50,7 +52,7 @@ class BulkForm(CommentForm):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result for one event. `wave` is the wave that it was added to, `approval` the approval that was given or
+    """Result for one event. `wave` is the wave to which the event was added, `approval` the approval that was given or
     withdrawn, `event` the event's row id if known.
     """
 
@@ -85,7 +87,7 @@ def bulk(request: Asked) -> HttpResponse:
 
 
 def _query(sent: QueryDict, error: Refused) -> str:
-    """Return the query of the same selection with the current count."""
+    """Return the URL query of the same selection with the current number of events, after the number has changed."""
     query = sent.copy()
     for name in ("csrfmiddlewaretoken", "digest", "event", "comment", "reason"):
         query.pop(name, None)
@@ -94,8 +96,8 @@ def _query(sent: QueryDict, error: Refused) -> str:
 
 
 def _matching(request: Asked, sent: QueryDict, values: Mapping[str, Any]) -> list[str]:
-    """Return the EventIds that match the list's filter now. Raises Refused with both counts if they differ from the
-    page.
+    """Return the EventIds that match the list's filter now. Raises Refused with both numbers if the events differ from
+    those on the page.
     """
     if values["of"] == "queue":
         rows = selection.in_queue(now=request.now, rights=request.rights)
@@ -121,7 +123,7 @@ def _chosen(request: Asked, sent: QueryDict, values: Mapping[str, Any]) -> list[
 
 
 def look(request: Asked, values: Mapping[str, Any], event_ids: Sequence[str], **context: Any) -> HttpResponse:
-    """Return the review page: each selected event with its impact and the time left, before anything is done."""
+    """Return the review page, which shows each selected event with its impact and the time left. Nothing is changed."""
     found = selection.choices(event_ids, now=request.now)
     if values["do"] == "wave":
         found = tuple(choice for group in selection.by_fault_domain(found).values() for choice in group)
@@ -151,8 +153,8 @@ def look(request: Asked, values: Mapping[str, Any], event_ids: Sequence[str], **
 
 
 def _asks(found: Iterable[Choice]) -> list[dict[str, Any]]:
-    """Return the guards that take a reason, each once, with the number of events that they apply to and the digests of
-    what they name.
+    """Return each guard that accepts a reason, with the number of events to which it applies and the digests of what it
+    names.
     """
     counts: dict[str, int] = {}
     digests: dict[str, dict[str, None]] = {}
@@ -184,8 +186,8 @@ def _done(request: Asked, values: Mapping[str, Any]) -> HttpResponse:
 
 
 def outcome(request: Asked, results: Sequence[Result], *, do: str) -> HttpResponse:
-    """Return the result page: one line for each event, which follows its state, and one *Undo* for all approvals not
-    yet sent.
+    """Return the result page with one line for each event, which is updated as the event's state changes. One *Undo*
+    button withdraws all approvals that were not sent yet.
     """
     done = sum(result.done for result in results)
     events = [result.event for result in results if result.event is not None]
@@ -198,7 +200,9 @@ def outcome(request: Asked, results: Sequence[Result], *, do: str) -> HttpRespon
 
 
 def _followed(events: Sequence[int], approvals: Sequence[int], *, now: datetime) -> dict[str, Any]:
-    """Return the current lines, the approvals that can still be undone, and until when."""
+    """Return the current lines of these events (row ids), which of the approvals can still be undone, and until
+    when.
+    """
     lines = selection.followed_events(events, approvals, now=now)
     undo = [one.approval for one in lines if one.approval is not None and one.undoable]
     times = [approval.due_at for approval in undo if approval.due_at is not None]
@@ -214,7 +218,7 @@ def _followed(events: Sequence[int], approvals: Sequence[int], *, now: datetime)
 
 @read_view
 def bulk_state(request: Asked) -> HttpResponse:
-    """Return the current state of jointly decided events, requested by their result page."""
+    """Return the current state of the events of a bulk decision. The result page requests it repeatedly."""
     events, approvals = (_numbers(request.GET.get(name, "").split(",")) for name in ("events", "approvals"))
     return page(request, "bulk/state.html", **_followed(events, approvals, now=request.now))
 
@@ -227,8 +231,8 @@ def _numbers(texts: Iterable[str]) -> list[int]:
 def _each(
     found: Iterable[Choice], act: Callable[[Choice, LockedFacts | None], Result], *, ahead: bool = False
 ) -> list[Result]:
-    """Call `act` for each event on its own: a refusal does not stop the others, and a locked event is not
-    waited for.
+    """Call `act` for each event separately and return the results. A refusal does not stop the other events, and a
+    locked event is refused instead of waited for.
     """
     choices = {choice.event_id: choice for choice in found}
 
@@ -268,7 +272,7 @@ def _approve(
 def _claim(
     request: Asked, values: Mapping[str, Any], found: Sequence[Choice], versions: Mapping[str, int]
 ) -> list[Result]:
-    """Claim each event, or leave it to Azure."""
+    """Claim each event, or leave each to Azure, as the form requests."""
     done, why, said = (claims.hold, "reason", "hold") if values["do"] == "leave" else (claims.claim, "comment", "claim")
     actor = request.actor.because(values[why])
 
@@ -283,7 +287,9 @@ def _claim(
 def _wave(
     request: Asked, values: Mapping[str, Any], found: Sequence[Choice], versions: Mapping[str, int]
 ) -> list[Result]:
-    """Begin one wave for each service, with all of its events or none."""
+    """Begin one wave for each service. It contains all selected events of the service; if one is refused, no wave
+    begins there.
+    """
     actor = request.actor.because(values["comment"])
     results: list[Result] = []
     for group in selection.by_fault_domain(found).values():
@@ -310,7 +316,9 @@ def _wave(
 
 @action_view(lambda request, **context: page(request, "bulk/refused.html", **context))
 def undo(request: Asked) -> HttpResponse:
-    """Withdraw the jointly given approvals that were not sent yet; each of the others is listed with the reason."""
+    """Withdraw the approvals of a bulk decision that were not sent yet. Each of the others is listed with the
+    reason.
+    """
     results = []
     for text in request.POST.getlist("approval")[: selection.MOST]:
         # No approval has the number 0: the result states that.

@@ -1,4 +1,4 @@
-"""Pages of caches. They are read-only: notifications are for programs, and need no decision."""
+"""Pages of caches. They are read-only, because notifications are meant for programs and need no decision."""
 
 from functools import cache, partial
 from typing import Any
@@ -76,7 +76,7 @@ def maintenance_page(request: Asked, maintenance_id: int) -> HttpResponse:
 
 @read_view
 def service_page(request: Asked, name: str = "") -> HttpResponseBase:
-    """Show the page of a service. `?name=` is for names that cannot be part of a URL, such as dots alone."""
+    """Show the page of a service. Names that a URL path cannot contain, such as dots alone, are passed as `?name=`."""
     name = name or request.GET.get("name", "")
     found = known(service.detail(service=name, now=request.now) if name else None, "No service has this name.")
 

@@ -1,4 +1,4 @@
-"""The decision queue on the front page, the page of blind spots, search, saved views, and first steps."""
+"""Views of the front page with the decision queue, blind spots, search, saved views, and the onboarding checklist."""
 
 from functools import cache, partial
 from typing import Any
@@ -30,7 +30,7 @@ from fleet.projections.timeline import entries
 
 @read_view
 def blind_spot_page(request: Asked) -> HttpResponse:
-    """Show all kinds with the first rows of each, or with `?kind=` all rows of one kind, page by page."""
+    """Show all kinds of blind spots with the first rows of each; with `?kind=`, show all rows of one kind in pages."""
     kind = request.GET.get("kind", "")
     if kind in ORDER:
         read = partial(blind_spots.page, now=request.now, code=kind)
@@ -52,16 +52,16 @@ SAME = ("desk/head.html", "desk/queue.html", "desk/cards.html", "desk/under_main
 
 
 def _sets(waiting: queue.DecisionQueue) -> int:
-    """Return the number of sets to show: fewer below a long queue, so that the page stays small when it matters
-    most.
+    """Return the number of sets to show. It is smaller below a long queue, to keep the page small while many events
+    wait.
     """
     return next(most for up_to, most in SETS_BELOW if len(waiting.items) <= up_to)
 
 
 @read_view
 def decision_queue(request: Asked) -> HttpResponse:
-    """Show the front page. Each part is a region (`data-live`), which the browser requests again after a change in the
-    stream.
+    """Show the front page. The browser requests each of its parts (`data-live`) again when the event stream reports a
+    change.
     """
     now = request.now
     waiting = cache(lambda: queue.decision_queue(now=now, rights=request.rights))
@@ -87,7 +87,7 @@ def decision_queue(request: Asked) -> HttpResponse:
 
 @read_view
 def pulse(request: Asked) -> HttpResponse:
-    """Return the status bar with the number of waiting events and the shortest time left."""
+    """Return the part of the status bar with the number of waiting events and the shortest time left."""
     return page(request, "desk/head.html", same=SAME)
 
 
@@ -99,7 +99,7 @@ LONGEST = 200
 
 
 def pages_named(text: str, rights: Rights) -> list[Tab]:
-    """Return the pages that these rights open and whose name contains each word of the text."""
+    """Return the pages that these rights allow and whose name contains each word of the text."""
     words = text.lower().split()
     named = [(f"{area.label} {tab.label}", tab) for area in (*PLACES, ADMIN) for tab in area.tabs_for(rights)]
     named += [(tab.label, tab) for tab in OWN]
@@ -108,7 +108,9 @@ def pages_named(text: str, rights: Rights) -> list[Tab]:
 
 @read_view
 def find_page(request: Asked) -> HttpResponse:
-    """Search all named objects. The search box of every page requests the part while the user types."""
+    """Show the results of a search over all named objects. The search box requests only the results while the user
+    types.
+    """
     text = request.GET.get("q", "")[:LONGEST].strip()
 
     def found() -> dict[str, Any]:
@@ -122,7 +124,9 @@ def find_page(request: Asked) -> HttpResponse:
 
 
 def views_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """Return all views that the user can open, also in response to a refused form about one."""
+    """Return the page with all saved views that the user can open. It is also the response to a refused form, with the
+    reason.
+    """
     context.pop("view_id", None)
     return page(request, "desk/views.html", views=find.saved_views(user_id=request.user.pk), **context)
 
@@ -160,7 +164,7 @@ FIRST_DRILL = {"type": "Freeze", "notice_seconds": 120, "duration_seconds": 10}
 
 
 def first_step_parts(request: Asked) -> dict[str, Any]:
-    """Return the context of the checklist, for every page that shows it."""
+    """Return the template context of the onboarding checklist."""
     return {
         "steps": readiness.first_steps(now=request.now),
         "kinds": KINDS,
@@ -171,12 +175,16 @@ def first_step_parts(request: Asked) -> dict[str, Any]:
 
 
 def opens_on_first_steps(request: Asked) -> bool:
-    """Return whether the front page begins with the checklist: for administrators of an installation without events."""
+    """Return whether the front page begins with the onboarding checklist: for administrators while there was no
+    event.
+    """
     return request.rights.may(Right.ADMINISTER) and request.own.first_steps and readiness.is_new()
 
 
 def steps_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """Return the checklist, also in response to its forms, refused or with a new join token."""
+    """Return the page of the onboarding checklist. It is also the response to its forms: refused, or with a new join
+    token.
+    """
     context.pop("set_id", None)
     if not request.rights.may(Right.ADMINISTER):
         reason = "You need the role admin to see the first steps."

@@ -1,4 +1,6 @@
-"""Events: the list, the page of one event with its decision panel and its forms, and an export for a post-mortem."""
+"""Views of events: the list, the page of one event with its decision panel and forms, and an export for a
+post-mortem.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,7 +53,9 @@ def event_list(request: Asked) -> HttpResponse:
 
 
 def _pick(request: Asked, found: QuerySet[Any]) -> dict[str, Any] | None:
-    """Return the bulk selection of a list: how many events the user may decide, and the filters that match them."""
+    """Return the template context for bulk selection in a list: how many events the user may decide, and the filters
+    that match them. None if the user may decide none.
+    """
     if not request.rights.may(Right.APPROVE):
         return None
     count = selection.count_of(selection.undecided(found, now=request.now, rights=request.rights))
@@ -60,7 +64,9 @@ def _pick(request: Asked, found: QuerySet[Any]) -> dict[str, Any] | None:
 
 
 def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context: Any) -> HttpResponse:
-    """Return the event's page, also in response to a refused form, with the reason."""
+    """Return the event's page. It is also the response to a refused form, with the reason. `only` selects one part of
+    the page.
+    """
     found = known(event_detail(event_id=event_id, now=request.now), UNKNOWN)
 
     def decision() -> dict[str, Any]:
@@ -111,21 +117,21 @@ def _from_archive(event_id: str) -> dict[str, Any]:
 
 @read_view
 def event_archive(request: Asked, event_id: str) -> HttpResponse:
-    """Show the archived part of an event's timeline on its own page."""
+    """Show the archived part of an event's timeline."""
     known(event_detail(event_id=event_id, now=request.now), UNKNOWN)
     return page(request, "events/archive_page.html", event_id=event_id.upper(), **_from_archive(event_id))
 
 
 @read_view
 def event_documents(request: Asked, event_id: str) -> HttpResponse:
-    """Show the raw documents on their own page."""
+    """Show the raw documents that listed an event."""
     raw = known(intake.for_event(event_id=event_id), UNKNOWN)
     return page(request, "events/documents_page.html", raw=raw, event_id=event_id.upper())
 
 
 @read_view
 def event_export(request: Asked, event_id: str) -> HttpResponse:
-    """Return everything about one event as a JSON file, for a post-mortem."""
+    """Return all data about one event as a JSON download, for a post-mortem."""
     found = known(event_detail(event_id=event_id, now=request.now), UNKNOWN)
     raw = known(intake.for_event(event_id=event_id), UNKNOWN)
     left = ARCHIVE.entries_of(event_id)
@@ -141,8 +147,8 @@ def event_export(request: Asked, event_id: str) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A guard on the page: its sentence, what it `needs`, and `asks` for in words. `has_field`: a reason field shows
-    the same sentence.
+    """A guard as shown in the decision panel: its `sentence`, what it `needs`, and `asks` with the same in words.
+    `has_field`: the field for its reason shows the sentence already.
     """
 
     code: str
@@ -154,9 +160,10 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A field for a reason, with this `name`. `waits`: an approval that waits for preparation does not need it.
+    """Form field `name` for the reason of an override. `waits`: an approval that waits for preparation does not need
+    it.
 
-    `shown` are the digests of its guards, which the form sends back.
+    `shown` are the digests of what the guards show; the form sends them back.
     """
 
     code: str
@@ -169,8 +176,8 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class DecisionPanel:
-    """State of the decision panel. `title` is the state of the decision. `missing` and `second_missing` name a missing
-    right (empty if present). `verb` is Approve or Propose.
+    """State of the decision panel. `title` is the state of the decision. `missing` and `second_missing` name a right
+    that the user lacks; empty if the user has it. `verb` is Approve or Propose.
     """
 
     title: str
@@ -185,7 +192,9 @@ class DecisionPanel:
 
     @property
     def start_now(self) -> str:
-        """Return the label of the button that starts the event at once; the event follows."""
+        """Return the beginning of the label of the button that starts the event at once; the template adds the event's
+        name.
+        """
         return "Start now" if self.verb == "Approve" else "Propose to start now"
 
 
@@ -198,7 +207,9 @@ def panel_of(
     refusal: Mapping[str, Any] | None = None,
     sent: Mapping[str, str] | None = None,
 ) -> DecisionPanel:
-    """Return the panel for the user of this name and these rights; `refusal` and `sent` come from a refused form."""
+    """Return the decision panel for the user with this name and these rights. After a refused form, `refusal` is the
+    reason and `sent` are the submitted values.
+    """
     approval = detail.event.approval
     proposed = approval is not None and approval.state is ApprovalState.PROPOSED
     hidden = {"already-decided"} if proposed else set()
@@ -265,7 +276,7 @@ WAYS = {When.NOW.value: When.UNDO, When.PREPARED.value: When.PREPARED, When.TIME
 
 
 class ApprovalForm(CommentForm):
-    """Form of an approval. `expected_version` is the event's version on the submitted page. `at` is in the user's time
+    """Form of an approval. `expected_version` is the event's version that the user saw. `at` is in the user's time
     zone.
     """
 
@@ -294,12 +305,12 @@ class HoldForm(Sent):
 
 
 def panel(request: Asked, event_id: str, **context: Any) -> HttpResponse:
-    """Return the decision panel: alone for a form sent by htmx, else on the event's page."""
+    """Return the decision panel: only the panel for an htmx request, else the whole page of the event."""
     return event_answer(request, event_id, only="decision" if request.htmx else "", **context)
 
 
 def approval_panel(request: Asked, approval_id: int, **context: Any) -> HttpResponse:
-    """Return the decision panel of an approval's event."""
+    """Return the decision panel of the event that the approval (row id) belongs to."""
     return panel(request, event_of(request, approval_id), **context)
 
 
@@ -308,7 +319,9 @@ def event_of(request: Asked, approval_id: int) -> str:
 
 
 def decided(request: Asked, event_id: str, said: str) -> HttpResponse:
-    """Return the current decision panel, alone or on the event's page."""
+    """Return the current decision panel with the message `said` after an action: only the panel for htmx, else the
+    whole page.
+    """
     if request.htmx:
         return panel(request, event_id, said=said)
     return done(request, said, "event", event_id=event_id)

@@ -1,4 +1,4 @@
-"""Projections as plain JSON values, and cells of CSV files."""
+"""Export of read models as plain JSON values and CSV."""
 
 import csv
 import io
@@ -26,8 +26,8 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def exported(value: Any) -> Any:
-    """Return dataclasses as objects without `internal` fields, times as RFC 3339 in UTC, and reasons and entries as the
-    API words them. Guards contain no hidden names.
+    """Return dataclasses as JSON objects without `internal` fields. Times are in RFC 3339 and UTC; reasons and entries
+    have the same text as in the API. Names of hidden sets in guards are removed.
     """
     if isinstance(value, Reason):
         return say(value, API)
@@ -50,12 +50,12 @@ def exported(value: Any) -> Any:
 
 
 def defused(cell: str) -> str:
-    """Return the cell so that a spreadsheet reads it as text, whatever it begins with."""
+    """Return the cell changed so that a spreadsheet never reads it as a formula."""
     return f"'{cell}" if cell.startswith(FORMULAS) else cell
 
 
 def csv_line(cells: Iterable[Any]) -> str:
-    """Return one line of CSV. No cell is a formula."""
+    """Return one line of CSV. A spreadsheet reads no cell of it as a formula."""
     line = io.StringIO()
     csv.writer(line).writerow([defused(_text(cell)) for cell in cells])
     return line.getvalue()
@@ -68,12 +68,12 @@ def _text(value: Any) -> str:
 
 
 def csv_file(name: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> StreamingHttpResponse:
-    """Return a CSV file of this name for download."""
+    """Return a response that downloads a CSV file `name` with these columns and rows."""
     lines = map(csv_line, chain([columns], rows))
     return named(StreamingHttpResponse(lines, content_type="text/csv; charset=utf-8"), f"{name}.csv")
 
 
 def named(answer: A, name: str) -> A:
-    """Return the answer as a file of this name."""
+    """Return the response as a download with this file name."""
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
     return answer

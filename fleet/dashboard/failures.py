@@ -1,4 +1,4 @@
-"""Error pages: each states what happened, whether anything was done, and what to do next."""
+"""Error pages. Each states what happened, whether anything was changed, and what to do next."""
 
 import sys
 from collections.abc import Callable
@@ -23,7 +23,7 @@ BY_HAND = {"look": look_command(), "linux": linux_command("EVENT-ID"), "windows"
 
 
 class PageForEveryFailure:
-    """Middleware that replaces empty error responses, such as Django's own 405, with a page that states what to do."""
+    """Middleware that replaces error responses without content, such as Django's 405, by an error page."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -45,14 +45,16 @@ class PageForEveryFailure:
 
 @require_reader
 def not_found(request: Asked, exception: Exception) -> HttpResponse:
-    """Return the 404 page for unknown URLs and missing objects."""
+    """Return the 404 page for an unknown URL or a missing object."""
     # Django's own reason lists the patterns that it tried.
     reason = exception.args[0] if exception.args and isinstance(exception.args[0], str) else ""
     return page(request, "404.html", status=404, reason=reason)
 
 
 def failed(request: HttpRequest) -> HttpResponse:
-    """Return the error page after an exception in a view or middleware. No database and no session is used."""
+    """Return the error page after an exception in a view or middleware. It uses neither the database nor the
+    session.
+    """
     error = sys.exc_info()[1]
     if not isinstance(error, OperationalError | InterfaceError):
         return failure(500, request_id=request.META.get(REQUEST_ID, ""))
@@ -67,15 +69,15 @@ def failed(request: HttpRequest) -> HttpResponse:
 
 
 def forged(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Return the response to a form that does not come from a page of this session."""
+    """Return the error page for a form that was not sent from a page of this session (CSRF check)."""
     return stale(request) or failure(403)
 
 
 def unreadable(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Return the response to a malformed request, or to one for another host."""
+    """Return the error page for a malformed request, or for one with a wrong Host header."""
     return failure(400)
 
 
 def page_of(status: int) -> bytes:
-    """Return the error page for a refusal made before the request reaches Django."""
+    """Return the error page for an HTTP status if the gateway refuses the request before it reaches Django."""
     return failure(status if status in FAILURES else 500).content

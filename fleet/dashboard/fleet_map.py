@@ -1,4 +1,4 @@
-"""Fleet map: thousands of sets on one page, one cell each, and the same as a table and as a file."""
+"""Fleet map: one cell for each of thousands of sets, also as a table and as a CSV file."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -36,7 +36,9 @@ COUNTS = ("undecided", "scheduled", "started", "without_agent")
 
 @dataclass(frozen=True, slots=True)
 class DrawnGroup:
-    """A service with its drawn cells; `more` cells are omitted for lack of space, and are listed at the URL `rest`."""
+    """A service with its drawn cells. `more` counts cells that are omitted for lack of space; the URL `rest` lists
+    them.
+    """
 
     group: ServiceGroup
     cells: SafeString
@@ -72,15 +74,15 @@ def map_page(request: Asked) -> HttpResponse:
 
 @read_view
 def map_csv(request: Asked) -> StreamingHttpResponse:
-    """Return every set that matches the page's filter, the worst first, as a CSV file."""
+    """Return every set that matches the page's filter as a CSV file, the worst state first."""
     found = fleet_map(now=request.now, chosen=MapFilter.of(request.GET.dict()))
     columns = [*COLUMNS, *(presence.value for presence in Presence), *COUNTS]
     return csv_file("fleet", columns, map(_csv_row, found.cells))
 
 
 def _laid_out(found: FleetMap, request: Asked) -> dict[str, Any]:
-    """Return services with their cells, those in trouble first, while there is space, and one cell for each other
-    service.
+    """Return services with their cells, the worst state first, as long as there is space. Every other service becomes
+    one cell.
     """
     reader, room, drawn = page_reader(request.now), ROOM, list[DrawnGroup]()
     named = sum(group.size for group in found.groups) <= NAMED
@@ -100,7 +102,9 @@ def _laid_out(found: FleetMap, request: Asked) -> dict[str, Any]:
 
 
 def draw_cells(group: ServiceGroup, reader: Reader, *, named: bool) -> SafeString:
-    """Return the cells of a service, one link each, as short as possible, because a page has thousands."""
+    """Return the HTML of a service's cells: one link for each. It is as short as possible, because a page has
+    thousands.
+    """
     drawn = [
         *_drawn(group.sets, _base("set"), reader, named=named),
         *_drawn(group.caches, _base("cache"), reader, named=named, also="cache"),
@@ -110,7 +114,7 @@ def draw_cells(group: ServiceGroup, reader: Reader, *, named: bool) -> SafeStrin
 
 
 def _services(groups: Iterable[ServiceGroup], request: Asked, reader: Reader) -> Iterator[str]:
-    """Yield a cell for each service, which links to its own map."""
+    """Yield for each service the HTML of one cell that links to the service's own map."""
     for group in groups:
         mark = "" if group.glance is WorstState.LIVE else f" g-{group.glance}"
         leads = {"service": group.service} if group.service else {"as": "table"}
@@ -136,13 +140,13 @@ def _base(name: str) -> str:
 
 
 def _with(request: Asked, **changed: str) -> str:
-    """Return the address of the page with these values, from its first rows on."""
+    """Return the URL of this page with these query values changed, starting at the first rows."""
     return f"?{query_with(request, **{'page': '', **changed})}"
 
 
 def _chips(found: FleetMap, request: Asked) -> list[tuple[WorstState, int, str, bool]]:
-    """Return the states with their counts, the link that selects the state (or all again), and whether it is
-    selected.
+    """Return for each state: the state, its count, the URL that selects it (or removes the filter if it is selected),
+    and whether it is selected.
     """
     chosen = request.GET.get("state", "")
     return [

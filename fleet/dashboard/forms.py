@@ -16,17 +16,21 @@ Answer = Callable[..., HttpResponseBase]
 
 
 def line(most: int = 2000, *, required: bool = False) -> forms.CharField:
-    """Return a field for one line of text."""
+    """Return a form field for one line of text of at most `most` characters."""
     return forms.CharField(required=required, max_length=most, strip=True)
 
 
 def of_guards(what: str, request: HttpRequest) -> dict[str, str]:
-    """Return the form's fields of guards, by guard code: their `reason`, or the digests that the page has `shown`."""
+    """Return the submitted fields of guards by guard code. `what` is `reason` for the reasons, or `shown` for the
+    digests of what the page has shown.
+    """
     return {code: request.POST[f"{what}-{code}"] for code in TAKE_REASONS if f"{what}-{code}" in request.POST}
 
 
 class Sent(forms.Form):
-    """A form whose fields are written in a template. `wrong` is the message about valid values."""
+    """Form whose fields are written in a template by hand. `wrong` is the error message, which describes valid
+    values.
+    """
 
     wrong = ""
 
@@ -43,7 +47,9 @@ class Sent(forms.Form):
 
 
 def refused_form(answer: Answer, form_of: Callable[[Any], AuditedForm], name: str = "form") -> Answer:
-    """Return an `answer` for a refused form, which it shows again under this name, with its errors at the fields."""
+    """Return a version of `answer` for a refused form. It shows the form again under the context name `name`, with the
+    errors at its fields.
+    """
 
     def shown(request: Any, /, *args: Any, refusal: dict[str, Any], **context: Any) -> HttpResponseBase:
         form = form_of(request.POST)
@@ -61,6 +67,6 @@ class CommentForm(Sent):
 
 
 def commented(request: Any) -> Actor:
-    """Return the actor, with the comment of the form as the reason."""
+    """Return the acting user, with the form's comment as the reason."""
     actor: Actor = request.actor.because(CommentForm(request.POST).values["comment"])
     return actor

@@ -1,4 +1,4 @@
-"""Pages of machines, enrolment and the inventory. An import is tried without changes first."""
+"""Views of machines, enrolment and the inventory. An inventory import can be tried first, which changes nothing."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -48,7 +48,9 @@ class InventoryForm(Sent):
 
 
 def inventory_answer(request: Asked, /, status: int = 200, **context: Any) -> HttpResponse:
-    """Return the inventory and the form with the text `kept` in it, also in response to a refused or tried import."""
+    """Return the inventory page, with the submitted text `kept` in the form. It is also the response to a refused or
+    tried import.
+    """
     if not request.rights.may(Right.ADMINISTER):
         reason = "You need the role admin to see the inventory."
         return render(request, "403.html", {"reason": reason}, status=403)
@@ -90,7 +92,7 @@ def take_inventory(request: Asked) -> HttpResponse:
 
 
 def _items(files: Iterable["UploadedFile[Any]"], pasted: str) -> tuple[list[Any], list[tuple[str, str]]]:
-    """Return the items of all sources, and the name and error of each source that cannot be read."""
+    """Return the items of all files and the pasted text, and the name and error of each source that cannot be read."""
     reader = page_reader(clock.now())
     sources: list[tuple[str, Callable[[], bytes]]] = [
         (file.name or "a file", partial(file.read, MOST_BYTES + 1)) for file in files
@@ -197,7 +199,9 @@ class AdmissionsForm(CommentForm):
 
 
 def admissions_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """Return the machines that wait for admission, also in response to a refused form."""
+    """Return the page of machines that wait for admission. It is also the response to a refused form, with the
+    reason.
+    """
     q, who = request.GET.get("q", "").replace("\x00", ""), request.GET.get("who", "")
     read = partial(machines.page_of_waiting, size=ADMISSIONS_A_PAGE, q=q, who=who)
     context["refused"] = machines.refused_enrolments()
@@ -219,8 +223,8 @@ def decide(request: Asked) -> HttpResponse:
 
 
 def tokens_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """Return the join tokens and the machines enrolled with them, also in response to a form, refused or with a new
-    token.
+    """Return the page of join tokens and the machines enrolled with them. It is also the response to its forms:
+    refused, or with a new token.
     """
     if request.rights.may(Right.ADMINISTER):
         tokens = machines.page_of_join_tokens(now=request.now, size=500).results
@@ -232,7 +236,7 @@ token_list = read_view(tokens_answer)
 
 
 def _token_form(data: Any = None) -> JoinTokenForm:
-    """Return the form of a new token, which offers the named sets."""
+    """Return the form for a new join token, which offers the sets that have a name."""
     form = JoinTokenForm(data)
     names = [(row.id, " ".join(filter(None, (row.name, row.kind, row.resource_group)))) for row in sets.named()]
     form.fields["set_id"].widget = forms.Select({"class": "form-select"}, choices=[("", "none"), *names])
@@ -240,7 +244,7 @@ def _token_form(data: Any = None) -> JoinTokenForm:
 
 
 def created_token(request: Asked, form: JoinTokenForm) -> dict[str, Any]:
-    """Create a join token, and return it with the install commands that contain it, which are shown once."""
+    """Create a join token. Return it with the install commands that contain it; the page shows them only once."""
     token, plain = entrance.create_join_token(form, actor=request.actor, now=request.now)
     lines = install_lines(fleet_url=settings.BASE_URL, join_token=plain, package=requirement())
     return {"new_token": token, "lines": lines}

@@ -1,4 +1,4 @@
-"""Common parts of all pages: access, and responses with a page, a part of it, a list or a refusal."""
+"""Common parts of all pages: access control, and responses with a page, a part of a page, a list or a refusal."""
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ HISTORY_SIZE = 25
 
 
 class Asked(HttpRequest):
-    """A request of a user who may read, with rights and settings. `now` is the time of the request."""
+    """Request of a user who may read, with the user's rights and settings. `now` is the time of the request."""
 
     user: User
     htmx: HtmxDetails
@@ -66,20 +66,20 @@ Parts = Mapping[str, Callable[[], Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A part that an annex adds to a page: its template shows the result of `load` as `panel`."""
+    """A part that an annex adds to a page. The template gets the result of `load` as `panel`."""
 
     template: str
     load: Callable[..., Any]
 
 
 def loaded(panels: Iterable[Panel], *subject: Any) -> list[tuple[str, Any]]:
-    """Return the templates of panels, each with the result of its `load` for this subject."""
+    """Return (template, result of `load`) for each of these panels, for the object `subject` of the page."""
     return [(panel.template, panel.load(*subject)) for panel in panels]
 
 
 def require_reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
-    """Restrict a view to users who may read. After the session has ended, ask for the password; a submitted form is
-    kept.
+    """Restrict a view to users who may read. If the session has ended, the user signs in again, and a submitted form is
+    preserved.
     """
 
     @wraps(view)
@@ -109,7 +109,9 @@ def require_reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpR
 
 
 def _ended(request: Asked) -> HttpResponse:
-    """Return the response without a session: a submitted form is kept, and the password is asked for in its place."""
+    """Return the response to a request without a session. It asks the user to sign in again and preserves a submitted
+    form.
+    """
     if request.htmx:
         # The sign-in box; the page itself is unchanged.
         box = render(request, "again/box.html", {"whose": saved_form.page_user(request)}, status=401)
@@ -135,7 +137,7 @@ def read_view(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpRespon
 
 
 def action_view(answer: Answer) -> Callable[[View[P]], Callable[Concatenate[HttpRequest, P], HttpResponseBase]]:
-    """Decorate the view of a form. When it is refused, `answer` returns the page of the form, which shows the
+    """Return a decorator for the view of a form. If the form is refused, `answer` returns its page again with the
     reason.
     """
 
@@ -161,35 +163,35 @@ def action_view(answer: Answer) -> Callable[[View[P]], Callable[Concatenate[Http
 
 
 def failure(status: int, *, headers: Mapping[str, str] | None = None, **said: object) -> HttpResponse:
-    """Return an error page, without a database query. `said` replaces the default texts."""
+    """Return an error page with this HTTP status, without a database query. `said` replaces its default texts."""
     title, reason = FAILURES[status]
     shown = get_template("failure.html").render({"title": title, "reason": reason, "status": status, **said})
     return HttpResponse(shown, status=status, headers={"Cache-Control": "no-store", **(headers or {})})
 
 
 def refused(error: Refused) -> dict[str, Any]:
-    """Return the context of a refusal: its HTTP `status`, and `refusal` in words."""
+    """Return the template context of a refusal: the HTTP `status`, and `refusal` with its text."""
     problem, refusal = PROBLEMS[error.code], say.refusal(error, page_reader(clock.now()))
     title = "" if problem.status != 409 or problem.title in refusal["sentence"] else problem.title
     return {"status": problem.status, "refusal": refusal | {"title": title}}
 
 
 def done(request: Asked, message: str, to: str, **of: Any) -> HttpResponse:
-    """Return the response to a successful form: a redirect to a page with this message."""
+    """Return the response to a successful form: a redirect to the page `to`, which shows the message."""
     messages.success(request, message)
     answer: HttpResponse = redirect(to, **of)
     return answer
 
 
 def known(found: T | None, sentence: str) -> T:
-    """Return the object; without one, respond with 404 and this sentence."""
+    """Return the object. If it is None, raise an error that shows the 404 page with this sentence."""
     if found is None:
         raise Http404(sentence)
     return found
 
 
 def zone_of(own: OwnSettings, reported: str) -> tzinfo:
-    """Return the time zone in which a user reads pages; `reported` is the one of the browser."""
+    """Return the time zone for a user's pages: the configured one, else the browser's (`reported`)."""
     name = reported if own.time_zone == BROWSER else own.time_zone
     try:
         return hours.zone_of(name)
@@ -198,12 +200,12 @@ def zone_of(own: OwnSettings, reported: str) -> tzinfo:
 
 
 def as_asked(request: HttpRequest) -> Asked | None:
-    """Return the request as prepared by `require_reader`; None if it was not prepared."""
+    """Return the request if `require_reader` has prepared it, else None."""
     return cast(Asked, request) if isinstance(getattr(request, "own", None), OwnSettings) else None
 
 
 def common(request: HttpRequest) -> dict[str, Any]:
-    """Return the context of every template, as a context processor."""
+    """Return the context that all templates share (a Django context processor)."""
     if (asked := as_asked(request)) is None:
         return {}
     return {
@@ -224,7 +226,7 @@ def common(request: HttpRequest) -> dict[str, Any]:
 
 
 def _saved_views(request: Asked) -> dict[str, Any]:
-    """Return what a list shows of saved views; nothing on other pages."""
+    """Return the template context of saved views on list pages; empty on other pages."""
     name = request.resolver_match.url_name or "" if request.resolver_match else ""
     if name not in LISTS:
         return {}
@@ -233,7 +235,7 @@ def _saved_views(request: Asked) -> dict[str, Any]:
 
 
 def filters_of(asked: QueryDict) -> str:
-    """Return the filters of a URL, without the requested part and the cursor."""
+    """Return the query of a URL without the parameters for a part of the page and for the cursor."""
     pairs = [(name, value) for name, values in sorted(asked.lists()) for value in values if value]
     return urlencode([(name, value) for name, value in pairs if name not in ("part", "cursor")])
 
@@ -248,10 +250,10 @@ def page(
     same: Container[str] = (),
     **context: Any,
 ) -> HttpResponse:
-    """Return a page, or one of its `parts`: the one named `only`, or the one that htmx requests with `?part=`.
+    """Return a page or one of its `parts`: the one named `only`, or the one that htmx requests with `?part=`.
 
-    Only the requested part is built. A part is named as the file of its template. Templates in `same` are equal for all
-    readers with the same rights: they contain no personal data and no form.
+    Only the requested part is built. The name of a part is that of its template file. Templates in `same` are equal for
+    all readers with the same rights, so they must contain neither personal data nor forms.
     """
     parts = parts or {}
     asked = only or (request.GET.get("part", "") if request.htmx else "")
@@ -274,7 +276,7 @@ def page(
 
 
 def _cache_key(request: Asked) -> tuple[Any, ...]:
-    """Return the values that the content of a shared part depends on."""
+    """Return the values that determine the content of a part that several readers share."""
     own = replace(request.own, handover_read_until=None)
     return (request.get_full_path(), request.rights, own, timezone.get_current_timezone_name())
 
@@ -287,8 +289,8 @@ def listed(
     more_parts: Parts | None = None,
     **context: Any,
 ) -> HttpResponse:
-    """Return a list with its `part` of rows and further parts; `read` takes a `cursor`. An unreadable cursor redirects
-    to the list's beginning.
+    """Return a list page with its `part` of rows and further parts. `read` loads the page of rows for a `cursor`. A
+    cursor that cannot be read redirects to the beginning of the list.
     """
 
     def rows() -> dict[str, Any]:
@@ -301,13 +303,15 @@ def listed(
 
 
 def pager(request: HttpRequest, found: Page[Any]) -> dict[str, Any]:
-    """Return the rows of a page and the links to its neighbours, as `pager.html` shows them."""
+    """Return the template context of `pager.html`: the rows, and the links to the pages before and after."""
     older, newer = (f"?{query_with(request, cursor=to)}" if to else "" for to in (found.next, found.previous))
     return {"rows": found.results, "older": older, "newer": newer, "looked_to": found.looked_to}
 
 
 def query_with(request: HttpRequest, **changed: str) -> str:
-    """Return the query of a page without the requested part, with these values; an empty one removes its name."""
+    """Return the URL query of this page with these values changed, without the parameter for a part. An empty value
+    removes its parameter.
+    """
     query = request.GET.copy()
     for name, value in {"part": "", **changed}.items():
         query.pop(name, None)
@@ -317,5 +321,7 @@ def query_with(request: HttpRequest, **changed: str) -> str:
 
 
 def history(found: Page[TimelineRow], **of: Any) -> dict[str, Any]:
-    """Return the newest entries about an object, and the filter with which the timeline shows all of them."""
+    """Return the template context with the newest entries about an object, and the filter that shows all of them on the
+    timeline.
+    """
     return {"entries": found.results, "more": urlencode(of) if found.next else ""}

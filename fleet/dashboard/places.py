@@ -1,4 +1,4 @@
-"""Navigation: the four areas of the desk with their pages, and the area for administrators."""
+"""Navigation: four areas of pages for all users, and one for administrators."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ from fleet.domain.people import Right, Rights
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """A page in the navigation. `address` is its URL name; `nouns` are prefixes of the URL names below it, such as
-    `set` for `set` and `set-name`.
+    """A page in the navigation. `address` is its URL name. `nouns` are the first words of the names of URLs that belong
+    to it, such as `set` for `set` and `set-name`.
     """
 
     label: str
@@ -17,13 +17,13 @@ class Tab:
     needs: Right = Right.READ
 
     def holds(self, name: str) -> bool:
-        """Return whether the URL of this name is this page or belongs to it."""
+        """Return whether the URL with this name is this page or belongs to it."""
         return name == self.address or any(name == noun or name.startswith(f"{noun}-") for noun in self.nouns)
 
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """Pages that belong together; the first is the default page."""
+    """Pages that form one area of the navigation; the first is the default page."""
 
     label: str
     icon: str
@@ -91,5 +91,5 @@ ADMIN = Area(
 
 
 def area_of(name: str) -> Area | None:
-    """Return the area of a URL name; None for pages without one, such as a user's own page."""
+    """Return the area of the URL with this name; None if it has none, such as a user's own page."""
     return next((area for area in (*PLACES, ADMIN) if area.tab_of(name)), None)

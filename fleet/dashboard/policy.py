@@ -1,4 +1,4 @@
-"""Pages of rules, no-approval windows, and the stop of all approvals."""
+"""Views of rules, no-approval windows, and the stop of all approvals."""
 
 from typing import Any
 
@@ -21,9 +21,9 @@ from fleet.projections.policy.rules import RuleRow
 
 
 def list_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """Return the rules in their order and the no-approval windows, also in response to a refused form.
+    """Return the page of rules, in their order, and no-approval windows. It is also the response to a refused form.
 
-    The URLs of one rule or window show this page, too.
+    The URLs of a single rule or window show this page, too.
     """
     if not request.rights.may(Right.ADMINISTER):
         context["window_form"] = None
@@ -39,7 +39,7 @@ rule_list = read_view(list_answer)
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_reader
 def rule_new(request: Asked) -> HttpResponse:
-    """Show the form of a new rule; a trial on past events saves nothing."""
+    """Show the form of a new rule. It can be tried on past events, which saves nothing."""
     missing = request.rights.missing(Right.ADMINISTER, doing="make-rule")
     if missing:
         return list_answer(request, **refused(Refused("not-permitted", missing)))
@@ -49,8 +49,8 @@ def rule_new(request: Asked) -> HttpResponse:
 
 
 def _prefilled(request: Asked) -> dict[str, Any]:
-    """Return the values of a new rule that the URL states, such as the link of a recommendation. They fill in the form;
-    only sending it saves them.
+    """Return the values of a new rule from the URL, such as from a link at a recommendation. They only fill in the
+    form; nothing is saved.
     """
     lists = {name for name, field in RuleForm.base_fields.items() if isinstance(field, forms.MultipleChoiceField)}
     return {
@@ -63,7 +63,7 @@ def _prefilled(request: Asked) -> dict[str, Any]:
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_reader
 def rule_page(request: Asked, rule_id: int) -> HttpResponse:
-    """Show one rule: its form for administrators, its wording for all readers, and its dry run."""
+    """Show one rule: its form for administrators, and its wording and dry run for all users."""
     found = known(rules.detail(rule_id=rule_id, now=request.now), "No rule has this number; it may have been deleted.")
     if request.method == "POST":
         return form_answer(request, found)
@@ -80,7 +80,7 @@ def rule_answer(request: Asked, form: RuleForm, found: RuleRow | None, **context
 
 
 def form_answer(request: Asked, found: RuleRow | None) -> HttpResponse:
-    """Perform the action of the form's button: try the rule on past events, or save it."""
+    """Perform the action of the pressed button: try the rule on past events, or save it."""
     form = RuleForm(request.POST)
     try:
         if request.POST.get("do") == "try":
@@ -122,17 +122,17 @@ def rule_delete(request: Asked, rule_id: int) -> HttpResponse:
 
 
 def _seen(request: Asked) -> list[str] | None:
-    """Return the version of the rule on the submitted page."""
+    """Return the version of the rule that the submitted page showed; None if the form contains none."""
     return request.POST.getlist("version") or None
 
 
 def _back(request: Asked, said: str, rule_id: int | None = None) -> HttpResponse:
-    """Return to the list, at this rule."""
+    """Redirect to the list of rules, at this rule, with the message `said`."""
     return done(request, said, reverse("rules") + (f"#rule-{rule_id}" if rule_id else ""))
 
 
 def window_answer(request: Asked, *, refusal: dict[str, Any], **context: Any) -> HttpResponse:
-    """Return the rules' page with the window's form, which shows its errors."""
+    """Return the rules' page with the form of the no-approval window and its errors."""
     form = WindowForm(request.POST)
     form.show(refusal)
     return list_answer(request, refusal=refusal, window_form=form, **context)
@@ -159,7 +159,9 @@ stop_page = read_view(stop_answer)
 
 @read_view
 def banner(request: Asked) -> HttpResponse:
-    """Return the banner; the browser requests it after a change in the stream."""
+    """Return the banner about the stop of all approvals. The browser requests it when the event stream reports a
+    change.
+    """
     return page(request, "policy/stop_banner.html")
 
 

@@ -1,6 +1,6 @@
-"""Reauthentication on a page: after the session has ended, and for a decision that needs a fresh proof of identity.
+"""Reauthentication: after a session has ended, and before an action that needs a recent proof of identity.
 
-Typed text is kept, and proving the identity sends nothing.
+Text that the user typed is preserved, and proving the identity does not submit the form.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,9 @@ P = ParamSpec("P")
 
 @dataclass(slots=True)
 class StepUpPage:
-    """The page at `step-up`, shown in place of another one, with the form that was filled in there."""
+    """Hook that an annex sets: `page` shows the page `step-up` with a form to prove the identity, and keeps the fields
+    of the interrupted form.
+    """
 
     page: Callable[[Asked, SavedForm | None], HttpResponse] = lambda request, kept: redirect("step-up")
 
@@ -42,15 +44,17 @@ def in_a_box(request: HttpRequest) -> bool:
 
 
 def stale(request: HttpRequest) -> HttpResponse | None:
-    """Return the response to a part of a page that was opened before its user signed in again elsewhere. It contains
-    the new CSRF token, so that no typed text is lost. None for a plain form.
+    """Return the response to a request with an outdated CSRF token, after the user signed in again in another tab. It
+    contains the new token, so that the typed text is not lost. None for a form sent without htmx.
     """
     # No other site can send this header: the browser would send a preflight request, which is refused.
     return box(request, status=403) if in_a_box(request) else None
 
 
 def box(request: HttpRequest, *, status: int) -> HttpResponse:
-    """Return the box with the new CSRF token for the user who opened the page; another user cannot continue."""
+    """Return the sign-in box, or the new CSRF token if the user who opened the page is signed in again. Another user
+    cannot continue on that page.
+    """
     whose = page_user(request)
     context = {"whose": whose, "token": get_token(request)}
     same = request.user.is_authenticated and request.user.get_username() == whose
@@ -63,7 +67,9 @@ def box(request: HttpRequest, *, status: int) -> HttpResponse:
 def asked_again(
     view: Callable[Concatenate[Asked, P], HttpResponseBase],
 ) -> Callable[Concatenate[Asked, P], HttpResponseBase]:
-    """Restrict a view to users with a recent proof of identity; other users are asked for one and return."""
+    """Restrict a view to users with a recent proof of identity. Other users are asked for one and then return to the
+    view.
+    """
 
     @wraps(view)
     def guarded(request: Asked, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
@@ -76,7 +82,7 @@ def asked_again(
 
 
 def proved(view: Callable[Concatenate[Asked, P], HttpResponse]) -> Callable[Concatenate[Asked, P], HttpResponse]:
-    """Decorate a decision. If only a fresh proof of identity is missing, ask for it in place of the page, and keep the
+    """Decorate the view of a decision. If only a recent proof of identity is missing, it asks for one and preserves the
     typed text.
     """
 

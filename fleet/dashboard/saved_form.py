@@ -1,4 +1,4 @@
-"""Forms kept while their user signs in again, and the signed cookie that names the last user of a browser."""
+"""Forms that are preserved while their user signs in again, and the signed cookie with the last user of a browser."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ HIDDEN_FIELDS = ("expected_version", "when", "event", "all", "count", "of", "do"
 
 
 def remember_user(request: HttpRequest, answer: HttpResponseBase, username: str) -> None:
-    """Store the username in the browser, at most once a day. The cookie grants no access."""
+    """Store the username in a cookie, at most once a day. The cookie grants no access."""
     if request.get_signed_cookie(COOKIE, default="", max_age=COOKIE_RENEWAL_SECONDS) != username:
         answer.set_signed_cookie(
             COOKIE,
@@ -33,26 +33,26 @@ def remember_user(request: HttpRequest, answer: HttpResponseBase, username: str)
 
 
 def forget_user(answer: HttpResponseBase) -> None:
-    """Delete the username from the browser, when its user signs out."""
+    """Delete the username cookie when the user signs out."""
     answer.delete_cookie(COOKIE, samesite="Lax")
 
 
 def last_user(request: HttpRequest) -> str:
-    """Return the username of the last user of this browser; empty if unknown."""
+    """Return the username of the last user of this browser from the cookie; empty if unknown."""
     return request.get_signed_cookie(COOKIE, default="", max_age=COOKIE_SECONDS) or ""
 
 
 def page_user(request: HttpRequest) -> str:
-    """Return the username for which the page was rendered that sends this request.
+    """Return the user for whom the page that sends this request was rendered.
 
-    The page states it in a header, because another user may have signed in from another tab since.
+    The page sends it as a header, because another user may have signed in in another tab since.
     """
     return unquote(request.headers.get("X-Drydock-User", "")) or last_user(request)
 
 
 @dataclass(frozen=True, slots=True)
 class SavedForm:
-    """Fields of a form and the address that it was sent to. Forms with passwords are never saved."""
+    """Fields of a preserved form and the URL to which it was sent. Forms with passwords are never preserved."""
 
     to: str
     username: str
@@ -60,7 +60,7 @@ class SavedForm:
 
     @property
     def typed(self) -> list[tuple[str, str]]:
-        """Return labels and texts of the fields that the user filled in."""
+        """Return label and text of each field that the user filled in."""
         return [
             (name.replace("-", " ").replace("_", " "), text)
             for name, text in self.fields
@@ -69,12 +69,12 @@ class SavedForm:
 
     @property
     def sealed(self) -> str:
-        """Return the form as signed text for a hidden field."""
+        """Return the form as signed text for a hidden field; `load_form` reads it."""
         return signing.dumps([self.to, self.username, list(self.fields)], salt=FORM_SALT, compress=True)
 
 
 def save_form(request: HttpRequest, username: str) -> SavedForm | None:
-    """Return the form of a POST request; None if it has passwords or is too large."""
+    """Return the form of a POST request; None if it contains a password or is too large."""
     fields = [(name, text) for name, texts in request.POST.lists() for text in texts if name != "csrfmiddlewaretoken"]
     too_large = sum(len(name) + len(str(text)) for name, text in fields) > FORM_MAX_CHARACTERS
     if too_large or any("password" in name for name, _ in fields):
@@ -83,7 +83,7 @@ def save_form(request: HttpRequest, username: str) -> SavedForm | None:
 
 
 def load_form(text: str) -> SavedForm | None:
-    """Return the form from its signed text; None if the signature is wrong or too old."""
+    """Return the form from the signed text of `SavedForm.sealed`; None if the signature is wrong or too old."""
     try:
         to, username, fields = signing.loads(text, salt=FORM_SALT, max_age=FORM_SECONDS)
     except signing.BadSignature:

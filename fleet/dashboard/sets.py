@@ -1,4 +1,6 @@
-"""Availability sets: the list, the page of one, and the forms that name it, merge it and change its requirements."""
+"""Views of availability sets: the list, the page of one set, and the forms to name it, merge it and change its
+requirements.
+"""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -59,7 +61,7 @@ def set_list(request: Asked) -> HttpResponse:
 
 
 def set_answer(request: Asked, /, set_id: int, **context: Any) -> HttpResponseBase:
-    """Return the set's page, also in response to a refused form, with the reason."""
+    """Return the set's page. It is also the response to a refused form, with the reason."""
     found = sets.detail(set_id=set_id, now=request.now, most=sets.MOST_SHOWN)
     found = known(found, "No availability set has this number.")
     home = found.set.id
@@ -85,7 +87,9 @@ def set_answer(request: Asked, /, set_id: int, **context: Any) -> HttpResponseBa
 
 
 def _agents(request: Asked, found: sets.SetDetail) -> dict[str, Any]:
-    """Return the machines of the table; for a large set one page of them, those that need attention first."""
+    """Return the template context of the table of machines. A large set has pages, with machines that need attention
+    first.
+    """
     if not found.set.omitted:
         return {"rows": found.set.machines}
     hit = {name for event in found.set.open_events for name in event.resources}
@@ -113,7 +117,9 @@ def merge_set(request: Asked, set_id: int) -> HttpResponse:
 
 
 def requirement_view(column: str, off: str, on: str) -> Callable[..., HttpResponseBase]:
-    """Return the view of a form that changes one requirement of a set; `off` and `on` are its messages."""
+    """Return the view of a form that changes one requirement (`column`) of a set. `off` and `on` are the messages after
+    it.
+    """
 
     @action_view(set_answer)
     @proved

@@ -1,7 +1,7 @@
-"""Request coalescing: a part of a page that is equal for several readers is built once for all concurrent requests.
+"""Request coalescing: a part of a page that is the same for several readers is built once for concurrent requests.
 
-Thirty open tabs request the same part within a moment of each change. A request gets a build that began after it, so
-that no change is missing. Requests that arrive during a build share the next one.
+After each change, all open tabs request the same part at almost the same time. Each request gets a result whose build
+began after the request arrived, so that it includes the change. Requests that arrive during a build share the next one.
 """
 
 import threading
@@ -13,7 +13,7 @@ MOST_SECONDS = 10.0
 
 
 class _Round:
-    """One build: `made` is its result, None if it failed."""
+    """One build: `made` is the result, None if the build failed."""
 
     __slots__ = ("done", "made")
 
@@ -23,8 +23,8 @@ class _Round:
 
 
 class _Turns:
-    """Builds of one part: the one that has not begun yet, and the lock of the running one. `users` keep it in
-    memory.
+    """Builds of one part: the next build, and the lock that the running build holds. `users` counts the requests that
+    use them.
     """
 
     __slots__ = ("coming", "lock", "users")
@@ -36,15 +36,15 @@ class _Turns:
 
 
 class SingleFlight:
-    """Current builds of this process, by their key."""
+    """The builds of this process, by key."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._turns: dict[Hashable, _Turns] = {}
 
     def once(self, key: Hashable, make: Callable[[], bytes]) -> bytes:
-        """Return the result of `make`, called once for all concurrent requests with this key. An exception is raised
-        for the request that called it.
+        """Return the result of `make`, which is called once for all concurrent requests with this key. An exception is
+        raised only in the request that called it.
         """
         with self._using(key) as turns:
             with self._lock:

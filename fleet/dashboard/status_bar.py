@@ -1,4 +1,4 @@
-"""Status bar of every page. A web process counts once for all its readers, and caches the result briefly."""
+"""Cache of the status bar. A web process counts once for all readers, and reuses the result for a short time."""
 
 import threading
 from collections.abc import Callable
@@ -17,8 +17,8 @@ SHARE = 0.05
 
 
 def in_background(work: Callable[[], None]) -> None:
-    """Run the work in its own thread, so that no request waits for it. While the database is unavailable, the older
-    number is kept.
+    """Run the work in a separate thread, so that no request waits for it. If the database is unavailable, nothing
+    changes.
     """
 
     def run() -> None:
@@ -29,7 +29,7 @@ def in_background(work: Callable[[], None]) -> None:
 
 
 class StatusBarCache:
-    """Cache of the last counts with their expiry. Blind spots are counted in the background."""
+    """Cache of the last status bar, with its expiry time. Blind spots are counted in the background."""
 
     def __init__(self, run: Callable[[Callable[[], None]], None] = in_background) -> None:
         self._run = run
@@ -41,7 +41,7 @@ class StatusBarCache:
         self._spots_until: datetime | None = None
 
     def at(self, now: datetime) -> StatusBar:
-        """Return counts that are at most `STATUS_BAR_CACHE_SECONDS` old; older ones only while another thread
+        """Return a status bar that is at most `STATUS_BAR_CACHE_SECONDS` old; an older one only while another thread
         counts.
         """
         if is_limited():
@@ -60,7 +60,7 @@ class StatusBarCache:
             self._counting.release()
 
     def _spots_at(self, now: datetime) -> int | None:
-        """Return the last number of blind spots; None before the first count."""
+        """Return the last count of blind spots; None before the first count has ended."""
         if not settings.STATUS_BAR_CACHE_SECONDS:
             return blind_spot_count(now)
         if (self._spots_until is None or now >= self._spots_until) and self._counting_spots.acquire(blocking=False):

@@ -1,4 +1,4 @@
-"""Template tags and filters, in addition to Django's own: `{% load drydock %}`."""
+"""Drydock's template tags and filters: `{% load drydock %}`."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -48,7 +48,9 @@ SAID_BY_CSS = re.compile(
 @register.simple_tag
 @lru_cache(maxsize=1024)
 def icon(name: str, size: int = 16, css: str = "") -> SafeString:
-    """Return a decorative icon; the text next to it states the same."""
+    """Return a decorative icon as SVG. It is hidden from screen readers, because the text next to it has the same
+    meaning.
+    """
     drawn = lucide._render_icon(name, size, **{"aria-hidden": "true", "class": f"icon {css}".strip()})
     # The names come from our own tables, and lucide escapes attributes.
     return mark_safe(SAID_BY_CSS.sub("", drawn))  # noqa: S308
@@ -56,17 +58,19 @@ def icon(name: str, size: int = 16, css: str = "") -> SafeString:
 
 @register.simple_tag
 def posts(name: str, of: Any) -> SafeString:
-    """Return the attributes of a form of the decision panel, with and without htmx."""
+    """Return the HTML attributes of a form in the decision panel. `name` is the URL name, `of` its argument. The form
+    works with and without htmx.
+    """
     address = reverse(name, args=(of,))
     return format_html('method="post" action="{0}" hx-post="{0}" hx-target="#decision" hx-swap="outerHTML"', address)
 
 
 @register.simple_tag(takes_context=True)
 def live(context: Any, part: str, address: str, every: int = 0, css: str = "", **scope: Any) -> SafeString:
-    """Return the attributes of a part that refreshes itself after a change of an object in its `scope`, and every
-    `every` seconds.
+    """Return the HTML attributes of a part that refreshes itself from `address`: after a change of an object in its
+    `scope`, and every `every` seconds.
 
-    The scope is an event, a set or a machine; without a scope, any change counts.
+    The scope is an event, a set or a machine; without a scope, every change refreshes the part.
     """
     query = f"{context['query']}&" if context.get("query") else ""
     return format_html(
@@ -88,9 +92,9 @@ def type_icon(event_type: str, size: int = 18) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def places(context: Any) -> dict[str, Any]:
-    """Return the navigation around a page: the four areas, the current area, and its tabs for the reader.
+    """Return the navigation of a page: the areas, the current area, and the tabs that the reader may open.
 
-    `here` marks the page's own tab: it is this page, or the list to which this page belongs.
+    `here` is the tab of this page, or of the list to which this page belongs.
     """
     request = context["request"]
     rights = getattr(request, "rights", Rights())
@@ -111,7 +115,7 @@ def places(context: Any) -> dict[str, Any]:
 
 @register.simple_tag
 def chip(state: Any, css: str = "") -> SafeString:
-    """Return the badge of a state, or of a row that has one, as an icon and a word in its tone."""
+    """Return the badge of a state (or of a row that has one): icon and word in the colour of its tone."""
     shown = badge_of(state)
     return format_html(
         '<span class="chip tone-{} {}" data-state="{}">{}<span>{}</span></span>',
@@ -125,7 +129,7 @@ def chip(state: Any, css: str = "") -> SafeString:
 
 @register.simple_tag
 def presence_dot(presence: Presence | None, size: int = 14) -> SafeString:
-    """Return the icon alone, for places where the word is next to it."""
+    """Return only the icon of a presence, to be used next to the word."""
     if presence is None:
         return icon("circle-question-mark", size, "text-quiet")
     shown = badge_of(presence)
@@ -134,7 +138,7 @@ def presence_dot(presence: Presence | None, size: int = 14) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def moment(context: Any, at: datetime | None) -> SafeString:
-    """Return the absolute time in the reader's time zone; the day only if it is not today."""
+    """Return the time in the reader's time zone, with the day unless it is today."""
     if at is None:
         return format_html('<span class="text-quiet">{}</span>', DASH)
     return format_html(
@@ -147,13 +151,13 @@ def moment(context: Any, at: datetime | None) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def clock_now(context: Any) -> str:
-    """Return the server's clock in the reader's time zone; the browser updates it."""
+    """Return the current server time in the reader's time zone. The browser keeps it running."""
     return times.at_clock(_now(context))
 
 
 @register.simple_tag(takes_context=True)
 def since(context: Any, at: datetime | None) -> SafeString:
-    """Return how long ago the time was; the browser updates it."""
+    """Return how long ago the time was, such as `5 min ago`. The browser keeps it up to date."""
     if at is None:
         return mark_safe('<span class="text-quiet">never</span>')
     now = _now(context)
@@ -168,7 +172,7 @@ def since(context: Any, at: datetime | None) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def age(context: Any, at: datetime) -> SafeString:
-    """Return the time that has passed since then, as a bare length; the browser updates it."""
+    """Return the time that has passed since then, such as `5 min`. The browser keeps it up to date."""
     return format_html(
         '<time datetime="{0}" data-since="{0}" data-age>{1}</time>',
         times.iso(at),
@@ -178,7 +182,7 @@ def age(context: Any, at: datetime) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def countdown(context: Any, at: datetime | None) -> SafeString:
-    """Return the time left; the browser updates it by the server's clock."""
+    """Return the time that is left until then. The browser counts down by the server's clock."""
     if at is None:
         return mark_safe('<span class="countdown is-unknown">no time stated</span>')
     seconds = (at - _now(context)).total_seconds()
@@ -194,7 +198,7 @@ def countdown(context: Any, at: datetime | None) -> SafeString:
 
 @register.simple_tag
 def closes(at: datetime | None) -> SafeString:
-    """Return the attribute of a button or box that the browser disables at a time, by the server's clock."""
+    """Return the HTML attribute of a button or box that the browser disables at this time, by the server's clock."""
     return format_html('data-closes="{}"', times.iso(at)) if at is not None else mark_safe("")
 
 
@@ -203,7 +207,7 @@ def _now(context: Any) -> datetime:
 
 
 def for_reader(word: Callable[[Any, Reader], Any]) -> Callable[[Any], Any]:
-    """Return a filter that words a value for the reader of the page."""
+    """Return a template filter that calls `word` with a value and the reader of the page."""
     return lambda value: word(value, page_reader(clock.now()))
 
 
@@ -254,13 +258,15 @@ for _name, _filter in FILTERS.items():
 
 @register.filter
 def service_url(name: str) -> str:
-    """Return the URL of a service. A name of dots alone would lead upwards in a path, so it is sent as a parameter."""
+    """Return the URL of a service. A name of dots alone is passed as a parameter, because a URL path would lead to
+    another page.
+    """
     return reverse("service", args=[name]) if name.strip(".") else f"{reverse('service')}?{urlencode({'name': name})}"
 
 
 @register.filter
 def stated_set(said: str) -> str:
-    """Return a set that is stated as `kind:name`, in words."""
+    """Return the words for a set that is written as `kind:name`."""
     kind, _, name = said.partition(":")
     return f"{sets.KINDS[kind]} {name}" if name else DASH
 
@@ -273,13 +279,13 @@ def say(reason: Reason | str | None) -> str:
 
 @register.filter
 def says(reasons: Iterable[Reason | str]) -> str:
-    """Return several reasons in one line."""
+    """Return several reasons as sentences in one line."""
     return "; ".join(say(reason) for reason in reasons)
 
 
 @register.filter
 def as_rule(card: DecisionCard) -> str:
-    """Return the URL of a new rule that would decide the same automatically; empty if no rule could."""
+    """Return the URL of the form for a rule that would make this decision automatically; empty if no rule could."""
     if not card.as_rule:
         return ""
     event_type, place = card.event.event_type, card.event.set.name
@@ -290,7 +296,7 @@ def as_rule(card: DecisionCard) -> str:
 
 @register.filter
 def group_query(group: QueueGroup) -> str:
-    """Return the filter of the list of events that shows the events of a queue group."""
+    """Return the URL query with which the list of events shows the events of this group."""
     times_of = {"has_not_before": "false"}
     if group.since is not None and group.until is not None:
         times_of = {"due_since": times.iso(group.since), "due_until": times.iso(group.until)}

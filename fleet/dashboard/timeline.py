@@ -1,4 +1,4 @@
-"""Timeline pictures on pages: the period, the selection, the table and the file."""
+"""Timeline pictures on pages: the period, the filter, the table and the CSV file."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -50,7 +50,7 @@ COLUMNS = ("what", "where", "state", "begin", "until", "address")
 
 @dataclass(frozen=True, slots=True)
 class TimelinePart:
-    """Context of `timeline/picture.html`."""
+    """Template context of `timeline/picture.html`."""
 
     choice: Choice
     drawn: Drawn
@@ -101,7 +101,9 @@ def of_set(request: Asked, row: SetRow) -> TimelinePart:
 
 
 def of_machine(request: Asked, detail: MachineDetail) -> TimelinePart:
-    """Return the timeline of a machine, with its own lane and one for events of others in its set."""
+    """Return the timeline of a machine, with one lane for its own events and one for events of other machines in its
+    set.
+    """
     machine = detail.machine
     choice, types = requested(request, spans.enrolled_since(pk=machine.id))
     found = spans.of_machine(machine.id, machine.set.id, choice.window, types=types, now=request.now)
@@ -126,7 +128,7 @@ def of_cache(request: Asked, choice: Choice, detail: CacheDetail) -> TimelinePar
 
 
 def as_file(request: Asked, part: TimelinePart, name: str) -> StreamingHttpResponse:
-    """Return the picture's table as a file."""
+    """Return the picture's table as a CSV file."""
     return csv_file(name, COLUMNS, (_csv_row(line, request) for line in part.drawn.lines))
 
 
@@ -141,7 +143,9 @@ def wants_file(request: Asked) -> bool:
 
 
 def requested(request: Asked, since: datetime | None) -> tuple[Choice, tuple[str, ...]]:
-    """Return the requested period and types of events."""
+    """Return the period and the event types that the URL requests. `since` is the time from which there are
+    observations.
+    """
     shown = _shown(request)
     # No event has the type `-`; the number of queries stays the same.
     types = () if shown == "" else ("-",) if shown == MAINTENANCE else (shown,)
@@ -168,7 +172,9 @@ def _part(
     gap_said: str = NOT_WATCHED,
     kinds: Mapping[str, str] = SHOWN,
 ) -> TimelinePart:
-    """Return the timeline of these rows and of the caches that were found; `kinds` are the choices of `show`."""
+    """Return the timeline of these rows and of the caches in `found`. `kinds` are the choices of the parameter
+    `show`.
+    """
     chosen = _shown(request)
     # With one type of events, maintenance of caches is not shown.
     caches = [cache_row(cache, now=request.now) for cache in found.caches if chosen in ("", MAINTENANCE)]
@@ -192,7 +198,7 @@ def _part(
 
 
 def query_of(request: Asked) -> str:
-    """Return the requested period and kinds as the query that a refresh repeats."""
+    """Return the requested period and kinds as a URL query, with which a refresh repeats the request."""
     return query_with(request, **{"as": ""})
 
 

@@ -1,4 +1,4 @@
-"""URLs of the pages. `fleet.urls` adds those of the annexes."""
+"""URLs of the pages; `fleet.urls` adds those of the annexes."""
 
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
@@ -21,7 +21,7 @@ from fleet.domain.intake import EVENT_ID
 
 
 class EventId(StringConverter):
-    """An EventId in a URL; other texts do not match."""
+    """URL converter for an EventId; other texts do not match."""
 
     regex = EVENT_ID
 

@@ -1,4 +1,4 @@
-"""Pages of drills and waves: lists, reports, and the forms to begin and stop them."""
+"""Views of drills and waves: lists, reports, and the forms that begin and stop them."""
 
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from fleet.projections import drills, waves
 
 
 class DrillForm(CommentForm):
-    """Form of a drill. The machines are read separately, because they depend on the set."""
+    """Form of a drill. The machines are validated separately, because they depend on the set."""
 
     wrong = ""
     type = forms.ChoiceField(choices=[(kind, kind) for kind in KINDS])
@@ -33,7 +33,7 @@ def drill_list(request: Asked) -> HttpResponse:
 
 
 def drill_answer(request: Asked, /, drill_id: int, **context: Any) -> HttpResponse:
-    """Return the report of a drill, also in response to a refused form, with the reason."""
+    """Return the report page of a drill. It is also the response to a refused form, with the reason."""
     found = known(drills.report(drill_id=drill_id, now=request.now), "No drill has this number.")
     return page(request, "drills/page.html", {"drills/drill_body.html": dict}, report=found, **context)
 
@@ -69,8 +69,8 @@ def stop(request: Asked, drill_id: int) -> HttpResponse:
 
 
 class BeginWaveForm(CommentForm):
-    """Form of a new wave: the origin of its events, the comment and the reason. The events are read separately as a
-    list of checkboxes.
+    """Form of a new wave: the service or set of the events, the comment and the reason. The selected events are read
+    separately from the checkboxes.
     """
 
     wrong = "The comment and the reason may have up to 2,000 characters."
@@ -86,7 +86,7 @@ def wave_list(request: Asked) -> HttpResponse:
 
 
 def wave_answer(request: Asked, /, wave_id: int, **context: Any) -> HttpResponse:
-    """Return the wave's page, also in response to a refused stop."""
+    """Return the page of a wave. It is also the response to a refused request to stop it."""
     found = known(waves.detail(wave_id=wave_id, now=request.now), "No wave has this number.")
     return page(request, "waves/page.html", {"waves/wave_body.html": dict}, wave=found, **context)
 
@@ -97,7 +97,7 @@ wave_page = read_view(wave_answer)
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_reader
 def begin_wave(request: Asked) -> HttpResponse:
-    """Show the events of a service (`?service=`) or a set (`?set=`) for selection, then begin the wave."""
+    """Show the events of a service (`?service=`) or a set (`?set=`) for selection (GET), or begin the wave (POST)."""
     sent = request.POST if request.method == "POST" else request.GET
     form = BeginWaveForm(sent)
     context: dict[str, Any] = {"sent": sent}
@@ -129,7 +129,7 @@ def begin_wave(request: Asked) -> HttpResponse:
 
 
 def _takes_reason(refusal: Refused) -> list[dict[str, Any]]:
-    """Return the guards, each once, that a reason would override at every refused event."""
+    """Return each guard of the refused events that a reason can override. One reason applies to all of these events."""
     guards: dict[str, dict[str, Any]] = {}
     for event in refusal.details.get("events", []):
         for guard in event.get("guards", []):

@@ -1,1 +1,1 @@
-"""Timelines as pictures: lanes drawn by the server as SVG."""
+"""Timeline pictures: lanes drawn on the server as SVG."""

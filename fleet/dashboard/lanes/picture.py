@@ -1,4 +1,4 @@
-"""Building blocks of timeline pictures. Coordinates are in the picture's own units, `WIDTH` across."""
+"""Building blocks of timeline pictures. Coordinates are in SVG units; a picture is `WIDTH` units wide."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,11 +15,11 @@ BAR = 12
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A period with one state, in the state's tone. `href` is the link of its bar.
+    """A period in which an object has one state. `href` is the link of its bar, `tone` the colour of the state.
 
-    `of` is the object, `what` its state. Stays with one `key` are parts of one object and lie in one track.
+    `of` is the object, `what` its state. Intervals with the same `key` belong to one object and are drawn in one track.
     `began_before`: it may have begun earlier. `end_unseen`: its end was not observed. `maybe`: it is uncertain. `count`
-    is above 1 if it stands for several.
+    above 1: it represents several intervals.
     """
 
     begin: datetime
@@ -45,7 +45,7 @@ Item = list[Interval]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Subject of a lane. `href` is the link of its name; `hit` lanes are emphasised; `gaps` are hatched."""
+    """Subject of a lane. `href` is the link of its name. `hit` lanes are emphasised, and `gaps` are drawn hatched."""
 
     name: str
     intervals: Sequence[Interval]
@@ -56,7 +56,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A point in time that is marked through all lanes."""
+    """A point in time that is marked across all lanes."""
 
     label: str
     at: datetime
@@ -65,8 +65,8 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """An interval as drawn. `title` is the text for screen readers and on hover, `outline` the path of a bar with an
-    edge that was not observed.
+    """An interval as drawn. `title` is the text for screen readers and tooltips. `outline` is the SVG path if an edge
+    of the bar was not observed.
     """
 
     interval: Interval
@@ -92,7 +92,9 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A marked time with its position. `anchor` is `start` or `end`, so that its text stays inside the picture."""
+    """A marked time with its position. `anchor` is `start` or `end`, chosen so that the text stays inside the
+    picture.
+    """
 
     moment: Moment
     x: float
@@ -109,8 +111,8 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A drawn picture. `gaps` are times without a listener, `bands` emphasised times such as overlaps; both run through
-    all lanes.
+    """A drawn picture. `gaps` are times without a listener, `bands` emphasised times such as overlaps; both cross all
+    lanes.
     """
 
     top: int
@@ -162,7 +164,7 @@ TOOTH = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Horizontal scale of the picture."""
+    """Horizontal scale of a picture, which converts times to coordinates."""
 
     begin: datetime
     end: datetime
@@ -172,7 +174,7 @@ class Scale:
         return round(LEFT + part * (WIDTH - LEFT - RIGHT), 1)
 
     def holds(self, interval: Interval) -> bool:
-        """Return whether a part of the interval lies in the picture."""
+        """Return whether at least a part of the interval lies in the picture."""
         return interval.begin <= self.end and interval.end >= self.begin
 
     def title(self, interval: Interval, name: str) -> str:
@@ -204,7 +206,7 @@ class Scale:
             at += step
 
     def marks(self, moments: Iterable[Moment]) -> Iterable[Mark]:
-        """Yield the marks in rows, so that texts of neighbours do not overlap."""
+        """Yield the marks, spread over several rows so that the texts of neighbours do not overlap."""
         rows: list[tuple[float, int]] = []
         for moment in sorted(moments, key=lambda moment: moment.at):
             x = self.x(moment.at)
@@ -215,7 +217,9 @@ class Scale:
             yield Mark(moment, x, 12 + ROW * row, x - 4 if end else x + 4, "end" if end else "start")
 
     def lane(self, row: Row, top: int, zoom: Zoom | None) -> Lane:
-        """Return the row drawn from `top` on, with overlapping items below each other."""
+        """Return the lane of a row, drawn from the coordinate `top` downwards. Overlapping items are drawn below each
+        other.
+        """
         items = _items(interval for interval in row.intervals if self.holds(interval))
         tracks = self._tracks(items) if len(items) <= MOST_ITEMS else []
         if items and not 0 < len(tracks) <= MOST_TRACKS:
@@ -231,7 +235,7 @@ class Scale:
         return Lane(row, top, height, bars, gaps)
 
     def _tracks(self, items: Iterable[Item]) -> list[list[Item]]:
-        """Return the tracks, with each item in the first track that has space for it."""
+        """Assign each item to the first track that has space for it, and return the tracks."""
         tracks: list[list[Item]] = []
         ends: list[float] = []
         for item in items:
@@ -245,7 +249,7 @@ class Scale:
         return tracks
 
     def _folded(self, items: Iterable[Item], zoom: Zoom | None) -> Iterator[Item]:
-        """Yield overlapping and adjacent items as one bar, which links to its own times."""
+        """Yield the items with overlapping and adjacent ones merged into one bar, which links to its period."""
         together: list[Item] = []
         upto = -1.0
         for item in [*items, None]:
@@ -267,7 +271,9 @@ def draw(
     bands: Iterable[Interval] = (),
     zoom: Zoom | None = None,
 ) -> Picture:
-    """Return the picture of these rows from top to bottom. `zoom` returns the link of a bar that represents several."""
+    """Return the picture of these rows from top to bottom. `zoom` returns the URL for a bar that represents several
+    intervals.
+    """
     marks = tuple(scale.marks(moments))
     top = TOP + max((mark.y for mark in marks), default=0)
     lanes: list[Lane] = []
@@ -288,7 +294,7 @@ def draw(
 
 
 def _items(intervals: Iterable[Interval]) -> list[Item]:
-    """Return the intervals grouped by object, by their beginning."""
+    """Return the intervals grouped by object, sorted by their beginning."""
     found: dict[object, list[Interval]] = {}
     for number, interval in enumerate(intervals):
         found.setdefault(interval.key or number, []).append(interval)
@@ -310,7 +316,7 @@ def _one(items: Sequence[Item], zoom: Zoom | None) -> Item:
 
 
 def _outline(x: float, y: int, width: float, *, left: bool, right: bool) -> str:
-    """Return the path of a bar whose unobserved edges are torn."""
+    """Return the SVG path of a bar. `left` and `right` state which edges were not observed and are drawn torn."""
     far, half = round(x + width, 1), BAR / 2
     bottom = y + BAR
     teeth = [(far - TOOTH * (number % 2), y + half / 2 * number) for number in range(5)]

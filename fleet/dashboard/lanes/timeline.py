@@ -31,7 +31,7 @@ NOT_WATCHED = "No live agent"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A row of the picture's table and file."""
+    """A row of the table and the CSV file that belong to a picture."""
 
     what: str
     where: str
@@ -43,7 +43,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A picture with its table. `left_out` is the number of lanes not drawn; `more`: not all events were read."""
+    """A picture with its table. `left_out` counts the lanes that are not drawn; `more`: not all events were read."""
 
     picture: Picture | None
     lines: tuple[Line, ...]
@@ -52,7 +52,7 @@ class Drawn:
 
 
 def event_intervals(event: EventSpan, *, now: datetime) -> list[Interval]:
-    """Return the intervals of an event: announced, started, and the possible start."""
+    """Return the intervals of an event: announced, Started, and the time in which it may have started."""
     of = f"{'Drill: ' if event.drill else ''}{named(event.event_type, event.resources)}"
     drill = "drill" if event.drill else ""
     part = partial(Interval, href=reverse("event", args=[event.event_id]), key=event.event_id, of=of)
@@ -75,7 +75,7 @@ def event_intervals(event: EventSpan, *, now: datetime) -> list[Interval]:
 
 
 def cache_intervals(row: MaintenanceRow, *, now: datetime) -> list[Interval]:
-    """Return the intervals of a maintenance, including a possible start."""
+    """Return the intervals of a maintenance, including the time in which it may have started."""
     of = f"maintenance of {row.cache.name}"
     found = [replace(one, of=of) for one in maintenance_intervals(row, now=now, linked=True)]
     if row.active and row.began_at is None and row.earliest_at is not None:
@@ -98,7 +98,7 @@ def rows_by(
     now: datetime,
     first: Iterable[tuple[str, str]] = (),
 ) -> list[Row]:
-    """Return a lane for each (name, URL) that `names` returns for an event; those of `first` come first."""
+    """Return one lane for each (name, URL) that `names` returns for an event. Lanes listed in `first` come first."""
     intervals: dict[tuple[str, str], list[Interval]] = {lane: [] for lane in first}
     for event in events:
         drawn = event_intervals(event, now=now)
@@ -119,7 +119,9 @@ def draw_rows(
     gap_said: str = NOT_WATCHED,
     most: int = MOST_LANES,
 ) -> Drawn:
-    """Return the picture of these lanes. Empty lanes come last, and no picture is drawn if all are empty."""
+    """Return the picture of these lanes. Empty lanes come last; if all are empty, no picture is drawn. `gap_said` is
+    the text of the gaps.
+    """
     scale = Scale(window.begin, window.end)
     moments = [Moment("now", now, "now")] if window.begin <= now <= window.end else []
     lines = _lines(rows, scale)
@@ -141,7 +143,7 @@ def draw_rows(
 
 
 def _lines(rows: Iterable[Row], scale: Scale) -> tuple[Line, ...]:
-    """Return each object once, with all its lanes, the latest first."""
+    """Return one table row for each object, with the names of all its lanes, the latest first."""
     intervals: dict[str, list[Interval]] = {}
     where: dict[str, list[str]] = defaultdict(list)
     for row in rows:
@@ -174,7 +176,7 @@ LEAST_AHEAD = timedelta(minutes=35)
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A link to another period. `chosen`: it is the one that is shown."""
+    """A link to another period. `chosen`: it is the period that is shown."""
 
     label: str
     href: str
@@ -184,7 +186,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The period that is shown, and the links to others."""
+    """The period that is shown, with links to other periods."""
 
     window: TimeWindow
     lengths: tuple[Way, ...]
@@ -192,15 +194,15 @@ class Choice:
 
     @property
     def said(self) -> str:
-        """Return a text such as `22 Nov 14:00 to 15:00`."""
+        """Return the period as text, such as `22 Nov 14:00 to 15:00`."""
         begin, end = local(self.window.begin), local(self.window.end)
         until = f"{end:%H:%M}" if begin.date() == end.date() else f"{end.day} {end:%b} {end:%H:%M}"
         return f"{begin.day} {begin:%b} {begin:%H:%M} to {until}"
 
 
 def chosen_window(asked: Mapping[str, str], *, now: datetime, since: datetime | None = None) -> Choice:
-    """Return the requested period: `from` and `to`, or `hours` up to now. It does not begin before `since`, when
-    listening was first possible.
+    """Return the period that the URL requests with `from` and `to`, or with `hours` until now. It does not begin before
+    `since`, the time from which there are observations.
     """
     begin, end = _time(asked.get("from", "")), _time(asked.get("to", ""))
     live = begin is None and end is None
@@ -224,13 +226,13 @@ def chosen_window(asked: Mapping[str, str], *, now: datetime, since: datetime | 
 
 
 def within(asked: Mapping[str, str], begin: datetime, end: datetime) -> str:
-    """Return the link to the same picture of this period, with a small margin."""
+    """Return the URL query of the same picture for this period, with a small margin."""
     margin = max((end - begin) * 0.1, timedelta(seconds=30))
     return _to(_other_parameters(asked), begin - margin, end + margin)
 
 
 def _other_parameters(asked: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the parameters of the page that state no period."""
+    """Return the parameters of the URL that do not define the period."""
     return [(name, value) for name, value in asked.items() if name not in ("from", "to", "hours", "part", "cursor")]
 
 
@@ -267,7 +269,7 @@ MOST_LISTENERS = 30
 
 
 def shard_rows(maintenances: Iterable[MaintenanceRow], *, now: datetime) -> list[Row]:
-    """Return a lane for each shard; one at least."""
+    """Return one lane for each shard, and at least one lane."""
     shards: dict[int | None, list[MaintenanceRow]] = defaultdict(list)
     for row in maintenances:
         shards[row.shard].append(row)
@@ -283,7 +285,7 @@ def shard_rows(maintenances: Iterable[MaintenanceRow], *, now: datetime) -> list
 
 
 def listener_rows(stretches: Iterable[Stretch]) -> list[Row]:
-    """Return a lane for each machine that reported whether it listens."""
+    """Return one lane for each machine that reported whether it was listening."""
     machines: dict[int, list[Stretch]] = defaultdict(list)
     for one in stretches:
         machines[one.machine.id].append(one)
@@ -298,7 +300,7 @@ def listener_rows(stretches: Iterable[Stretch]) -> list[Row]:
 
 
 def draw_maintenance(detail: MaintenanceDetail) -> Picture:
-    """Return the picture of one maintenance: the node, its partner, and the listeners."""
+    """Return the picture of one maintenance, with lanes for the node, the node that takes over, and the listeners."""
     row = detail.maintenance
     node = f"{row.node_port or 'node'} {ROLES[row.was_replica]}".strip()
     lanes = [Row(node, maintenance_intervals(row, now=detail.end), hit=True)]
@@ -324,7 +326,7 @@ def draw_maintenance(detail: MaintenanceDetail) -> Picture:
 
 
 def maintenance_intervals(row: MaintenanceRow, *, now: datetime, linked: bool = False) -> list[Interval]:
-    """Return the intervals of a maintenance, up to `now`; `linked` ones lead to its page."""
+    """Return the intervals of a maintenance, up to `now`. If `linked`, they link to the page of the maintenance."""
     part = partial(Interval, href=reverse("maintenance", args=[row.id]) if linked else "", key=f"maintenance-{row.id}")
     unseen = row.status is MaintenanceStatus.END_NOT_SEEN
     until = _until(row, now)
@@ -355,7 +357,7 @@ def _until(row: MaintenanceRow, now: datetime) -> datetime:
 
 
 def draw_event(detail: EventDetail, *, now: datetime) -> Picture | None:
-    """Return the picture of an event; None without sightings."""
+    """Return the picture of an event; None if no machine has seen it."""
     if not detail.sightings:
         return None
     moments = _moments(detail, now)
