@@ -1,8 +1,9 @@
-"""Archiving of rows: each file is read back before its rows may be deleted. Also marks a restored database.
+"""Archiving of rows into files. Each file is read back and compared before its rows may be deleted. This module also
+marks a restored database.
 
-A file is added to the catalogue after the store has returned the same content. If the process is killed before, the
-file is not in the catalogue, and the next run writes it again. Only one process writes (`Lock.ARCHIVE`), and it has
-no open transaction while it waits for the store.
+A file is added to the catalogue (`ArchiveFile`) after the store has returned the same content. If the process is killed
+before, the next run writes the file again. Only one process writes (`Lock.ARCHIVE`), and it has no open transaction
+while it waits for the store.
 """
 
 import base64
@@ -59,7 +60,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Rows for one file: an SQL condition on `row` with its values, and the first and last seal over them."""
+    """The rows for one file: an SQL condition on `row` with its values, and the first and last seal of these rows."""
 
     kind: ArchiveKind
     condition: str
@@ -70,8 +71,9 @@ class Portion:
 def archive_next(
     store: Store, kind: ArchiveKind, first_id: int, last_id: int, *, now: datetime, most_rows: int = MOST_ROWS
 ) -> ArchiveFile | None:
-    """Write the next file of the rows from `first_id` to `last_id`. None if all of them are in files, or the next have
-    no seal yet. The caller holds the lock. Raises StoreError; nothing has changed then.
+    """Write the next archive file of the rows with ids from `first_id` to `last_id`. Return None if all of them are
+    archived, or the next ones are not sealed yet. The caller holds the lock. Raises StoreError; nothing has changed
+    then.
     """
     portion = next_portion(kind, first_id, last_id, most_rows)
     if portion is None:
@@ -104,7 +106,9 @@ def archive_next(
 
 
 def next_portion(kind: ArchiveKind, first_id: int, last_id: int, most_rows: int = MOST_ROWS) -> Portion | None:
-    """Return the rows of this range for the next file; None if there are none, or none with a seal."""
+    """Return the rows in this id range for the next archive file, or None if there are none or they are not sealed
+    yet.
+    """
     files = ArchiveFile.objects.filter(kind=kind.value, first_id__gte=first_id, last_id__lte=last_id)
     newest = files.order_by("-number").first()
     if kind is ArchiveKind.ENTRIES:
@@ -117,7 +121,9 @@ def next_portion(kind: ArchiveKind, first_id: int, last_id: int, most_rows: int 
 
 
 def _sealed(first_id: int, last_id: int, after: Place | None, most_rows: int) -> Portion | None:
-    """Return whole seals with up to this many rows, and at least one seal; None without a sealed row."""
+    """Return rows that end with a seal: at most `most_rows`, but at least those of one seal. None if no row is
+    sealed.
+    """
     table = Entry._meta.db_table
     place = "(row.era, row.xid, row.id)"
     behind, values = ("TRUE", []) if after is None else (f"{place} > (%s, %s, %s)", list(after))
@@ -142,7 +148,7 @@ def _sealed(first_id: int, last_id: int, after: Place | None, most_rows: int) ->
 
 
 def _seals_from(era: int, xid: int, number: int) -> QuerySet[Seal]:
-    """Return the seals that end at or after this place, in order."""
+    """Return the seals that end at or after this place in the timeline, in order."""
     here = Q(last_era=era, last_xid=xid, last_id__gte=number)
     return Seal.objects.filter(Q(last_era__gt=era) | Q(last_era=era, last_xid__gt=xid) | here).order_by("number")
 
@@ -155,7 +161,9 @@ def _see_one_state() -> None:
 
 
 def _facts(portion: Portion) -> tuple[Any, ...]:
-    """Return number of rows, first and last id, oldest and newest time as text, first and last place."""
+    """Return facts about the rows of a file: number of rows, first and last id, oldest and newest time as text, first
+    and last place.
+    """
     of = ARCHIVED[portion.kind]
     places = "NULL, NULL"
     if portion.kind is ArchiveKind.ENTRIES:
@@ -169,7 +177,9 @@ def _facts(portion: Portion) -> tuple[Any, ...]:
 
 
 def _write(file: BinaryIO, portion: Portion, number: int, previous: str) -> tuple[Manifest, set[str]]:
-    """Write the rows to a temporary file. Return its manifest, and the EventIds in its bodies."""
+    """Write the rows to a temporary file. Return the manifest, and the EventIds that document bodies in the file
+    contain.
+    """
     count, first_id, last_id, first_at, last_at, first_place, last_place = _facts(portion)
     content = hashlib.sha256()
     rows = plain = 0
@@ -224,7 +234,7 @@ def _blocks(portion: Portion, first: bytes) -> Iterator[tuple[bool, bytes]]:
 
 
 def _named_in(line: bytes) -> set[str]:
-    """Return the EventIds in a body that need not be valid JSON."""
+    """Return the EventIds in a document body, which may be invalid JSON."""
     body = json.loads(line).get("body")
     if body is None:
         return set()
@@ -233,7 +243,9 @@ def _named_in(line: bytes) -> set[str]:
 
 
 def _events(portion: Portion, event_ids: set[str]) -> list[int]:
-    """Return the events (row ids) to which these rows refer."""
+    """Return the row ids of the events to which these rows refer. `event_ids` are EventIds that their bodies
+    contain.
+    """
     if portion.kind is ArchiveKind.OBSERVATIONS:
         return sorted(ScheduledEvent.objects.filter(event_id__in=event_ids).values_list("pk", flat=True))
     if portion.kind is ArchiveKind.NOTIFICATIONS:
@@ -244,7 +256,7 @@ def _events(portion: Portion, event_ids: set[str]) -> list[int]:
 
 
 def _keep(store: Store, manifest: Manifest, file: BinaryIO) -> None:
-    """Write the file and its manifest to the store, and read both back completely. Raises StoreError."""
+    """Write a file and its manifest to the store, and read both back completely. Raises StoreError."""
     file.seek(0)
     store.put(manifest.name, file, manifest.packed_bytes)
     content = manifest.as_file()
@@ -261,8 +273,9 @@ def _keep(store: Store, manifest: Manifest, file: BinaryIO) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """Result of marking a restored database: the newest era, and whether this call started it. `newest` is the newest
-    transaction that earlier rows name, `next` the server's next one; `fallen`: that one is lower.
+    """Result of `mark_database_restored`: the newest era, and whether this call began it. `newest` is the highest
+    transaction id in earlier rows, `next` the next one of this database server. `fallen`: `next` is lower, so that ids
+    would repeat.
     """
 
     era: int
@@ -274,10 +287,11 @@ class RestoreResult:
 
 @transaction.atomic
 def mark_database_restored(*, actor: Actor, now: datetime) -> RestoreResult:
-    """Begin the next era of the timeline after a restore, with its entry. Do nothing if the newest era has only that
-    entry, so that it can be repeated.
+    """Begin a new era of the timeline after a database was restored, and write an entry about it. Eras are necessary
+    because transaction ids may repeat after a restore. Does nothing if the newest era has no other entry yet, so that
+    the call can be repeated.
 
-    Only the owner of the tables has the right to do this. Waits for all transactions that write entries.
+    Only the owner of the tables may do this. Waits for all transactions that write timeline entries.
     """
     table = Entry._meta.db_table
     no_timeouts()

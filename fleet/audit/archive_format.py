@@ -1,9 +1,9 @@
-"""Files of the archive: the lines of rows, their manifests, and the hash chain over the manifests.
+"""Format of archive files: the lines of rows, the manifests, and the hash chain over the manifests.
 
-A file is JSON lines, compressed with gzip. Its first line identifies it; each other line is one row, or, in files
-of observations, one body that rows name. Every value is the text of its column, or null: times are seconds since
-1970 UTC with six decimals, JSON is as Postgres writes it, bytes are base64. The rows of the timeline therefore give
-exactly the lines over which their seals were computed (`fleet.domain.timeline.Chain`).
+A file is JSON lines, compressed with gzip. The first line identifies the file. Each other line is one row; files of
+observations also have lines with the document bodies that rows refer to. Each value is the text of a column, or null:
+times are seconds since 1970 UTC with six decimals, JSON is as Postgres writes it, bytes are base64. From the rows of
+the timeline, exactly the lines can be computed over which the seals were made (`fleet.domain.timeline.Chain`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MANIFEST_NAME = re.compile(r"[0-9]{8,18}-[a-z]{3,20}-[0-9]{1,18}-[0-9]{1,18}-[0-
 
 
 class ArchiveKind(StrEnum):
-    """Kinds of archived rows, each from a table of its own."""
+    """Kinds of archived rows. Each kind is in its own table."""
 
     ENTRIES = "entries"
     OBSERVATIONS = "observations"
@@ -48,7 +48,7 @@ class ArchiveKind(StrEnum):
 
 
 class ArchiveFault(StrEnum):
-    """Fault of an archive file or its storage."""
+    """Fault of an archive file or of the store."""
 
     MISSING = "archive-missing"
     ALTERED = "archive-altered"
@@ -58,7 +58,7 @@ class ArchiveFault(StrEnum):
 
 
 class StoreFault(StrEnum):
-    """Reason why the store failed."""
+    """Reason why the archive store failed."""
 
     AWAY = "store-away"
     SLOW = "store-slow"
@@ -72,7 +72,7 @@ class StoreFault(StrEnum):
 
 
 class ArchiveError(Exception):
-    """Failure of the archive: of its store or of a file. Its text contains no address."""
+    """Failure of the archive: of the store or of a file. The message contains no address."""
 
     def __init__(self, fault: StoreFault | ArchiveFault) -> None:
         super().__init__(fault.value)
@@ -80,15 +80,15 @@ class ArchiveError(Exception):
 
 
 class StoreError(ArchiveError):
-    """Failure of the store."""
+    """Failure of the archive store."""
 
 
 class BadArchiveError(ArchiveError):
-    """A file differs from its manifest."""
+    """An archive file does not match its manifest."""
 
 
 class Held(StrEnum):
-    """Reason why rows are retained although they are old enough to be archived."""
+    """Reason why rows are retained although they are older than their retention."""
 
     OPEN_EVENT = "held-open-event"
     OPEN_MAINTENANCE = "held-open-maintenance"
@@ -101,9 +101,9 @@ class Held(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Content of an archive file. `first_at` and `last_at` are seconds since 1970, as text. `seals` are the first and
-    last seal over its rows (None for rows without seals). Places are (era, xid, id) of its first and last row.
-    `hash` covers all other fields, `previous` is the hash of the file before.
+    """Description of an archive file. `first_at` and `last_at` are seconds since 1970 as text. `seals` are the first
+    and last seal of the rows (None for kinds without seals). Places are (era, xid, id) of the first and last row.
+    `hash` is computed over all other fields; `previous` is the hash of the preceding file.
     """
 
     number: int
@@ -125,7 +125,9 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        """Name of the file. It contains a hash of the content, so that an abandoned file never blocks a new one."""
+        """The name of the file. It contains a hash of the content, so that an incomplete file never blocks a new
+        one.
+        """
         return f"{self.stem}.jsonl.gz"
 
     @property
@@ -144,13 +146,15 @@ class Manifest:
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
 
     def as_file(self) -> bytes:
-        """Return the manifest as a file next to the archive file, for readers without the database."""
+        """Return the manifest as the content of a file, which is stored next to the archive file for readers without
+        the database.
+        """
         values = {"name": self.name, **asdict(self), "hash": self.hash}
         return json.dumps(values, sort_keys=True, indent=1).encode() + b"\n"
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Manifest:
-        """Return the manifest with the values of a file."""
+        """Create a manifest from a dictionary of values."""
         given = {name: value for name, value in values.items() if name not in ("name", "hash")}
         for name in ("seals", "first_place", "last_place"):
             given[name] = tuple(given[name]) if given[name] is not None else None
@@ -158,8 +162,8 @@ class Manifest:
 
     @classmethod
     def from_file(cls, text: bytes) -> Manifest:
-        """Parse a manifest from the store. Names are computed from its content, and stated ones must match. Raises
-        BadArchiveError.
+        """Parse the manifest file of an archive file. Object names are computed from the content. Raises
+        BadArchiveError if the file is invalid or a stated name differs.
         """
         try:
             values: dict[str, Any] = json.loads(text)
@@ -173,12 +177,14 @@ class Manifest:
 
 
 def first_line(number: int, kind: str, previous: str) -> bytes:
-    """Return the first line of a file. It is part of the content's hash, so that no file can replace another."""
+    """Return the first line of an archive file: number, kind and hash of the preceding file. It is part of the
+    content's hash, so that no file can be exchanged for another.
+    """
     return json.dumps({FORM_OF_FILE: FORM, "number": number, "kind": kind, "previous": previous}).encode() + b"\n"
 
 
 def unpacked(pieces: Iterable[bytes], *, most: int) -> Iterator[bytes]:
-    """Unpack gzip data in bounded pieces, up to `most` bytes in total. Raises BadArchiveError."""
+    """Decompress gzip data piece by piece, up to `most` bytes in total. Raises BadArchiveError."""
     if most > MOST_PLAIN_BYTES:
         raise BadArchiveError(ArchiveFault.UNREADABLE)
     unpack = zlib.decompressobj(wbits=31)
@@ -207,8 +213,8 @@ def unpacked(pieces: Iterable[bytes], *, most: int) -> Iterator[bytes]:
 
 
 def lines_of(manifest: Manifest, packed: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines after the first one. Sizes and hashes are checked at the end, so only a complete read proves
-    that the file is unchanged. Raises BadArchiveError.
+    """Yield the lines of a compressed file, except for the first. Sizes and hashes are compared with the manifest at
+    the end, so only a complete read proves that the file is unchanged. Raises BadArchiveError.
     """
     outside, inside = hashlib.sha256(), hashlib.sha256()
     sizes = [0, 0]
@@ -239,7 +245,7 @@ def lines_of(manifest: Manifest, packed: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def row_of(line: bytes) -> dict[str, str | None]:
-    """Return the columns of one line as text. Raises BadArchiveError."""
+    """Parse one line. Return the values by column, as text or None. Raises BadArchiveError."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -254,14 +260,16 @@ ESCAPES = str.maketrans({"\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\
 
 
 def sealed_line(row: dict[str, str | None], columns: Iterable[str], *, era: int) -> bytes:
-    """Return a row of the timeline in the form over which the seals of this era were computed."""
+    """Return the line of a timeline row over which the seals of this era were computed."""
     names = [name for name in columns if not (name == "era" and era == FIRST_ERA)]
     values = (row[name] for name in names)
     return "\t".join("\\N" if value is None else value.translate(ESCAPES) for value in values).encode() + b"\n"
 
 
 def entry_of(line: bytes, columns: Set[str]) -> tuple[Place, dict[str, str | None]]:
-    """Return a row of the timeline with its place (era, xid, id). Raises BadArchiveError."""
+    """Parse the line of a timeline row. Return the place (era, xid, id) and the values by column. Raises
+    BadArchiveError.
+    """
     row = row_of(line)
     if not columns <= row.keys() or not all(isinstance(value, str | None) for value in row.values()):
         raise BadArchiveError(ArchiveFault.UNREADABLE)
@@ -272,7 +280,7 @@ def entry_of(line: bytes, columns: Set[str]) -> tuple[Place, dict[str, str | Non
 
 
 def out_of_order(files: Iterable[Manifest]) -> Iterator[tuple[int, ArchiveFault]]:
-    """Yield the numbers of files that do not follow the one before them."""
+    """Yield the number of each file that does not follow the file before it in the hash chain, with the fault."""
     number, previous = 0, NO_HASH
     for one in files:
         if one.number != number + 1 or one.previous != previous:
@@ -306,7 +314,7 @@ def _as_text(field: models.Field[Any, Any]) -> str:
 
 
 def _line(model: type[models.Model]) -> str:
-    """Return the SQL for the line of a row."""
+    """Return the SQL expression that produces the line of a row."""
     values = ", ".join(f"'{field.column}', {_as_text(field)}" for field in fields_of(model))
     if model is Notification:
         values += f", 'reporters', {HEARD}"
@@ -316,7 +324,7 @@ def _line(model: type[models.Model]) -> str:
 
 
 def rows_as_lines(kind: ArchiveKind, condition: str, values: Sequence[Any]) -> Iterator[bytes]:
-    """Yield the lines of these rows in pieces. The condition is trusted SQL on `row`."""
+    """Yield the lines of the rows that match `condition`, in pieces. `condition` is trusted SQL on `row`."""
     model = ARCHIVED[kind].model
     order = "row.era, row.xid, row.id" if kind is ArchiveKind.ENTRIES else "row.id"
     yield from _copied(
@@ -325,7 +333,7 @@ def rows_as_lines(kind: ArchiveKind, condition: str, values: Sequence[Any]) -> I
 
 
 def bodies_as_lines(condition: str, values: Sequence[Any]) -> Iterator[bytes]:
-    """Yield the bodies that these observations name, without duplicates."""
+    """Yield lines with the document bodies to which these observations refer, each body once."""
     named = f"SELECT document_id FROM {Observation._meta.db_table} AS row WHERE {condition}"
     table = DocumentBody._meta.db_table
     line = _line(DocumentBody)
@@ -339,7 +347,9 @@ def _copied(statement: str, values: Sequence[Any]) -> Iterator[bytes]:
 
 
 def instance_of(model: type[models.Model], row: dict[str, str | None]) -> Any:
-    """Return the row as an instance that must not be saved. Columns that did not exist yet have their defaults."""
+    """Return an archived row as a model instance, which must not be saved. Columns that did not exist at that time have
+    their default values.
+    """
     return model(
         **{field.attname: _value(field, row[field.column]) for field in fields_of(model) if field.column in row}
     )
@@ -362,5 +372,5 @@ def _value(field: models.Field[Any, Any], text: str | None) -> Any:
 
 
 def time_of(text: str) -> datetime:
-    """Parse seconds since 1970 with six decimals, to the microsecond."""
+    """Parse a time that is stored as seconds since 1970 with six decimals."""
     return EPOCH + timedelta(microseconds=int(Decimal(text) * 1_000_000))

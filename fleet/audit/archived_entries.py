@@ -1,7 +1,7 @@
-"""Queries of timeline entries that are only in the archive.
+"""Queries of timeline entries that exist only in the archive.
 
-Files and time of a query are bounded. If the store fails, the result contains the fault and the remaining entries.
-Lines that were read are cached in memory, because files never change.
+The number of files and the time of a query are limited. If the store fails, the result contains the fault and the
+entries that could be read. Lines that were read are cached in memory, because archive files never change.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def entries_of(event_id: str) -> ArchivedEntries:
 
 
 def archived_at(event_pk: int) -> datetime | None:
-    """Return when the newest archived entries of an event (row id) were archived; None without any. One query."""
+    """Return when the newest archived entries of an event (row id) were archived, or None if there are none. One
+    query.
+    """
     files = visible(ArchiveFile).filter(
         kind=ArchiveKind.ENTRIES.value, events__contains=[event_pk], dropped_at__isnull=False
     )
@@ -82,20 +84,24 @@ def archived_at(event_pk: int) -> datetime | None:
 
 
 def archived_until() -> ArchivedUntil | None:
-    """Return the time up to which entries are archived, for all subjects; None without any. One query."""
+    """Return the time up to which timeline entries are archived, or None if none are. One query."""
     files = visible(ArchiveFile).filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
     newest = files.defer("events").order_by("-number").first()
     return ArchivedUntil(newest.last_at, newest.parsed_manifest.name) if newest else None
 
 
 def files_of(kind: ArchiveKind, event_pk: int) -> list[ArchiveFile]:
-    """Return the files with rows about this event that are no longer in the database. One query."""
+    """Return the archive files with rows about this event (row id) whose rows were deleted from the database. One
+    query.
+    """
     files = visible(ArchiveFile).filter(kind=kind.value, events__contains=[event_pk], dropped_at__isnull=False)
     return list(files.defer("events").order_by("-number")[:MOST_FILES])
 
 
 def gathered(files: Sequence[ArchiveFile], about: int, choose: Choose) -> tuple[list[bytes], str]:
-    """Return the lines of these files chosen for this event (row id), and the fault if some are unavailable."""
+    """Return the lines that `choose` selects from these files for the event `about` (row id). Also return a fault code
+    if some files are unavailable, else an empty string.
+    """
     where = store()
     if where is None:
         return [], StoreFault.AWAY.value
@@ -139,8 +145,8 @@ def _read(where: Store, file: Manifest, about: int, choose: Choose) -> Lines:
 
 
 def visible_entries(rows: Iterable[Entry], event: ScheduledEvent) -> list[Entry]:
-    """Load the subjects of these rows, and return the rows that the reader may see. Visibility is checked as for other
-    entries. At most three queries.
+    """Load the subjects of these archived entries, and return the entries that the reader may see, by the same rules as
+    other entries. At most three queries.
     """
     shown = [row for row in rows if not (is_limited() and row.kind in OF_TWO)]
     known = _subjects(shown, "availability_set", "machine", "cache")
@@ -163,13 +169,15 @@ def _subjects(rows: Sequence[Entry], *columns: str) -> dict[str, Mapping[Any, An
 
 
 def _attach(row: Entry, known: Mapping[str, Mapping[Any, Any]]) -> None:
-    """Set the subjects of a row: None for one that is unknown."""
+    """Set the subjects of a row. A subject that is not in `known` becomes None."""
     for column, subjects in known.items():
         setattr(row, column, subjects.get(getattr(row, f"{column}_id")))
 
 
 def documents_of(event: ScheduledEvent, sightings: Sequence[Sighting]) -> ArchivedDocuments:
-    """Return the archived reports up to each machine's last listing, with the bodies that they name. One query."""
+    """Return the archived documents about an event: for each machine up to the last one that lists the event, with
+    their bodies. One query.
+    """
     files = files_of(ArchiveKind.OBSERVATIONS, event.pk)
     if not files:
         return ArchivedDocuments()
@@ -207,8 +215,9 @@ PORTION = 500
 
 @dataclass(frozen=True, slots=True)
 class ArchivedSpan:
-    """Subject and time span of archived entries. `about` has row ids by column (`machine_id`); empty: any subject.
-    `acts`: only actions of users and rules. Times are those of the events.
+    """Filter of archived entries by subject and time. `about` has row ids by column (for example `machine_id`); if it
+    is empty, any subject matches. `acts`: only actions of users and rules. The times are those of the events, not of
+    writing.
     """
 
     about: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -225,21 +234,21 @@ class ArchivedSpan:
         )
 
     def may_have(self, line: bytes) -> bool:
-        """Return whether this line may match. In files, all values are texts."""
+        """Return whether a line of an archive file may match. It is a fast check before the line is parsed."""
         return all(any(f'"{column}" : "{pk}",'.encode() in line for pk in ids) for column, ids in self.about.items())
 
 
 def archived_files(*, since: datetime | None = None) -> QuerySet[ArchiveFile]:
-    """Return the files of entries that are no longer in the database, oldest first. With `since`, only files that may
-    contain later events: an entry is written after its event.
+    """Return the archive files of timeline entries whose rows were deleted from the database, oldest first. With
+    `since`, omit files that cannot contain entries from this time on.
     """
     files = visible(ArchiveFile).filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
     return (files.filter(last_at__gte=since) if since else files).defer("events").order_by("number")
 
 
 def archived_rows(wanted: ArchivedSpan) -> Iterator[TimelineRow]:
-    """Yield these entries in the order of writing. Raises StoreError or BadArchiveError: the content of a file is
-    yielded only after the whole file was verified.
+    """Yield the matching archived entries in the order in which they were written. Each file is verified completely
+    before its entries are yielded. Raises StoreError or BadArchiveError.
     """
     files = list(archived_files(since=wanted.since))
     where = store()
@@ -261,7 +270,7 @@ def archived_rows(wanted: ArchivedSpan) -> Iterator[TimelineRow]:
 
 
 def _rows(found: list[Entry]) -> tuple[TimelineRow, ...]:
-    """Return the rows with those of their subjects that still exist. At most five queries."""
+    """Convert entries to rows, with those of their subjects that still exist. At most five queries."""
     known = _subjects(found, "event", "availability_set", "machine", "cache")
     for row in found:
         _attach(row, known)

@@ -1,4 +1,4 @@
-"""Tables of the archive: its files, its state, and which partitions are old enough to be archived."""
+"""Tables of the archive: files and state. Also determines which partitions must be archived."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ from fleet.models.partitions import (
 
 
 class ArchiveFile(models.Model):
-    """One file of the archive. Its columns up to `previous_hash` are those of `fleet.audit.archive_format.Manifest`;
-    `hash` is the manifest's.
+    """One file of the archive. The columns up to `previous_hash` are the fields of
+    `fleet.audit.archive_format.Manifest`; `hash` is the hash of the manifest.
 
-    `events` are the row ids of the events to which its rows refer. `dropped_at` is when its rows were dropped from
-    the database; until then they are in both.
+    `events` are the row ids of the events to which the rows refer. `dropped_at` is the time when the rows were deleted
+    from the database, None while they are in both.
     """
 
     number = models.BigIntegerField(primary_key=True)
@@ -67,8 +67,8 @@ class ArchiveFile(models.Model):
 
 
 class ArchiveState(models.Model):
-    """State of archiving. One row. `fault` is a code of `fleet.audit.archive_format.StoreFault`, empty without a
-    fault. `held` maps a kind to the code of the reason why its next rows are retained.
+    """State of archiving. The table has one row. `fault` is a code of `fleet.audit.archive_format.StoreFault`, or
+    empty. `held` has, by kind, the code of the reason why the next rows are retained.
     """
 
     name = models.TextField(primary_key=True)
@@ -87,7 +87,7 @@ class ArchiveState(models.Model):
 
 @dataclass(frozen=True, slots=True)
 class ExpiringPartition:
-    """A partition that is archived and dropped from `at` on."""
+    """A partition that is archived and dropped at the time `at` or later."""
 
     kind: ArchiveKind
     partition: Partition
@@ -95,26 +95,28 @@ class ExpiringPartition:
 
     @property
     def ids(self) -> tuple[int, int]:
-        """Ids of its first and last row."""
+        """The row ids of the first and the last row."""
         first, last = self.partition.first_id, self.partition.last_id
         return (first or 0, last or 0)
 
 
 def keep_days(kind: ArchiveKind) -> int | None:
-    """Return for how many days rows of a kind are retained; None for ever."""
+    """Return the retention of a kind of rows in days, or None if it is unlimited."""
     days: int | None = settings.RETENTION_DAYS[kind.value]
     return days
 
 
 def full(of: PartitionedTable) -> list[Partition]:
-    """Return the partitions with rows that are complete: a later partition has rows, too. A partition with an end need
-    not be complete, because ends are set ahead and rows are copied forward into it.
+    """Return the partitions that receive no more rows because a later partition already has rows. The range of a
+    partition alone does not show this: it is set in advance.
     """
     return [one for one in partitions(of) if one.first_id is not None][:-1]
 
 
 def expiring() -> Iterator[ExpiringPartition]:
-    """Yield the complete partitions of the kinds that expire, in order of expiry for each kind."""
+    """Yield all partitions that receive no more rows and whose kind has a limited retention, in order of expiry for
+    each kind.
+    """
     for kind in ArchiveKind:
         if (days := keep_days(kind)) is not None:
             for partition in full(ARCHIVED[kind]):
@@ -123,8 +125,8 @@ def expiring() -> Iterator[ExpiringPartition]:
 
 
 def due(*, now: datetime) -> list[ExpiringPartition]:
-    """Return the partitions that have expired. The newest row is queried, because rows that were copied forward are
-    older than the others.
+    """Return the partitions whose retention has ended. This depends on the newest row, because rows that were copied
+    forward are older than the others.
     """
     return [
         one for one in expiring() if one.at <= now and _newest(one) + timedelta(days=keep_days(one.kind) or 0) <= now
@@ -155,8 +157,8 @@ HELD: dict[PartitionedTable, tuple[Held, str, list[str]]] = {
 
 
 def hold_reason(of: PartitionedTable, first: int, last: int) -> Held | None:
-    """Return why rows of a table in this range of ids are still needed; None if they are not. Needed rows of tables
-    without an entry here are copied forward.
+    """Return the reason why the rows in this id range are still needed, or None. For tables not listed in `HELD`,
+    needed rows are copied to a later partition instead.
     """
     if is_needed(of, first, last):
         return Held.UNSENT
@@ -167,7 +169,7 @@ def hold_reason(of: PartitionedTable, first: int, last: int) -> Held | None:
 
 
 def covered(one: ExpiringPartition) -> bool:
-    """Return whether all of its rows are in files, by a fresh count."""
+    """Return whether the archive contains all rows of the partition. The rows are counted again."""
     first, last = one.ids
     files = ArchiveFile.objects.filter(kind=one.kind.value, first_id__gte=first, last_id__lte=last)
     ((count,),) = query(f"SELECT count(*) FROM {ARCHIVED[one.kind].table} WHERE id BETWEEN %s AND %s", *one.ids)

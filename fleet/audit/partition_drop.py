@@ -1,8 +1,8 @@
-"""Partitions of large tables: creation ahead of time, detaching and dropping.
+"""Partitions of large tables: creates them in advance, detaches and drops them.
 
-The last partition is open-ended, so every new row has a place. If it is not closed in time it grows, which raises an
-alarm. Runs once a minute, by Celery beat or by a loop of the web process, and at each migration. The next run completes
-the work of one that was killed.
+The last partition has no upper limit, so that every new row has a place. If no new partition is created in time, it
+grows, which raises an alarm. This runs once a minute, by Celery beat or by a loop of the web process, and at each
+migration. If a run is killed, the next run completes the work.
 """
 
 from dataclasses import dataclass
@@ -56,17 +56,19 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MadeAhead:
-    """Names of the new partitions, and whether a table was locked, so that the run must be repeated."""
+    """Result of `make_ahead`: names of the new partitions, and whether a table was locked, so that the run must be
+    repeated.
+    """
 
     made: tuple[str, ...] = ()
     held: bool = False
 
 
 def make_ahead(*, now: datetime, via: str, noted: bool = True) -> MadeAhead:
-    """Create the next partition of each table without room for half a partition's rows. Concurrent runs create only
-    one.
+    """Create the next partition of each table that has room for less than half a partition of new rows. Concurrent runs
+    create only one.
 
-    `noted`: record this as the run of the minute, which `make_ahead_if_quiet` would otherwise replace.
+    `noted`: record this run, so that `make_ahead_if_quiet` does nothing for a while.
     """
     made: list[str] = []
     held: list[str] = []
@@ -89,14 +91,16 @@ def make_ahead(*, now: datetime, via: str, noted: bool = True) -> MadeAhead:
 
 
 def make_ahead_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> MadeAhead:
-    """Create partitions if none were checked for `quiet_seconds`: by the web process while Celery is unavailable."""
+    """Call `make_ahead` if the last run was more than `quiet_seconds` ago. The web process calls this while Celery is
+    unavailable.
+    """
     if seconds_since_run(RUN, now=now) < quiet_seconds:
         return MadeAhead()
     return make_ahead(now=now, via=via)
 
 
 def _next_begin(state: Ahead) -> int | None:
-    """Return where the next partition begins; None if there is room enough."""
+    """Return the first key of the next partition, or None if no new partition is needed yet."""
     size = settings.PARTITION_ROWS
     if state.room >= size // 2:
         return None
@@ -132,7 +136,9 @@ def _close_last(of: PartitionedTable) -> list[str]:
 
 
 def _begin_behind(of: PartitionedTable, last: Partition, name: str, begin: int) -> None:
-    """End the last partition at `begin` and attach a new one behind it. Runs in the transaction of the caller."""
+    """End the last partition at the key `begin` and attach a new partition `name` behind it, inside the caller's
+    transaction.
+    """
     lower = sql.SQL("MINVALUE") if last.begin is None else sql.Literal(last.begin)
     run("CREATE TABLE {} (LIKE {} INCLUDING ALL EXCLUDING IDENTITY)", name, last.name)
     run("ALTER TABLE {} DROP CONSTRAINT IF EXISTS {}", name, _bound_name(last))
@@ -145,8 +151,8 @@ def _begin_behind(of: PartitionedTable, last: Partition, name: str, begin: int) 
 
 
 def _bound_rows(of: PartitionedTable, last: Partition) -> None:
-    """Validate beforehand that all rows are below the future end of the partition, so that Postgres reads none of them
-    while it locks the table. Only the first partition has rows by then, or one that was closed late.
+    """Validate in advance that all rows of the last partition are below its future end. Postgres then need not read
+    them while it locks the table.
     """
     with transaction.atomic():
         if not try_take(Lock.PARTITIONS, of.table):
@@ -168,7 +174,7 @@ def _bound_name(last: Partition) -> str:
 
 
 def _mend_numbers(of: PartitionedTable) -> None:
-    """Repair the sequence of a database that was assembled by hand, which may repeat numbers, also dropped ones."""
+    """Repair the id sequence of a table after a manual restore, if it would repeat ids of existing or dropped rows."""
     if of.numbers != (of.table, of.key):
         return
     there = partitions(of)
@@ -186,7 +192,7 @@ def _use_short_lock_timeout() -> None:
 
 
 def run(statement: str, *values: Any) -> None:
-    """Run one statement: texts among `values` are identifiers, numbers are literals."""
+    """Execute one SQL statement. Texts in `values` are inserted as identifiers, numbers as literals."""
     parts = [
         sql.Identifier(value) if isinstance(value, str) else sql.Literal(value) if isinstance(value, int) else value
         for value in values
@@ -234,7 +240,7 @@ REPORTS_NEEDED = (
 
 
 class RetainReason(StrEnum):
-    """Reason why a partition is retained."""
+    """Reason why a partition must not be dropped."""
 
     OPEN = "open"
     TOO_NEW = "too-new"
@@ -250,9 +256,9 @@ class RetainReason(StrEnum):
 def drop_partition(
     of: PartitionedTable, partition: Partition, *, before: datetime, archived_to: int | None, now: datetime, via: str
 ) -> RetainReason | None:
-    """Detach and drop a partition whose newest row was written before `before`, and whose rows are all archived, up to
-    the key `archived_to`. For notifications, drop the rows of their reporters, too. Return why it is retained, or None.
-    Raises RuntimeError in a transaction.
+    """Detach and drop a partition if its newest row was written before `before` and its rows are archived
+    (`archived_to` is the highest archived key). For notifications, also drop the partition of their reporters. Return
+    the reason if it must be retained, else None. Raises RuntimeError inside a transaction.
     """
     if connection.in_atomic_block:
         raise RuntimeError("A partition cannot be dropped in a transaction.")
@@ -271,7 +277,7 @@ def drop_partition(
 def retain_reason(
     of: PartitionedTable, partition: Partition, *, before: datetime, archived_to: int | None = None
 ) -> RetainReason | None:
-    """Return why the partition must be retained; None if it may be dropped."""
+    """Return the reason why the partition must not be dropped, or None. The arguments are those of `drop_partition`."""
     if partition.is_open:
         return RetainReason.OPEN
     if partition.newest is None:
@@ -291,12 +297,14 @@ def retain_reason(
 
 
 def forward(now: datetime) -> dict[str, Any]:
-    """Return the parameters of `OUTLIVES`."""
+    """Return the parameters of the SQL conditions in `OUTLIVES`."""
     return {"days": settings.RETENTION_DAYS["event_documents"], "now": now, "mark": EVENT_ID}
 
 
 def _not_copied(of: PartitionedTable, partition: Partition, *, now: datetime) -> RetainReason | None:
-    """Check that the caller has copied forward all rows that outlive the partition."""
+    """Return a reason if rows that must outlive the partition were not copied to a later one by the caller, else
+    None.
+    """
     if of is not OBSERVATIONS or partition.end is None:
         return None
     lacks = f"SELECT EXISTS (SELECT FROM {{leaf}} AS row WHERE {NOT_FORWARD})"
@@ -304,7 +312,7 @@ def _not_copied(of: PartitionedTable, partition: Partition, *, now: datetime) ->
 
 
 def finish_drops() -> list[str]:
-    """Finish the drops that an earlier run has begun. Return the names of the partitions that are dropped now."""
+    """Finish drops that an earlier run began. Return the names of the dropped partitions."""
     found = query(
         "SELECT leaf.relname, parent.relname FROM pg_class AS leaf"
         " JOIN pg_description AS mark ON mark.objoid = leaf.oid AND mark.objsubid = 0"
@@ -321,7 +329,9 @@ def finish_drops() -> list[str]:
 
 
 def _detach_and_drop(of: PartitionedTable | None, name: str) -> bool:
-    """Detach and drop a partition. False if it is locked for too long. `of` is None once it is detached."""
+    """Detach and drop a partition. Return False if it stays locked for too long. `of` is None if it is already
+    detached.
+    """
     before = _set_timeouts(f"{WAIT_SECONDS}s", "0")
     try:
         if of is not None:
@@ -345,7 +355,7 @@ def _detach_and_drop(of: PartitionedTable | None, name: str) -> bool:
 
 
 def _set_timeouts(lock: str, statement: str) -> tuple[str, str]:
-    """Set the lock and statement timeouts of this connection, and return the former ones."""
+    """Set lock timeout and statement timeout of this connection. Return the previous values."""
     ((*before,),) = query("SELECT current_setting('lock_timeout'), current_setting('statement_timeout')")
     query("SELECT set_config('lock_timeout', %s, false), set_config('statement_timeout', %s, false)", lock, statement)
     return before[0], before[1]
@@ -372,7 +382,9 @@ def _is_true(statement: str, leaf: str, **values: Any) -> bool:
 
 
 def _carry_forward(name: str) -> int:
-    """Move referenced bodies to the newest partition: those of latest documents and of reports in the database."""
+    """Move the document bodies that are still needed from the partition `name` to the newest one: those of latest
+    documents and of reports in the database. Return their number.
+    """
     statement = f"""
         WITH needed AS (
             SELECT body.hash FROM {connection.ops.quote_name(name)} AS body

@@ -1,4 +1,4 @@
-"""Queries of the audit (search, pages, export) and of storage."""
+"""Queries of the audit (filters, pages, exports) and of storage."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -53,12 +53,12 @@ MAX_SEARCH = 200
 
 
 def acts() -> QuerySet[Entry]:
-    """Return the entries about actions of users and rules, by index."""
+    """Return the timeline entries about actions of users and rules. A partial index serves this query."""
     return visible(Entry).filter(IS_ACT)
 
 
 class JsonTexts(Func):
-    """SQL function for all texts in these JSON columns, without field names: the values in an entry's sentence."""
+    """SQL function that returns all texts in these JSON columns, without the field names, for the text search."""
 
     template = (
         "(SELECT string_agg(leaf #>> '{}', E'\\n') FROM jsonb_path_query(jsonb_build_array(%(expressions)s),"
@@ -68,9 +68,9 @@ class JsonTexts(Func):
 
 
 class AuditFilter(EntryPlaceFilter):
-    """Filter of the audit. `person` is the exact name of the actor (for a rule, `rule: …`), `actor_kind` their kind.
-    `set` includes sets merged into it; `event` is an EventId in any case. `q` searches names, kinds and their labels,
-    reasons, and the texts of entries that have one.
+    """Filter of the audit. `person` is the exact name of the actor (for a rule, `rule: …`), `actor_kind` the kind of
+    actor. `set` includes sets that were merged into it; `event` is an EventId in any case. `q` searches names, kinds
+    and their labels, reasons, and texts in entries.
     """
 
     among = IS_ACT
@@ -108,7 +108,9 @@ class AuditFilter(EntryPlaceFilter):
         super().__init__(data, acts() if queryset is None else queryset, **kwargs)
 
     def leads_to_its_own(self, name: str) -> bool:
-        """Return whether an index of acts serves this filter; indexes by other columns also contain machine reports."""
+        """Return whether an index that contains only actions serves this filter. Indexes on other columns also contain
+        reports of machines, so a page may have to skip many rows.
+        """
         return name in ("person", "via", "event") or self.form.cleaned_data.get("actor_kind") in BY_ONE_KEY
 
     def filter_person(self, queryset: QuerySet[Entry], name: str, value: str) -> QuerySet[Entry]:
@@ -142,20 +144,20 @@ class AuditFilter(EntryPlaceFilter):
 
 
 def _near(rows: QuerySet[Entry], column: str, keys: list[str]) -> QuerySet[Entry]:
-    """Use the index of acts that begins with this column, unless another filter has chosen an index."""
+    """Use the index of actions that begins with this column, unless another filter has already chosen an index."""
     return rows.near(IndexRange(column, keys, IS_ACT)) if isinstance(rows, IndexScanRows) and not rows.nearest else rows
 
 
 def listing(*, entries: QuerySet[Entry] | None = None, **at: Unpack[OrderedAt]) -> Page[TimelineRow]:
-    """Return actions, newest first. `entries` is a filtered queryset (see `AuditFilter`); by default all actions. One
-    query.
+    """Return a page of actions, newest first. `entries` is a queryset filtered by `AuditFilter`, or None for all
+    actions. One query.
     """
     return fleet(entries=acts() if entries is None else entries, **at)
 
 
 def about_and_by(person: PersonRow) -> dict[str, tuple[TimelineRow, ...]]:
-    """Return the newest acts that changed a user (role, scopes, tokens, password), and the user's own, newest first,
-    for the panel on their page.
+    """Return the newest actions for the page of a user, newest first: changes of the user (role, scopes, tokens,
+    password), and actions by the user.
     """
     about = acts().filter(data__person__in=[person.pseudonym, person.username])
     about = about.looked_through(IndexWalk(PORTION, among=IS_ACT)) if isinstance(about, IndexScanRows) else about
@@ -164,24 +166,24 @@ def about_and_by(person: PersonRow) -> dict[str, tuple[TimelineRow, ...]]:
 
 
 def csv_lines(entries: QuerySet[Entry]) -> Iterator[str]:
-    """Yield a CSV file in pieces, with a header line."""
+    """Yield a CSV file of these entries in pieces, with a header line."""
     yield csv_line(COLUMNS)
     yield from _pieces(entries, lambda row: csv_line(_values(row).values()))
 
 
 def json_lines(entries: QuerySet[Entry]) -> Iterator[str]:
-    """Yield one JSON object a line, in pieces."""
+    """Yield these entries as JSON lines, in pieces."""
     return _pieces(entries, json_line)
 
 
 def json_line(row: TimelineRow) -> str:
-    """Return one row as JSON with the end of its line."""
+    """Return one row as JSON with a newline."""
     return json.dumps(_values(row), ensure_ascii=False) + "\n"
 
 
 def _pieces(entries: QuerySet[Entry], line: Callable[[TimelineRow], str]) -> Iterator[str]:
-    """Yield the lines of a hundred rows at a time, and an empty piece for an empty page. The sender can serve other
-    requests in between.
+    """Yield the lines of a hundred rows at a time. An empty page yields an empty piece, so that the server can handle
+    other requests meanwhile.
     """
     for rows in every_page(partial(listing, entries=entries)):
         for first in range(0, max(1, len(rows)), 100):
@@ -217,9 +219,9 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class StorageKind:
-    """Size and growth of one kind of rows. `rows` is Postgres' estimate. `daily_rows` and `daily_bytes` are the rate
-    of its newest rows, None if there are too few. `days` is their retention, None for unlimited. `retain_reason` is
-    the code why older rows are not archived yet.
+    """Size and growth of one kind of rows. `rows` is an estimate by Postgres. `daily_rows` and `daily_bytes` are the
+    current growth, None if there are too few rows. `days` is the retention, None if unlimited. `retain_reason` is the
+    code of the reason why expired rows are not archived yet, or empty.
     """
 
     kind: str
@@ -235,7 +237,7 @@ class StorageKind:
 
 @dataclass(frozen=True, slots=True)
 class LeavingRow:
-    """A partition that is archived and dropped at `at` or soon after."""
+    """A partition that is archived and dropped at the time `at` or soon after."""
 
     kind: str
     rows: int
@@ -245,8 +247,8 @@ class LeavingRow:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRow:
-    """The archive: its destination (empty without an archive), what is in it, and the last attempt. `fault` is a code,
-    empty without a fault.
+    """State of the archive: destination (empty if none is configured), amount of content, and result of the last
+    attempt. `fault` is a code, or empty.
     """
 
     destination: Annotated[str, "Its address without its key; empty where there is no archive."]
@@ -262,9 +264,9 @@ class ArchiveRow:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Database size, its forecast, and the archive. Sizes are bytes. `max_size` is the configured maximum, or else the
-    next round size (`max_size_is_configured`). `full_at` is when that is reached; None if not within ten years, or
-    unknown.
+    """Database size, forecast and archive. Sizes are bytes. `max_size` is the configured maximum
+    (`max_size_is_configured`) or else the next round size. `full_at` is when it will be reached, or None if that is
+    unknown or more than ten years away.
     """
 
     size: Annotated[int, "Bytes of the whole database."]
@@ -287,7 +289,9 @@ class Storage:
 
 
 def storage(*, now: datetime) -> Storage:
-    """Return the figures of storage. One statement per partition, and about ten more."""
+    """Return sizes, growth and forecast of the database, and the state of the archive. One statement for each
+    partition, and about ten more.
+    """
     state = visible(ArchiveState).first()
     kinds = tuple(_kind(kind, state) for kind in ArchiveKind)
     documents = sum(one.size for one in partitions(BODIES))
@@ -317,13 +321,13 @@ def storage(*, now: datetime) -> Storage:
 
 
 def archive_fault() -> str:
-    """Return the fault of the archive as a code; empty without a fault or without an archive. One query."""
+    """Return the code of the archive's fault, or an empty string if it works or none is configured. One query."""
     state = visible(ArchiveState).first() if settings.ARCHIVE_URL else None
     return state.fault if state else ""
 
 
 def measure(*, now: datetime) -> tuple[Sample, ...]:
-    """Return for how long archiving has failed, in seconds; 0 if it works. One query."""
+    """Return the metric of how long archiving has been failing, in seconds; 0 if it works. One query."""
     since = visible(ArchiveState).exclude(fault="").values_list("fault_since", flat=True).first()
     return (Sample(ARCHIVE_FAILS, {(): max(0.0, (now - since).total_seconds()) if since else 0.0}),)
 
@@ -346,7 +350,7 @@ def _kind(kind: ArchiveKind, state: ArchiveState | None) -> StorageKind:
 
 
 def _daily(parts: Sequence[Partition]) -> int | None:
-    """Return rows a day, computed from the newest partition whose rows span long enough."""
+    """Return the number of new rows a day, computed from the newest partition whose rows cover enough time, or None."""
     for one in reversed(parts):
         if one.oldest is not None and one.newest is not None and one.newest - one.oldest >= MIN_SPAN:
             return round(one.rows / ((one.newest - one.oldest) / DAY))

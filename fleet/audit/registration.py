@@ -1,4 +1,4 @@
-"""Connections between the audit and the core, registered when the app is loaded."""
+"""Registers the functions of the audit that the core calls. Imported when the app is loaded."""
 
 from fleet.accounts import privacy
 from fleet.audit import archived_entries, models, partition_drop, queries, retention, seals, text

@@ -1,4 +1,4 @@
-"""Reports: of one event, of a month, and the handover of a shift."""
+"""Reports: on one event, on a month, and for the handover of a shift."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +37,9 @@ MOST = 500
 
 @dataclass(frozen=True, slots=True)
 class LocalWord:
-    """A claim of an event, or a hold that left it to Azure. `ended_at` is set once it was withdrawn or is over."""
+    """A user's claim of an event, or a hold that left it to Azure. `said` is the reason given. `ended_at` is set if it
+    was withdrawn or has ended.
+    """
 
     kind: str
     by: Reason | str
@@ -48,7 +50,9 @@ class LocalWord:
 
 @dataclass(frozen=True, slots=True)
 class EventReport:
-    """Report of one event. `timeline` contains its entries, oldest first; `more`: the report does not contain all."""
+    """Report on one event. `timeline` contains the entries, oldest first; `more`: there are others that the report
+    omits.
+    """
 
     verdict: Reason
     detail: EventDetail
@@ -60,12 +64,14 @@ class EventReport:
 
     @property
     def acts(self) -> tuple[TimelineRow, ...]:
-        """Entries about actions of users and rules."""
+        """The entries about actions of users and rules."""
         return tuple(row for row in self.timeline if row.is_act)
 
 
 def event_report(*, event_id: str, now: datetime) -> EventReport | None:
-    """Return the report of one event, by its EventId in any case. Seven more queries than its page."""
+    """Return the report on the event with this EventId (in any case), or None if there is none. Seven queries more than
+    the page of the event.
+    """
     detail = event_detail(event_id=event_id, now=now)
     raw = intake.for_event(event_id=event_id)
     if detail is None or raw is None:
@@ -133,7 +139,9 @@ MILESTONES = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Entries of some kinds, newest first; `more`: there are others. `kinds` filter the timeline for all of them."""
+    """Section of a handover: entries of some kinds, newest first. `more`: there are others. `kinds` is the filter that
+    shows all of them in the timeline.
+    """
 
     name: str
     rows: tuple[TimelineRow, ...]
@@ -143,8 +151,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """Handover of a shift. `parts` are in reading order; `still_open` are the events that are open now, regardless of
-    the time span, by time left.
+    """Handover of a shift. `parts` are the sections in reading order. `still_open` are all events that are open now,
+    least time left first.
     """
 
     since: datetime
@@ -158,8 +166,8 @@ class Handover:
 def span(
     *, since: datetime | None, until: datetime | None, handover_read_until: datetime | None, now: datetime
 ) -> tuple[datetime, datetime]:
-    """Return the time span of a handover. It ends now by default. It begins where the user's last handover ended, or
-    else one shift before its end.
+    """Return the begin and end of a handover's time span. By default it ends now, and begins where the user's last
+    handover ended, or else one shift earlier.
     """
     until = min(until or now, now)
     since = since or handover_read_until or until - history.SHIFT
@@ -167,8 +175,8 @@ def span(
 
 
 def handover(*, since: datetime, until: datetime, now: datetime) -> Handover:
-    """Return the handover with entries from `since` on and before `until`. Ten queries, by the indexes of actions and
-    milestones, and one for the names in each part.
+    """Return the handover with the entries from `since` until just before `until`. Ten queries, and one for the names
+    in each section.
     """
     within = visible(Entry).filter(at__gte=since, at__lt=until)
     acts = within.filter(via__in=ACTING)
@@ -205,16 +213,16 @@ MONTHS = 60
 
 
 class Median(models.Aggregate):
-    """SQL aggregate for the median; None without values. It needs an `output_field`."""
+    """SQL aggregate for the median. None if there are no values. It needs an `output_field`."""
 
     template = "percentile_cont(0.5) WITHIN GROUP (ORDER BY %(expressions)s)"
 
 
 @dataclass(frozen=True, slots=True)
 class NoticeRow:
-    """Notice given for one type in one region (empty if unknown), in seconds. `documented` is the notice that
-    Microsoft documents, None if there is none. `short` counts events with less, `none` those first seen as Started,
-    and `scheduled` those with a known notice.
+    """Notice that Azure gave for one event type in one region (empty if unknown), in seconds. `documented` is the
+    notice that Microsoft documents, or None. `short` counts events with less, `none` those first seen as Started, and
+    `scheduled` those whose notice is known.
     """
 
     event_type: str
@@ -231,8 +239,8 @@ class NoticeRow:
 
 @dataclass(frozen=True, slots=True)
 class DeciderRow:
-    """Decisions of one user or one rule about the month's events. Seconds run from the first sighting to the decision;
-    None without an approval.
+    """Decisions of one user or rule about the events of a month. Times are seconds from the first sighting to the
+    decision, None without an approval.
     """
 
     by: Reason | str
@@ -249,8 +257,8 @@ class DeciderRow:
 
 @dataclass(frozen=True, slots=True)
 class MonthReport:
-    """Report of a month. Drills count only in `drills`. `lapsed` are events without a decision at NotBefore, or whose
-    approval was too late or refused, at most 100. `ended` counts events by their end.
+    """Report on a month. Drills count only in `drills`. `lapsed` are events without a decision before NotBefore, or
+    whose approval was too late or refused; at most 100. `ended` counts events by how they ended.
     """
 
     month: Month
@@ -272,20 +280,20 @@ class MonthReport:
 
 
 def months(*, now: datetime) -> tuple[Month, ...]:
-    """Return the months with a report, newest first. One query, by the index of the newest events."""
+    """Return the months for which there is a report, newest first. One query."""
     first = visible(ScheduledEvent).order_by("first_seen_at", "pk").values_list("first_seen_at", flat=True).first()
     return history.months_back(first, now=now, most=MONTHS)
 
 
 def of_month(month: Month) -> QuerySet[ScheduledEvent]:
-    """Return the events first seen in this month, without drills, by the index of the newest events."""
+    """Return the events that were first seen in this month, without drills."""
     rows = visible(ScheduledEvent).filter(first_seen_at__gte=month.begin, first_seen_at__lt=month.end)
     return rows.filter(drill=False)
 
 
 def month_report(*, month: Month, documented: Mapping[str, int | None], now: datetime) -> MonthReport:
-    """Return the report of a month. `documented` is the notice that Microsoft documents for each type, in seconds.
-    Eight queries, and two more if an event lapsed.
+    """Return the report on a month. `documented` is Microsoft's documented notice in seconds by event type. Eight
+    queries, and two more if an event lapsed.
     """
     rows = of_month(month)
     counted = rows.aggregate(
@@ -316,7 +324,7 @@ def month_report(*, month: Month, documented: Mapping[str, int | None], now: dat
 
 
 def lapsed(month: Month, *, now: datetime) -> QuerySet[ScheduledEvent]:
-    """Return the month's events that Azure could start before a decision from Drydock reached it."""
+    """Return the events of a month that Azure was free to start before a decision from Drydock reached it."""
     approvals = visible(Approval).filter(event=OuterRef("pk"))
     decided = approvals.exclude(state__in=["LAPSED", "REFUSED", "WITHDRAWN"])
     held = visible(Hold).filter(event=OuterRef("pk"), by__isnull=False)
@@ -361,7 +369,7 @@ def _notice(rows: QuerySet[ScheduledEvent], documented: Mapping[str, int | None]
 
 
 def _deciders(rows: QuerySet[ScheduledEvent]) -> tuple[DeciderRow, ...]:
-    """Return all users and rules with a decision, most decisions first."""
+    """Return all users and rules that decided an event, those with most decisions first."""
     took = models.ExpressionWrapper(F("decided_at") - F("event__first_seen_at"), models.DurationField())
     states = ("CONFIRMED", "LAPSED", "REFUSED", "WITHDRAWN")
     who = ("rule", "rule__name", "decided_by__username")
@@ -400,15 +408,15 @@ def _seconds(length: timedelta | None) -> float | None:
 
 
 def events_of(rows: QuerySet[ScheduledEvent], *, now: datetime) -> Iterator[EventRow]:
-    """Yield all events of a month, oldest first."""
+    """Yield all events of a month, oldest first, page by page."""
     segment = Segment(rows.select_related("availability_set"), "first_seen_at")
     for page in every_page(partial(read_page, [segment])):
         yield from event_rows(page, now=now)
 
 
 def every_page(read: Callable[..., Page[T]]) -> Iterator[tuple[T, ...]]:
-    """Yield the rows of all pages: memory and each query stay small. A page may be empty if no row of its portion
-    matches.
+    """Call `read` for page after page, and yield the rows of each. Memory use and query time stay small. A page may be
+    empty although others follow.
     """
     cursor = None
     while True:

@@ -1,4 +1,4 @@
-"""Retention: old partitions are deleted after the archive contains all of their rows."""
+"""Retention: drops old partitions after the archive contains all of their rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -41,27 +41,29 @@ STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Growth of a kind of rows: bytes now, bytes a day, and days until they are archived; None for never."""
+    """Growth of one kind of rows: current size in bytes, bytes a day, and retention in days (None: unlimited)."""
 
     size: int
     daily: float
     days: int | None = None
 
     def after(self, days: int) -> float:
-        """Return the bytes after this many days. With archiving, the size is limited by the larger of today's size and
-        the growth within `days`.
+        """Return the expected size in bytes after this many days. With a limited retention, the size does not grow
+        beyond what is written within the retention, or the current size if that is larger.
         """
         grown = self.size + self.daily * days
         return grown if self.days is None else min(grown, max(self.size, self.daily * self.days))
 
 
 def next_step(size: int) -> int:
-    """Return the size for the forecast in bytes: the next of a few round sizes."""
+    """Return the next round size above `size`, in bytes, for the forecast."""
     return next((step * GIGABYTE for step in STEPS if step * GIGABYTE > size), 2 * size)
 
 
 def days_until(most: int, kinds: Sequence[Growth], rest: int) -> int | None:
-    """Return the days until these kinds and the rest reach this many bytes; None if not within ten years."""
+    """Return the days until the database reaches `most` bytes, or None if that takes more than ten years. `rest` is the
+    size of everything else, which does not grow.
+    """
 
     def total(days: int) -> float:
         return rest + sum(kind.after(days) for kind in kinds)
@@ -95,8 +97,8 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Retained:
-    """Result of one run: files written, partitions dropped (names), kinds that are retained with the reason, and the
-    fault of the store.
+    """Result of one run: written files, dropped partitions (names), retained kinds with the reason, and the fault of
+    the store.
     """
 
     ran: bool = True
@@ -107,9 +109,7 @@ class Retained:
 
 
 def retain(*, now: datetime, drop: Drop | None = None, seconds: float = SECONDS) -> Retained:
-    """Archive and drop expired partitions, for about `seconds`. Only one process does so at a time; others return at
-    once.
-    """
+    """Archive and drop expired partitions for about `seconds`. Returns at once if another process is doing so."""
     where = store()
     with exclusively(Lock.ARCHIVE) as free:
         if not free:
@@ -128,7 +128,7 @@ def retain(*, now: datetime, drop: Drop | None = None, seconds: float = SECONDS)
 
 
 def take_out(one: ExpiringPartition, *, now: datetime) -> Held | None:
-    """Drop a partition whose rows are all archived. Return why it could not, or None."""
+    """Drop a partition whose rows are all archived. Return the reason if it must be retained, else None."""
     before = now - timedelta(days=keep_days(one.kind) or 0)
     why = drop_partition(
         ARCHIVED[one.kind], one.partition, before=before, archived_to=one.ids[1], now=now, via="retention"
@@ -158,8 +158,8 @@ def _work(where: Store, done: Retained, *, now: datetime, drop: Drop, until: flo
 
 
 def _drop_bodies(done: Retained, *, now: datetime) -> None:
-    """Drop partitions of document bodies when they are no longer referenced: the archive files of their reports
-    contain them. Bodies of latest documents, and of reports in the database, move to the newest partition.
+    """Drop partitions of document bodies that are no longer referenced; the archive files of their reports contain
+    these bodies. Bodies that are still needed are moved to the newest partition before.
     """
     days = keep_days(ArchiveKind.OBSERVATIONS)
     if days is None:
@@ -175,8 +175,8 @@ def _drop_bodies(done: Retained, *, now: datetime) -> None:
 
 
 def _leave(one: ExpiringPartition, done: Retained, *, now: datetime, drop: Drop) -> Held | None:
-    """Drop a partition, and return why it could not be, or None. The reasons to retain it are checked again, because
-    archiving takes time.
+    """Drop a partition after checking again that it need not be retained, because archiving takes time. Return the
+    reason if it must be retained, else None.
     """
     if not covered(one):
         return Held.UNSEALED
@@ -192,8 +192,8 @@ def _leave(one: ExpiringPartition, done: Retained, *, now: datetime, drop: Drop)
 
 
 def copy_forward(one: ExpiringPartition, *, now: datetime) -> int:
-    """Copy rows that outlive their partition (`partition_drop.OUTLIVES`) to a later one; the archive contains them
-    already. A repeated call copies none twice.
+    """Copy rows that must outlive their partition (`partition_drop.OUTLIVES`) to a later one. The archive already
+    contains them. Return the number of copied rows. A repeated call copies no row twice.
     """
     columns = ", ".join(f'"{each.column}"' for each in fields_of(Observation) if not each.primary_key)
     table = Observation._meta.db_table
@@ -216,7 +216,7 @@ def copy_forward(one: ExpiringPartition, *, now: datetime) -> int:
 
 
 def _settle(*, now: datetime) -> None:
-    """Mark the files whose rows are no longer in the database, with an entry for each kind."""
+    """Record which archive files have no rows in the database any more, with one timeline entry for each kind."""
     left: dict[str, list[ArchiveFile]] = {}
     for file in ArchiveFile.objects.filter(dropped_at=None).defer("events", "manifest").order_by("number"):
         rows = f"SELECT EXISTS (SELECT FROM {ARCHIVED[file.kind].table} WHERE id BETWEEN %s AND %s)"
@@ -242,7 +242,7 @@ def _settle(*, now: datetime) -> None:
 
 
 def troubles(*, now: datetime, via: str) -> list[Trouble]:
-    """Return the trouble that archiving has failed for a while, if it has. One query."""
+    """Return a trouble if archiving has been failing for a while. One query."""
     state = ArchiveState.objects.filter(fault_since__lte=now - ARCHIVE_FAILS).exclude(fault="").first()
     if state is None:
         return []
@@ -250,7 +250,7 @@ def troubles(*, now: datetime, via: str) -> list[Trouble]:
 
 
 def _note(done: Retained, *, now: datetime) -> None:
-    """Store the result of a run, for the storage page, troubles and probes."""
+    """Store the result of a run, which the storage page, troubles and probes show."""
     state = ArchiveState.objects.filter(name=STATE).first() or ArchiveState(name=STATE)
     state.tried_at = now
     if done.fault:

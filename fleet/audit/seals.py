@@ -1,7 +1,7 @@
 """Seals over the timeline: sealing once a minute, continuous checks, and full verification.
 
-`drydock-fleet verify_audit` verifies everything at once and names each difference; the continuous check reports only
-that there is one.
+A seal is a hash over a range of timeline rows and the previous seal. `drydock-fleet verify_audit` verifies all seals
+and reports each difference; the continuous check only reports that there is one.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -41,8 +41,8 @@ def is_due(*, now: datetime) -> bool:
 
 
 def check(*, now: datetime, via: str, besides: Collection[int] = ()) -> int | None:
-    """Check some seals, and those named in `besides`. Return the number of the first one that does not match its rows;
-    None if all match.
+    """Check the newest seals, the next ones in turn, and the seals with the numbers in `besides`. Return the number of
+    the first seal that does not match its rows, or None.
     """
     with transaction.atomic():
         no_timeouts()
@@ -66,7 +66,7 @@ def check(*, now: datetime, via: str, besides: Collection[int] = ()) -> int | No
 
 
 def troubles(*, now: datetime, via: str) -> list[Trouble]:
-    """Return the seal at fault, if a check is due and finds one; between checks, the result of the last check."""
+    """Return a trouble if a seal does not match its rows. If no check is due, return the result of the last check."""
     known = [as_trouble(row) for row in OpenTrouble.objects.filter(code="audit-failed")]
     if not is_due(now=now):
         return known
@@ -85,7 +85,9 @@ def _matches(number: int) -> bool:
 
 
 def _chain(seal: Seal, after: Place | None, lines: Iterator[bytes] | None = None) -> Chain:
-    """Return the hash of a seal over the rows after `after`: over these lines, or those of the database."""
+    """Compute the hash of a seal over the timeline rows after the place `after`. `lines` are these rows; None reads
+    them from the database.
+    """
     chain = Chain(number=seal.number, previous_hash=seal.previous_hash, sealed_at=seal.sealed_at, era=seal.last_era)
     with nullcontext(lines) if lines is not None else lines_between(after, seal.place) as blocks:
         for block in blocks:
@@ -102,7 +104,7 @@ MOST_ROWS = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """Result of one call: whether it ran, and the seals that it added."""
+    """Result of one call of `seal`: whether it ran, and the new seals (`heads`)."""
 
     ran: bool
     heads: tuple[ChainHead, ...] = ()
@@ -110,10 +112,11 @@ class Sealed:
 
 
 def seal(*, now: datetime, via: str, most_rows: int = MOST_ROWS, most_seals: int = 20) -> Sealed:
-    """Seal the rows after the newest seal: up to `most_seals` seals of `most_rows` rows; without new rows there is no
-    seal.
+    """Seal the timeline rows after the newest seal, with up to `most_seals` seals of `most_rows` rows. Without new
+    rows, no seal is made.
 
-    An advisory lock prevents concurrent runs; the second returns at once. Each head is logged after its commit.
+    An advisory lock prevents concurrent runs: the second one returns at once. Number and hash of each new seal are
+    logged after its commit.
     """
     heads: list[ChainHead] = []
     rows = 0
@@ -135,7 +138,9 @@ def seal(*, now: datetime, via: str, most_rows: int = MOST_ROWS, most_seals: int
 
 
 def seal_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Sealed:
-    """Seal if nothing was sealed for `quiet_seconds`: by the gateway while Celery is unavailable."""
+    """Call `seal` if the last run was more than `quiet_seconds` ago. The gateway calls this while Celery is
+    unavailable.
+    """
     if seconds_since_run(SEAL_RUN, now=now) < quiet_seconds:
         return Sealed(ran=False)
     return seal(now=now, via=via)
@@ -157,8 +162,8 @@ def _next_seal(now: datetime, most_rows: int) -> Seal | None:
 
 
 def _last_place(after: Place | None, most_rows: int) -> Place | None:
-    """Return where the next seal ends: `most_rows` rows after `after`, or at the last row below the horizon; None
-    without a row.
+    """Return the place (era, xid, id) where the next seal ends: `most_rows` rows after `after`, or at the last row that
+    can be sealed now. None if there is no such row.
     """
     behind, parameters = ("TRUE", []) if after is None else ("(era, xid, id) > (%s, %s, %s)", list(after))
     rows = (
@@ -180,7 +185,7 @@ TABLE = Entry._meta.db_table
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault; `seal` is the number of the seal at fault, or None."""
+    """A fault found by the verification. `seal` is the number of the wrong seal, or None."""
 
     seal: int | None
     reason: Reason
@@ -188,7 +193,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Result of a verification; `head` is the newest existing seal."""
+    """Result of a verification. `head` is the newest seal in the database."""
 
     seals: int
     rows: int
@@ -201,11 +206,11 @@ Tell = Callable[[Finding], None]
 
 
 def verify(*, now: datetime, heads: Mapping[int, str] | None = None, first: int = 1, tell: Tell) -> Verified:
-    """Compute every seal from number `first` on again. Each finding goes to `tell` immediately.
+    """Compute all seals from the number `first` on again and compare them. `tell` receives each fault immediately.
 
-    `heads` are numbers and hashes from the log: only they reveal that the end of the chain was cut or replaced.
-    Memory is bounded: rows are streamed, and seals are read in pages. Archived rows are read from the archive. A
-    verification from the first seal also checks all other archive files.
+    `heads` are seal hashes by number from the log. Without them, a cut or replaced end of the chain is not noticed.
+    Memory use is limited, because rows and seals are read piece by piece. Archived rows are read from the archive. If
+    `first` is 1, all other archive files are verified, too.
     """
     archive = store()
     walk = _Walk(tell, archive, first)
@@ -224,8 +229,8 @@ def verify(*, now: datetime, heads: Mapping[int, str] | None = None, first: int 
 
 
 class _Walk:
-    """Verification of the chain, seal by seal. A verdict on a seal waits for the next seal, which distinguishes an
-    edited seal from edited rows.
+    """Verification of the chain, seal by seal. A wrong seal is reported only after the next seal has been read: that
+    shows whether the seal itself or the rows were changed.
     """
 
     def __init__(self, tell: Tell, archive: Store | None, first: int) -> None:
@@ -297,8 +302,8 @@ class _Walk:
             self._settle(None)
 
     def _settle(self, next_names: str | None) -> None:
-        """Report the seal in doubt. `next_names` is the previous hash that the next seal states, None without a next
-        seal.
+        """Report the wrong seal that was found before. `next_names` is the previous hash in the next seal, or None if
+        there is no next seal.
         """
         assert self._doubt is not None  # noqa: S101
         seal, digest, rows = self._doubt
@@ -308,7 +313,9 @@ class _Walk:
 
 
 def _check_files(archive: Store | None, walk: _Walk, *, whole: bool) -> None:
-    """Check that no file of the chain is missing, and that each file of a kind without seals is unchanged."""
+    """Check that no archive file is missing from the chain of files, and that each file of a kind without seals is
+    unchanged.
+    """
     files = [row.parsed_manifest for row in ArchiveFile.objects.defer("events").order_by("number")]
     for number, fault in out_of_order(files):
         walk.tell(None, fault.value, file=number)
@@ -332,7 +339,7 @@ def _check_head(number: int, wanted: str, walk: _Walk) -> None:
 
 
 def _check_tail(now: datetime, walk: _Walk) -> None:
-    """Check that no row after the newest seal is old, or names a transaction that has not happened yet."""
+    """Check the rows after the newest seal: none may be old, and none may have a transaction id in the future."""
     newest = Seal.objects.order_by("-number").first()
     behind, parameters = "TRUE", []
     if newest is not None:
@@ -362,7 +369,7 @@ def _check_tail(now: datetime, walk: _Walk) -> None:
 
 
 def _behind(seal: Seal) -> Place | None:
-    """Return where a seal without predecessor begins: as many rows before its end as it states."""
+    """Return the place where a seal begins if the seal before it is missing, computed from the number of its rows."""
     begin = (
         f"SELECT era, xid, id FROM {TABLE} WHERE (era, xid, id) <= (%s, %s, %s)"
         " ORDER BY era DESC, xid DESC, id DESC OFFSET %s LIMIT 1"

@@ -1,6 +1,6 @@
-"""Storage of archive files (a folder or Azure Blob Storage), and reading of archived rows.
+"""Archive stores (a folder or Azure Blob Storage), and reading of archived rows.
 
-Messages contain the address without its query string, which is a key.
+Messages contain the address without the query string, because that is a secret key.
 """
 
 from __future__ import annotations
@@ -52,27 +52,27 @@ BLOB_VERSION = "2021-12-02"
 
 
 class Store(Protocol):
-    """Storage of archive files. All methods raise StoreError."""
+    """Storage of archive files. All methods raise StoreError on failure."""
 
     def shown(self) -> str:
-        """Return the address without secrets."""
+        """The address without secrets."""
 
     def put(self, name: str, content: BinaryIO, size: int) -> None:
-        """Write a file completely or not at all. An existing file of this name stays."""
+        """Write a file completely or not at all. If a file with this name exists, it is not changed."""
 
     def get(self, name: str, *, seconds: float) -> Iterator[bytes]:
-        """Yield the content of a file in pieces."""
+        """Yield the content of a file in pieces. `seconds` limits the total time."""
 
 
 def checked(name: str) -> str:
-    """Return a name after a check that it has the form of an archive file. Raises StoreError."""
+    """Return the name after checking that it has the form of an archive file's name. Raises StoreError."""
     if not (NAME.fullmatch(name) or MANIFEST_NAME.fullmatch(name)):
         raise StoreError(StoreFault.BAD_NAME)
     return name
 
 
 def store() -> Store | None:
-    """Return the store of the settings; None if none is configured."""
+    """Return the configured archive store, or None if none is configured."""
     address = settings.ARCHIVE_URL
     if not address:
         return None
@@ -81,7 +81,7 @@ def store() -> Store | None:
 
 
 class Folder:
-    """A folder. A file appears under its name after it was written to disk."""
+    """Archive store in a folder. A file gets its name only after it is completely on disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -128,7 +128,9 @@ class Folder:
 
 
 class Container:
-    """A container of Azure Blob Storage, or a folder in one, by the address with a shared access signature."""
+    """Archive store in a container of Azure Blob Storage, or in a folder of one. The address contains a shared access
+    signature.
+    """
 
     def __init__(self, address: str) -> None:
         parts = urlsplit(address)
@@ -180,7 +182,7 @@ class Container:
         body: Iterator[bytes] | None = None,
         seconds: float = SILENCE_SECONDS,
     ) -> BaseHTTPResponse:
-        """Send one request without following redirects."""
+        """Send one request without following redirects. Raises StoreError."""
         address = f"{self._base}/{quote(checked(name))}" + (f"?{self._key}" if self._key else "")
         common = {"User-Agent": "Drydock", "Accept-Encoding": "identity", "x-ms-version": BLOB_VERSION}
         try:
@@ -201,7 +203,7 @@ class Container:
 
 
 class _Hidden(Exception):
-    """Cause of a failure, by its type only."""
+    """Stands for the cause of a failure. It contains only the type, because messages could contain secrets."""
 
 
 def _in_time(until: float) -> None:
@@ -236,7 +238,7 @@ Keyed = tuple[Place, dict[str, str | None]]
 
 
 def lines(store: Store, manifest: Manifest, *, seconds: float) -> Iterator[bytes]:
-    """Yield the lines of a file. Only a complete read proves that they are unchanged. Raises StoreError or
+    """Yield the lines of an archive file. They are proved unchanged only by a complete read. Raises StoreError or
     BadArchiveError.
     """
     try:
@@ -248,14 +250,16 @@ def lines(store: Store, manifest: Manifest, *, seconds: float) -> Iterator[bytes
 
 
 def fetched(store: Store, manifest: Manifest, *, seconds: float) -> Iterator[bytes]:
-    """Yield the same lines, after the whole file was verified."""
+    """Verify a whole archive file and then yield its lines. Raises StoreError or BadArchiveError."""
     for _ in lines(store, manifest, seconds=seconds):
         pass
     yield from lines(store, manifest, seconds=seconds)
 
 
 def check_file(store: Store, manifest: Manifest, *, seconds: float) -> None:
-    """Read a file and its manifest completely, to verify them. Raises StoreError or BadArchiveError."""
+    """Verify an archive file and its manifest in the store by reading both completely. Raises StoreError or
+    BadArchiveError.
+    """
     check_manifest(store, manifest, seconds=seconds)
     for _ in lines(store, manifest, seconds=seconds):
         pass
@@ -278,10 +282,10 @@ def check_manifest(store: Store, manifest: Manifest, *, seconds: float) -> None:
 
 
 class SealedRows:
-    """Rows of the timeline as lines for seals, from files and from the database together.
+    """Timeline rows as the lines over which seals are computed. It combines archive files and database.
 
-    `fault` is called once for each file with a fault. Files are read once, in the order of their rows. Memory holds
-    the rows of one seal, and one piece of each open file.
+    `fault` is called once for each file with a fault. Each file is read once, in the order of the rows. Memory holds
+    the rows of one seal and one piece of each open file.
     """
 
     def __init__(self, store: Store | None, *, fault: Callable[[Manifest, str], None], seconds: float) -> None:
@@ -295,7 +299,7 @@ class SealedRows:
         self._open: list[_Open] = []
 
     def reaches(self, until: Place, after: Place | None) -> bool:
-        """Return whether files may contain rows between these places."""
+        """Return whether archive files may contain rows between these two places."""
         return any(self._touches(one, until, after) for one in self._files) or bool(self._open)
 
     def _touches(self, one: Manifest, until: Place, after: Place | None) -> bool:
@@ -303,7 +307,7 @@ class SealedRows:
         return first is not None and last is not None and first <= until and (after is None or last > after)
 
     def between(self, after: Place | None, until: Place) -> Iterator[bytes]:
-        """Yield the canonical lines of the rows after `after` up to and including `until`."""
+        """Yield the lines of the rows after the place `after`, up to and including `until`."""
         while self._files and (self._files[0].first_place or (0, 0, 0)) <= until:
             one = self._files.pop(0)
             if after is None or (one.last_place or (0, 0, 0)) > after:
@@ -320,7 +324,7 @@ class SealedRows:
             yield sealed_line(row, COLUMNS, era=until[0])
 
     def finish(self) -> None:
-        """Read the remaining files to their end, to verify them."""
+        """Read the rest of all open files, which verifies them."""
         self._open += [_Open(one, self._rows(one)) for one in self._files]
         self._files = []
         for each in self._open:
@@ -349,7 +353,7 @@ class SealedRows:
 
 
 class _Open:
-    """A file that is being read, and the row that was read ahead."""
+    """An archive file that is being read, with the next row."""
 
     def __init__(self, manifest: Manifest, rows: Iterator[Keyed]) -> None:
         self.manifest = manifest

@@ -1,4 +1,4 @@
-"""Texts of reports: outcomes of events, names of months, columns of tables."""
+"""Texts of reports: outcomes of events, names of months, headings of tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,8 +45,8 @@ def _decided(values: Mapping[str, Any]) -> str:
 
 
 def verdict(values: Mapping[str, Any], reader: Reader) -> str:
-    """Return the outcome of an event, as `Freeze of vm1 in web: announced 15 min ahead, approved by otto …, and it ran
-    for 1 min.`
+    """Return the outcome of an event as a sentence, for example `Freeze of vm1 in web: announced 15 min ahead, approved
+    by otto …, and it ran for 1 min.`
     """
     head = f"{named(values['event_type'], values['resources'])} in {values['set']}"
     notice = values["notice"]
@@ -58,13 +58,13 @@ def verdict(values: Mapping[str, Any], reader: Reader) -> str:
 
 
 def month_named(month: Month) -> str:
-    """Return the name of a month, as `November 2026`."""
+    """Return the name of a month, for example `November 2026`."""
     return f"{month.begin:%B} {month.year}"
 
 
 @dataclass(frozen=True, slots=True)
 class PartWords:
-    """Texts of a part of a handover: its heading, its content, and its text while it is empty."""
+    """Texts of a section of a handover: heading, description, and the text if it is empty."""
 
     head: str
     told: str

@@ -1,4 +1,4 @@
-"""URL routes of the audit: pages, API calls, and a panel on a user's page."""
+"""URL patterns of the audit for pages and API calls, and a panel on the pages of users."""
 
 from django.urls import path, register_converter
 
@@ -10,7 +10,7 @@ from fleet.domain.history import Month
 
 
 class MonthConverter:
-    """Converter for a month in a URL, such as `2026-11`."""
+    """URL converter for a month such as `2026-11`."""
 
     regex = r"2[01][0-9]{2}-(?:0[1-9]|1[0-2])"
 

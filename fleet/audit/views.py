@@ -1,4 +1,4 @@
-"""Pages of reports, storage and the audit; reports as Markdown and as files."""
+"""Pages for reports, storage and the audit. Reports can be downloaded as Markdown and CSV."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -60,8 +60,8 @@ def _address(since: datetime, until: datetime | None) -> str:
 
 
 def answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """Return the handover between two times, also after a rejected form. Without times, redirect to an address that
-    contains them, so that a shared link shows the same.
+    """Return the page of the handover between two times. If the address has no times, redirect to one that has, so that
+    a shared link shows the same handover.
     """
     form = SpanForm(request.GET)
     form.is_valid()
@@ -85,7 +85,7 @@ def answer(request: Asked, /, **context: Any) -> HttpResponse:
 
 
 def _all_of(part: Part, since: datetime, until: datetime) -> str:
-    """Return the address of all entries of a part that is not complete."""
+    """Return the address of a list with all entries of an incomplete section."""
     if not part.more:
         return ""
     at = [("since", times.iso(since)), ("until", times.iso(until))]
@@ -98,7 +98,7 @@ handover_page = read_view(answer)
 
 @action_view(answer)
 def read(request: Asked) -> HttpResponse:
-    """Record that the user has read the changes up to a time, where their next handover begins."""
+    """Record the time up to which the user has read the changes. Their next handover begins there."""
     until = ReadForm(request.POST).values["until"]
     profile.note_read(actor=request.actor, until=until, now=request.now)
     return done(request, "Remembered: your next look begins where this one ends.", "handover")
@@ -111,19 +111,19 @@ MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
 
 
 def plain(text: object) -> str:
-    """Return any text as one line that Markdown shows literally."""
+    """Return a text as one line that Markdown shows literally."""
     return MARKUP.sub(r"\\\1", " ".join(str(text).split()))
 
 
 def fenced(text: str, kind: str = "") -> str:
-    """Return a code block that its content cannot end."""
+    """Return a Markdown code block with this text. The text cannot end the block."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{kind}\n{text}\n{fence}"
 
 
 def written(report: EventReport) -> str:
-    """Return the whole report, with times in UTC."""
+    """Return the whole report as Markdown, with times in UTC."""
     return "\n\n".join(_parts(report)) + "\n"
 
 
@@ -210,7 +210,7 @@ DOCUMENTED = {each.name: each.documented_notice_seconds for each in EVENT_TYPES 
 
 @read_view
 def report_list(request: Asked) -> HttpResponse:
-    """Show the months, and the events that ended last."""
+    """Show the list of months, and the events that ended last."""
     ended = EventFilter({"status": ["ENDED"]}, now=request.now).qs
     return page(
         request,
@@ -274,7 +274,7 @@ def month_page(request: Asked, month: Month) -> HttpResponse:
 
 @read_view
 def month_csv(request: Asked, month: Month, table: str) -> StreamingHttpResponse:
-    """Return one table of the month, with all rows."""
+    """Return one table of a month's report as CSV, with all rows."""
     of = _of_address(month, request)
     if table not in TABLES:
         raise Http404("A month has no such table.")
@@ -347,7 +347,7 @@ def storage_page(request: Asked) -> HttpResponse:
 
 @read_view
 def audit_page(request: Asked) -> HttpResponse:
-    """Show the actions: who, what, through what and why. The address contains the filters."""
+    """Show the actions: who did what, by which means, and why. The filters are in the address."""
     filters = queries.AuditFilter(request.GET)
     return listed(
         request,
