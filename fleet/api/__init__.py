@@ -1,1 +1,1 @@
-"""The REST API."""
+"""REST API of the backend."""

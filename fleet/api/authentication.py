@@ -1,4 +1,6 @@
-"""The user and actor of a call: a token's scopes and the rights of its user together limit what is permitted."""
+"""Authentication of API calls: the user and actor of a call. A call needs both a scope of the token and a right of the
+user.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Allowed(BasePermission):
-    """Permission to call a method: a token must have the scope that the method states, and the user the right."""
+    """Permission class: the token must have the scope that the method requires, and the user must have the right."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         if not request.user.is_authenticated:
@@ -38,7 +40,7 @@ class Allowed(BasePermission):
 
 
 def scope_of(view: APIView | type[APIView], method: str) -> str:
-    """Return the scope that a method of this call needs: `read` if it states none."""
+    """Return the scope that a method of this view requires; `read` if the view states none."""
     return getattr(getattr(view, method.lower(), None), "needs", "") or "read"
 
 
@@ -50,7 +52,7 @@ def person_of(request: Request) -> User:
 
 
 def actor_of(request: Request) -> Actor:
-    """Return the actor of a call, with its token and request."""
+    """Return the actor of a call for the timeline, with the token and the request."""
     who = person_of(request)
     # The account was loaded with its token.
     made = actor.service if request.auth is not None and is_service(who) else actor.person
@@ -67,5 +69,5 @@ def actor_of(request: Request) -> Actor:
 
 
 def token_name(request: Request) -> str:
-    """Return the name of the token that the request carried; empty for a session."""
+    """Return the name of the token that authenticated the request; empty for a session."""
     return str(getattr(request.auth, "name", ""))

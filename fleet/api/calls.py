@@ -1,5 +1,5 @@
-"""Base class of API calls: access, body, query parameters, and signed cursors, valid only for the list, filters and
-order that they were issued for.
+"""Base class of API calls: access, body, query parameters and cursors. Cursors are signed, and valid only for the list,
+filters and order for which they were issued.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ OF_ANOTHER = "The cursor is of another list, of other filters or of another orde
 
 
 def unreadable() -> Problem:
-    """Return the problem `validation` about the cursor."""
+    """Return the problem `validation` for a cursor that cannot be read."""
     return wrong(CURSOR, UNREADABLE)
 
 
 def read_cursor(request: Request) -> str | None:
-    """Return the projection's cursor; None at the beginning of the list. Raises Problem `validation`."""
+    """Return the read model's cursor from the URL; None for the first page. Raises Problem `validation`."""
     signed = request.query_params.get(CURSOR)
     if not signed:
         return None
@@ -66,7 +66,7 @@ def read_cursor(request: Request) -> str | None:
 
 
 def address(request: Request, cursor: str | None) -> str | None:
-    """Return the full URL of the page at this cursor of a projection; None without a cursor."""
+    """Return the full URL of the page at this cursor of a read model; None without a cursor."""
     if cursor is None:
         return None
     query = request.query_params.copy()
@@ -75,13 +75,13 @@ def address(request: Request, cursor: str | None) -> str | None:
 
 
 def _signer() -> Signer:
-    """Return the signer, with SECRET_KEY; cursors signed with one of SECRET_KEY_FALLBACKS are accepted."""
+    """Return the signer of cursors. It signs with SECRET_KEY, and accepts keys in SECRET_KEY_FALLBACKS."""
     return Signer(salt="drydock.api.cursor")
 
 
 def _list(request: Request) -> str:
-    """Return a digest of the list, its filters and its order. The user is not part of it: a cursor shows its user only
-    what that user may see.
+    """Return a digest of the list, its filters and its order. The user is not included, because a cursor gives no
+    access to other rows.
     """
     query = {
         name: sorted(filter(None, values))
@@ -99,7 +99,9 @@ SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class AlwaysJson(BaseContentNegotiation):
-    """Negotiation with one representation. A caller that requests another one gets JSON instead of a refusal."""
+    """Content negotiation with JSON as the only format. A caller that requests another format gets JSON instead of an
+    error.
+    """
 
     def select_parser(self, request: Request, parsers: Any) -> BaseParser | None:
         kind = (request.content_type or "").partition(";")[0].strip().lower()
@@ -113,7 +115,7 @@ class AlwaysJson(BaseContentNegotiation):
 
 
 class SmallJson(BaseParser):
-    """Parser of one JSON object of limited size. Raises ParseError, and Problem `too-large`."""
+    """Parser for one JSON object of limited size. Raises ParseError, or Problem `too-large`."""
 
     media_type = "application/json"
 
@@ -136,8 +138,8 @@ class SmallJson(BaseParser):
 
 
 def _lone_surrogates(node: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of texts and names with a lone surrogate, which JSON can escape but neither Postgres nor a
-    response can hold.
+    """Yield the paths of texts and names that contain a lone surrogate. JSON can escape it, but neither Postgres nor a
+    response can contain it.
     """
     if isinstance(node, str) and SURROGATE.search(node):
         yield path
@@ -154,7 +156,7 @@ def _refuse(name: str) -> float:
 
 
 class PerPerson(BaseThrottle):
-    """Limit of calls for each user and minute in this process. It protects other users and is therefore generous."""
+    """Rate limit for each user and process, in calls a minute. It is generous, because it only protects other users."""
 
     per_minute = 6000
     _lock = threading.Lock()
@@ -173,10 +175,10 @@ class PerPerson(BaseThrottle):
 
 
 class Call(APIView):
-    """Base class of all calls; `describe` defines each method.
+    """Base class of all API calls; the decorator `describe` defines each method.
 
-    `self.now` is the time of the request, and the only clock that a call may use. `self.wanted` is the parsed body, and
-    `self.expected` the versions in `If-Match`, if the header is set.
+    `self.now` is the time of the request, the only clock that a call may use. `self.wanted` is the validated body.
+    `self.expected` are the versions in the header `If-Match`; None without the header.
     """
 
     permission_classes: list[type[BasePermission]] = [Allowed]
@@ -196,13 +198,13 @@ class Call(APIView):
 
     @property
     def commented(self) -> Actor:
-        """Return the actor, with the comment of the body as the reason."""
+        """Return the actor of this call, with the comment from the body as the reason."""
         return self.actor.because(self.wanted["comment"])
 
     @property
     def place(self) -> dict[str, Any]:
-        """Return the requested page: `cursor`, `size`, and `order` if the list has several. Raises Problem `validation`
-        for the cursor; `initial` has checked the other parameters.
+        """Return the requested page as arguments for a read model: `cursor`, `size`, and `order` if the list can be
+        sorted. Raises Problem `validation` for the cursor; the other parameters were validated by `initial`.
         """
         query, taken = self.request.query_params, self.taken or {}
         default = taken[PAGE_SIZE].default if PAGE_SIZE in taken else None
@@ -211,14 +213,16 @@ class Call(APIView):
 
     @property
     def taken(self) -> Mapping[str, OpenApiParameter] | None:
-        """Return the query parameters that `describe` names for this method, by name; None if the method does not
-        exist.
+        """Return the query parameters that `describe` defines for this HTTP method, by name; None if the view lacks the
+        method.
         """
         handler = getattr(self, str(self.request.method).lower(), None)
         return {each.name: each for each in getattr(handler, "taken", ())} if handler else None
 
     def given_to(self, read: Callable[..., Any]) -> dict[str, Any]:
-        """Return the arguments `now` and `person` (the caller) if the function takes them."""
+        """Return the keyword arguments `now` and `person` (the caller), each only if the function has that
+        parameter.
+        """
         names = _parameters_of(read)
         now = {"now": self.now} if "now" in names else {}
         return now | ({"person": person_of(self.request)} if "person" in names else {})
@@ -250,14 +254,14 @@ class Call(APIView):
             raise Problem("validation", errors=errors)
 
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
-        """Return the response with `no-store`: its values are valid for seconds, so no cache may store it."""
+        """Return the response with `Cache-Control: no-store`, because its values are outdated after seconds."""
         final = super().finalize_response(request, response, *args, **kwargs)
         final["Cache-Control"] = "no-store"
         return final
 
     def read(self, shape: Shape) -> Any:
-        """Return the body as the shape validates it; for a model's serializer unvalidated, for the operation. Raises
-        ValidationError.
+        """Return the body, validated by its shape. A model's serializer is returned unvalidated, because the operation
+        validates it. Raises ValidationError.
         """
         serializer = shape(data=self.request.data)
         if isinstance(serializer, AuditedSerializer):
@@ -266,7 +270,7 @@ class Call(APIView):
         return serializer.validated_data
 
     def values(self, shape: Shape, row: Any, missing: Sequence[str] | None = None) -> Any:
-        """Return one row as JSON values in its shape. Raises Problem `missing` without a row."""
+        """Return one row as JSON values in this shape. Raises Problem for the `missing` object if `row` is None."""
         if row is None:
             raise Problem(*missing or ("not-found",))
         return shape(row, context={"now": self.now}).data
@@ -285,7 +289,9 @@ class Call(APIView):
         return {**around, "results": self.many(shape, page.results)}
 
     def filtered(self, filters: Any, **more: Any) -> Any:
-        """Return the queryset filtered by the query parameters. Raises Problem `validation`."""
+        """Return the queryset filtered by the query parameters; `more` are further arguments of the FilterSet. Raises
+        Problem `validation`.
+        """
         now = {"now": self.now} if "now" in _parameters_of(filters) else {}
         return filtered(self.request, filters(self.request.query_params, **now, **more))
 
@@ -327,7 +333,7 @@ LARGEST = 2**63 - 1
 
 
 def _errors(known: Iterable[OpenApiParameter], query: QueryDict) -> Iterator[dict[str, str]]:
-    """Yield the errors of given parameters that do not match their description."""
+    """Yield an error for each query parameter whose value does not match its definition."""
     for parameter in known:
         values = query.getlist(parameter.name)
         if len(values) > 1 and not parameter.many and _shape(parameter)["type"] != "array":

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the API."""
+"""OpenAPI 3.1 document of the API."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ WITHDRAWAL: dict[str, Any] = {
 
 
 def schema() -> dict[str, Any]:
-    """Return the OpenAPI document. It depends on the code alone, so each process generates it once."""
+    """Return the OpenAPI document. It is generated once in each process, because it depends only on the code."""
     with GENERATOR_LOCK:
         return generated()
 
 
 @cache
 def generated() -> dict[str, Any]:
-    """Generate the OpenAPI document, in one thread at a time."""
+    """Generate the OpenAPI document. Only one thread generates at a time."""
     generator: Any = SchemaGenerator()  # type: ignore[no-untyped-call]
     document: dict[str, Any] = generator.get_schema(request=None, public=True)
     paths, shapes = document["paths"], document["components"]["schemas"]
@@ -99,7 +99,7 @@ def generated() -> dict[str, Any]:
 
 
 def _strip(node: Any) -> None:
-    """Remove marks that the generator uses internally."""
+    """Remove keys from the document that only the generator uses."""
     if isinstance(node, dict):
         node.pop("x-spec-enum-id", None)
         node = list(node.values())
@@ -110,7 +110,7 @@ def _strip(node: Any) -> None:
 
 @read_only
 def schema_document(request: HttpRequest) -> HttpResponse:
-    """Return the document as JSON. It is public: it contains no data of the fleet."""
+    """Return the OpenAPI document as JSON. It is public, because it contains no data of the fleet."""
     return JsonResponse(schema(), content_type="application/vnd.oai.openapi+json; version=3.1; charset=utf-8")
 
 
@@ -139,7 +139,7 @@ SAYS_SOMETHING = r"\S"
 
 
 class ShownWhole(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
-    """Schema of request bodies: no other fields, and required texts must not be blank."""
+    """Schema extension for request bodies: other fields are not allowed, and required texts must not be blank."""
 
     target_class = "fleet.operations.inputs.RequestSerializer"
     match_subclasses = True

@@ -1,6 +1,6 @@
-"""Errors of the API as problem documents (RFC 9457), with the types of `fleet.wording.problems`.
+"""Errors of the API as problem documents (RFC 9457). Their types are defined in `fleet.wording.problems`.
 
-The gateway uses types of the same list for agents and streams, with its own sentences.
+The gateway uses the same types with its own sentences.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ AWAY_SECONDS = 2
 
 
 class Problem(exceptions.APIException):
-    """An error of the API itself. `name` is a key of PROBLEMS, `detail` one sentence about this case."""
+    """An error raised by the API. `name` is a key of PROBLEMS, `detail` a sentence about this case."""
 
     def __init__(self, name: str, detail: str = "", **more: Any) -> None:
         super().__init__(detail or PROBLEMS[name].title)
@@ -46,12 +46,12 @@ class Problem(exceptions.APIException):
 
 
 def wrong(field: str, message: str) -> Problem:
-    """Return the problem `validation` about one field."""
+    """Return the problem `validation` for one field."""
     return Problem("validation", errors=[{"field": field, "message": message}])
 
 
 def document(name: str, *, detail: str = "", more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the problem document as JSON values. `detail` comes first, then the advice."""
+    """Return a problem document as JSON values. The sentence `detail` precedes the advice of the type."""
     known = PROBLEMS[name]
     text = f"{detail} {known.advice}" if detail else known.advice
     fields = {"type": name, "title": known.title, "status": known.status, "detail": text}
@@ -59,7 +59,7 @@ def document(name: str, *, detail: str = "", more: Mapping[str, Any] | None = No
 
 
 def refusal(error: Refused) -> dict[str, Any]:
-    """Return the problem document of an operation's refusal."""
+    """Return the problem document for an operation's refusal."""
     more = wording.refusal(error, API)
     sentence = more.pop("sentence")
     if error.code == "validation":
@@ -68,32 +68,32 @@ def refusal(error: Refused) -> dict[str, Any]:
 
 
 def waits(error: BaseException) -> dict[str, Any]:
-    """Return the problem document for a database that did not answer, or not in time."""
+    """Return the problem document for a database that is unavailable or too slow."""
     return document("busy", detail=database_waits(sqlstate(error)))
 
 
 def answer(body: dict[str, Any], headers: Mapping[str, str] | None = None) -> Response:
-    """Return the response with a problem document."""
+    """Return a response with this problem document."""
     return Response(body, status=body["status"], headers=dict(headers or {}), content_type=CONTENT_TYPE)
 
 
 def bare(name: str, headers: Mapping[str, str] | None = None) -> HttpResponse:
-    """Return the response with a problem outside of a call: from Django, or from middleware below `/api/`."""
+    """Return a problem response outside of an API call, for Django and for middleware below `/api/`."""
     return _plain(document(name), headers)
 
 
 def unreadable(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Return the response to a malformed request, or to one for another host."""
+    """Return the problem response for a malformed request, or for one with a wrong Host header."""
     return bare("unreadable")
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Return the response to an unknown URL."""
+    """Return the problem response for an unknown URL."""
     return bare("not-found")
 
 
 def failed(request: HttpRequest) -> HttpResponse:
-    """Return the response to a failure before or after a call. Django has logged the error."""
+    """Return the problem response for an exception outside of an API call. Django has logged it already."""
     error = sys.exc_info()[1]
     if isinstance(error, OperationalError | InterfaceError):
         return _plain(waits(error), {"Retry-After": str(AWAY_SECONDS)})
@@ -109,7 +109,7 @@ def _plain(body: dict[str, Any], headers: Mapping[str, str] | None) -> HttpRespo
 
 
 def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response:
-    """Return the problem of an exception; unexpected exceptions are logged."""
+    """Return the problem response for an exception. Unexpected exceptions are logged."""
     headers: dict[str, str] = {}
     match error:
         case Refused():
@@ -240,12 +240,12 @@ ALWAYS = (
 
 
 def name_of(kind: str) -> str:
-    """Return the name of a type's shape: `AlreadyDecidedProblem` for `already-decided`."""
+    """Return the schema name of a problem type, such as `AlreadyDecidedProblem` for `already-decided`."""
     return "".join(part.capitalize() for part in kind.split("-")) + "Problem"
 
 
 def shape_of(kind: str) -> dict[str, Any]:
-    """Return the JSON schema of the problem documents of this type."""
+    """Return the JSON schema of problem documents of this type."""
     known = PROBLEMS[kind]
     more = MORE.get(kind, {})
     return {
@@ -263,7 +263,7 @@ def shape_of(kind: str) -> dict[str, Any]:
 
 
 def answer_of(kinds: Collection[str]) -> dict[str, Any]:
-    """Return the JSON schema of a response with a problem of one of these types."""
+    """Return the JSON schema of a response that is a problem document of one of these types."""
     refs = [f"#/components/schemas/{name_of(kind)}" for kind in kinds]
     if len(refs) == 1:
         return {"$ref": refs[0]}
@@ -275,7 +275,7 @@ def answer_of(kinds: Collection[str]) -> dict[str, Any]:
 
 
 def by_status(kinds: Collection[str]) -> dict[int, list[str]]:
-    """Return these types by HTTP status, each in the order of the full list."""
+    """Return these problem types by HTTP status, in the order of PROBLEMS."""
     statuses = sorted({PROBLEMS[kind].status for kind in kinds})
     return {
         status: [kind for kind, known in PROBLEMS.items() if kind in kinds and known.status == status]
@@ -284,5 +284,5 @@ def by_status(kinds: Collection[str]) -> dict[int, list[str]]:
 
 
 def described(kinds: Iterable[str]) -> str:
-    """Return the description of such a response."""
+    """Return the OpenAPI description of a response with one of these problem types."""
     return "; ".join(f"`{kind}`: {PROBLEMS[kind].title}" for kind in kinds) + "."

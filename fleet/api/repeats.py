@@ -1,5 +1,5 @@
-"""Request headers of writing calls: `Idempotency-Key`, with which a call happens once and a repeat gets the stored
-response, and `If-Match`.
+"""Request headers of writing calls. With `Idempotency-Key`, a repeated call is not executed again, but gets the stored
+response. `If-Match` makes a call depend on a version.
 """
 
 import re
@@ -33,9 +33,9 @@ SHOWN_ONCE = "its answer has a secret, which is shown only once and is not store
 
 
 def once(request: Request, act: Callable[[], Any], *, now: datetime, status: int = 201, part: str = "") -> Answer:
-    """Return the result of `act` as JSON values, or its refusal: a repeat gets either of them again.
+    """Call `act` and return its result as JSON values, or its refusal. A repeat with the same key gets the stored one.
 
-    `part` names one of several actions of the same request. Without a key, `act` is called directly.
+    `part` names one of several actions of the same request. Without a key, `act` is called each time.
     """
 
     def attempt() -> Answer:
@@ -59,40 +59,40 @@ def once(request: Request, act: Callable[[], Any], *, now: datetime, status: int
 
 
 def key_of_part(key: str, part: str) -> str:
-    """Return the key under which the response of one part of a request is stored."""
+    """Return the key under which the response to one part of a request is stored."""
     # A caller's key cannot contain this character.
     return f"{key}\x1f{part}" if part else key
 
 
 def completed(request: Request, bodies: Mapping[str, Any]) -> None:
-    """Store these responses with the request's key, by the part of the request; without a key store nothing."""
+    """Store the responses to parts of this request (`bodies`, by part) under its key. Does nothing without a key."""
     key = idempotency_key(request)
     if key is not None and bodies:
         complete(user=person_of(request), bodies={key_of_part(key, part): body for part, body in bodies.items()})
 
 
 def _asked(request: Request) -> str:
-    """Return the URL and the header that, in addition to the body, identify a request."""
+    """Return the text that identifies a request together with its body: the URL and the header `If-Match`."""
     return f"{request.get_full_path()} {request.headers.get(IF_MATCH.name, '')}".rstrip()
 
 
 def answered(answer: Answer, headers: Mapping[str, str] | None = None) -> Response:
-    """Return the response with this answer; `headers` are added unless it is a refusal."""
+    """Return the response for this answer. `headers` are added unless the answer is a refusal."""
     refused = answer.status >= 400
     sent = {**({} if refused else headers or {}), **({"Idempotency-Replayed": "true"} if answer.repeated else {})}
     return Response(answer.body, answer.status, headers=sent, content_type=CONTENT_TYPE if refused else None)
 
 
 def refuse_key(request: Request, why: str) -> None:
-    """Raise Problem `validation` for an invalid key, or for any key if `why` states that the call takes none. A caller
-    that sends a key relies on it.
+    """Raise Problem `validation` if the `Idempotency-Key` is invalid, or if the call accepts none for the reason `why`.
+    It is not ignored, because the caller relies on it.
     """
     if idempotency_key(request) is not None and why:
         raise wrong("Idempotency-Key", f"This call takes none: {why}")
 
 
 def idempotency_key(request: Request) -> str | None:
-    """Return the header, if present. Raises Problem `validation`."""
+    """Return the header `Idempotency-Key`; None without it. Raises Problem `validation` if it is invalid."""
     key = request.headers.get("Idempotency-Key")
     if key is not None and not re.fullmatch(PRINTABLE, key):
         raise wrong("Idempotency-Key", "Use 1 to 200 printable ASCII characters.")
@@ -118,12 +118,12 @@ OTHERS = ("If-None-Match", "If-Unmodified-Since")
 
 
 def etag_of(version: Any) -> str:
-    """Return the `ETag` header of this version."""
+    """Return the value of the header `ETag` for this version."""
     return f'"{version}"'
 
 
 def expected_versions(request: Request) -> frozenset[str] | None:
-    """Return the versions in `If-Match`; None if any version matches. Raises Problem `validation`."""
+    """Return the versions in the header `If-Match`; None if every version matches. Raises Problem `validation`."""
     text = request.headers.get(IF_MATCH.name)
     if text is None or text.strip() == ANY:
         return None
@@ -134,7 +134,9 @@ def expected_versions(request: Request) -> frozenset[str] | None:
 
 
 def refuse_preconditions(request: Request, *, but_if_match: bool) -> None:
-    """Raise Problem `validation` for a condition that this call does not support: ignoring it could lose a change."""
+    """Raise Problem `validation` for a conditional header that this call does not support, because ignoring it could
+    overwrite a change. `but_if_match`: the call supports `If-Match`.
+    """
     for name in OTHERS if but_if_match else (IF_MATCH.name, *OTHERS):
         if name in request.headers:
             raise wrong(name, "This call heeds no such condition: read the thing first, then send the call without it.")
@@ -147,7 +149,7 @@ METHODS = ("GET", "HEAD")
 
 
 def read_only(view: View) -> View:
-    """Restrict a view to GET and HEAD. It writes nothing, so it needs no CSRF protection."""
+    """Restrict a view to GET and HEAD. It writes nothing, so it needs no CSRF check."""
 
     @wraps(view)
     def read(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:

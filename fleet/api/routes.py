@@ -1,4 +1,4 @@
-"""Calls and their URLs below `/api/`. `fleet.urls` adds those of the annexes."""
+"""URLs of the API calls below `/api/`; `fleet.urls` adds those of the annexes."""
 
 from django.urls import path
 

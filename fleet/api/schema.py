@@ -1,4 +1,6 @@
-"""Definition of a call in one place, from which the schema and the processing of its requests and responses follow."""
+"""Decorators that define an API call. The OpenAPI schema, the validation of requests and the responses follow from this
+one definition.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ FILTER_TYPES: dict[Any, Any] = {
 
 
 def page_parameters(usual: int) -> list[OpenApiParameter]:
-    """Return the page parameters of a list with this default number of rows."""
+    """Return the query parameters for pages of a list; `usual` is the default number of rows."""
     size = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": usual}
     text = f"At most {MAX_PAGE_SIZE}; {usual} if nothing is said."
     return [CURSOR, OpenApiParameter("page_size", size, default=usual, description=text)]
@@ -75,7 +77,7 @@ ID_PLACES = {
 
 
 def place_parameter(name: str) -> OpenApiParameter:
-    """Return a parameter in the URL of a call."""
+    """Return the OpenAPI description of the path parameter `name`."""
     noun = name.removesuffix("_id")
     text = ID_PLACES.get(name, f"The id of {'an' if noun[0] in 'aeiou' else 'a'} {noun}.")
     kind = {"type": "string", "minLength": 1} if name in TEXT_PLACES else ROW_ID
@@ -110,13 +112,14 @@ def describe(
     parameters: Iterable[OpenApiParameter] = (),
     page_size: int = DEFAULT_PAGE_SIZE,
 ) -> Callable[[Callable[..., Any]], Callable[..., HttpResponseBase]]:
-    """Define a method of a `Call`, which receives the URL parameters and finds the request body on the call.
+    """Define a method of a `Call`. The method gets the URL parameters; the request body is in `self.wanted`.
 
-    Its docstring is the text of the OpenAPI document: the first paragraph is the summary. Its return type defines the
-    response: a dataclass (with None if it may be missing), a `Page` or tuple of them, or None. `answer` and `page` are
-    shapes that the type does not state. `needs` is the scope; `CallContract` is applied before and after the method.
-    `kind` is the media type of a response that is not JSON. Query parameters that are not described are rejected.
-    `problems` are types in addition to those that follow from the other arguments. `page_size` is the default.
+    The method's docstring is the text in the OpenAPI document, and its first paragraph the summary. Its return type
+    defines the response: a dataclass (with None if it may be missing), a `Page` or tuple of them, or None. `answer` and
+    `page` are shapes for responses that the type does not define. `needs` is the required scope. `CallContract` runs
+    before and after the method. `kind` is the media type of a response that is not JSON. Unknown query parameters are
+    rejected. `problems` are types in addition to those that follow from the other arguments. `page_size` is the default
+    number of rows.
     """
 
     def described(method: Callable[..., Any]) -> Callable[..., HttpResponseBase]:
@@ -153,10 +156,11 @@ def describe(
 
 
 def detail_call(operation_id: str, read: Callable[..., Any], **options: Any) -> Callable[[type[C]], type[C]]:
-    """Define the `GET` of a class: the row that `read` returns for the parameters of the URL.
+    """Define the `GET` of a class, which returns the row that `read` returns for the URL parameters.
 
-    `read` is a function of a projection; it gets `now` and `person` (the caller) if it takes them. Its return type and
-    the docstring of the class serve as those of a method do in `describe`, which also takes the `options`.
+    `read` is a function of a read model. It gets `now` and `person` (the caller) if it has these parameters. Its return
+    type and the docstring of the class are used as `describe` uses those of a method; `options` are arguments of
+    `describe`.
     """
 
     def get(call: Call, **place: Any) -> Any:
@@ -175,10 +179,10 @@ def list_call(
     orders: Iterable[str] = (),
     **options: Any,
 ) -> Callable[[type[C]], type[C]]:
-    """Define the `GET` of a class: a page of the list that `read` returns; see `detail_call`.
+    """Define the `GET` of a class, which returns a page of the list that `read` returns; see `detail_call`.
 
-    `into` names the parameter of `read` that takes the rows of `filters`; `note` is that of `filters_of`. `orders` are
-    columns by which callers may order the list.
+    `into` is the parameter of `read` that gets the rows filtered by `filters`. `note` is that of `filters_of`. `orders`
+    are the columns by which callers can sort the list.
     """
 
     def get(call: Call) -> Any:
@@ -192,7 +196,7 @@ def list_call(
 def _getter(
     operation_id: str, read: Callable[..., Any], get: Callable[..., Any], **options: Any
 ) -> Callable[[type[C]], type[C]]:
-    """Return the decorator of a class that makes `get` its method, with the signature of `read`."""
+    """Return a class decorator that adds `get` as the method for GET, with the signature of `read`."""
 
     def define(view: type[C]) -> type[C]:
         method = wraps(read, assigned=("__annotations__",))(get)
@@ -204,7 +208,7 @@ def _getter(
 
 
 def _required(method: Callable[..., Any]) -> list[str]:
-    """Return the parameters of a method that come from the URL."""
+    """Return the names of a method's parameters that come from the URL."""
     return [
         name
         for name, parameter in signature(method).parameters.items()
@@ -215,7 +219,9 @@ def _required(method: Callable[..., Any]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """Return value of a method: one row, which may be missing, a page, or a whole list; all are None for no value."""
+    """Kind of value that a method returns: one row (which may be missing), a page, or a complete list. All fields are
+    None for no value.
+    """
 
     one: Any = None
     page: Shape | None = None
@@ -224,13 +230,13 @@ class Returned:
 
     @property
     def shown(self) -> Any:
-        """Return the shape for the schema."""
+        """Return the response's shape for the OpenAPI schema."""
         listed = self.page or self.all_of
         return page_of(listed) if listed else self.one
 
 
 def returned_by(method: Callable[..., Any]) -> Returned:
-    """Return the return value that a method's annotation states."""
+    """Return the kind of value that a method returns, from its return annotation."""
     kind = get_type_hints(method)["return"]
     kinds = [each for each in get_args(kind) if each is not NoneType] if isinstance(kind, UnionType) else [kind]
     inside = get_args(kind)[:1]
@@ -250,15 +256,15 @@ def _unknown(place: str) -> Missing | None:
 
 @dataclass(frozen=True, slots=True)
 class CallContract:
-    """Processing before and after a method of a call; the fields are those of `describe`.
+    """Validation before and serialisation after a method of a call; the fields are arguments of `describe`.
 
-    The method finds the body in `self.wanted`, and with `matches` the versions of `If-Match` in `self.expected`; other
-    writing calls reject that header. A writing call takes an `Idempotency-Key`: for the whole call, or for its parts
-    with `by_parts`; `keyless` states why it takes none, and rejects one.
+    The method reads the body from `self.wanted`, and with `matches` the versions of `If-Match` from `self.expected`;
+    without `matches` that header is rejected. A writing call accepts an `Idempotency-Key` for the whole call, or with
+    `by_parts` for each part. `keyless` states why a call accepts none.
 
-    The response is the method's return value: one row (`missing` is the problem for None), a page of rows (to be read
-    at `self.place`), a list without pages, or nothing. A response object is sent unchanged. `version` is the field that
-    is sent as `ETag`. `location` is the URL below `/api/v1/` of a created object, with placeholders for fields and URL
+    The response is the method's return value: one row (`missing` is the problem for None), a page of rows (at
+    `self.place`), a complete list, or nothing. A response object is sent unchanged. `version` is the field that is sent
+    as `ETag`. `location` is the URL of a created object below `/api/v1/`, with placeholders for fields and URL
     parameters.
     """
 
@@ -273,11 +279,11 @@ class CallContract:
     matches: bool
 
     def conditions(self) -> list[OpenApiParameter]:
-        """Return the request headers of a writing call."""
+        """Return the request headers that a writing call accepts."""
         return [*([] if self.keyless else [IDEMPOTENCY_KEY]), *([IF_MATCH] if self.matches else [])]
 
     def problems(self, *, writes: bool) -> Iterator[str]:
-        """Yield the types of problems that follow from these fields."""
+        """Yield the problem types that the call can return according to these fields."""
         yield from self.missing[:1] if self.missing else ()
         yield from OF_A_BODY if writes else ()
         yield from () if self.keyless or not writes else ("key-reused",)
@@ -286,7 +292,7 @@ class CallContract:
     def answer_of(
         self, call: Call, act: Callable[[], Any], place: Mapping[str, Any], *, writes: bool
     ) -> HttpResponseBase:
-        """Return the response of the call; `act` calls its method."""
+        """Return the response of the call; `act` calls the method. `place` are the URL parameters."""
         request = call.request
         if writes:
             refuse_preconditions(request, but_if_match=self.matches)
@@ -306,13 +312,13 @@ class CallContract:
         return answered(known, self.headers(known, place))
 
     def values(self, call: Call, found: Any) -> Any:
-        """Return the method's return value as JSON values."""
+        """Return a method's return value `found` as JSON values."""
         if self.returned.all_of is not None:
             return {"next": None, "previous": None, "results": call.many(self.returned.all_of, found)}
         return call.values(self.returned.one, found, self.missing) if self.returned.one else None
 
     def headers(self, known: Answer, place: Mapping[str, Any]) -> dict[str, str]:
-        """Return the headers of a response, including a stored one."""
+        """Return the headers `ETag` and `Location` of a response, also of a stored one."""
         if known.status >= 400 or known.body is None:
             return {}
         headers = {"ETag": etag_of(known.body[self.version])} if self.version else {}
@@ -323,7 +329,7 @@ class CallContract:
         return headers
 
     def response_headers(self) -> Iterator[OpenApiParameter]:
-        """Yield the response headers for the schema."""
+        """Yield the response headers for the OpenAPI schema."""
         known = (
             ("ETag", "Its version, for `If-Match`.", self.version),
             ("Location", "The address of what was made.", self.location),
@@ -334,14 +340,16 @@ class CallContract:
 
 
 def _of_places(places: Iterable[str], *, acts: bool) -> set[str]:
-    """Return the problems of a URL with parameters: the object may not exist, or the caller may not see it."""
+    """Return the problem types of a URL with parameters: the object may not exist or may be hidden. `acts`: the call
+    writes.
+    """
     named = (name.removesuffix("_id").replace("username", "person") for name in places)
     unknown = {f"unknown-{name}" for name in named} & set(PROBLEMS) if acts else set()
     return {"not-found", *unknown} if places else set()
 
 
 def _answers(status: int | tuple[int, str], shown: Any, kinds: set[str]) -> dict[Any, OpenApiResponse]:
-    """Return the successful response and the problems, by status."""
+    """Return the OpenAPI responses: the successful one, and the problems by HTTP status."""
     said = ANSWERS[status[0] if isinstance(status, tuple) else status]
     refusals = {
         (code, CONTENT_TYPE): OpenApiResponse(answer_of(names), description=described(names))
@@ -351,22 +359,22 @@ def _answers(status: int | tuple[int, str], shown: Any, kinds: set[str]) -> dict
 
 
 def _headers(kinds: set[str]) -> Iterator[OpenApiParameter]:
-    """Yield the response headers that problems have."""
+    """Yield the response headers that these problem types have."""
     again = [PROBLEMS[name].status for name in ("throttled", "busy") if name in kinds]
     text = "Seconds after which to ask again."
     yield OpenApiParameter("Retry-After", int, OpenApiParameter.HEADER, description=text, response=again)
 
 
 def ordering(*columns: str) -> OpenApiParameter:
-    """Return the parameter of a list that may be ordered by these columns."""
+    """Return the query parameter of a list that can be sorted by these columns."""
     text = "What rows go by, with `-` from the last to the first; in the list's own order if nothing is said."
     orders = [sign + column for column in columns for sign in ("", "-")]
     return OpenApiParameter(ORDERING, str, enum=orders, description=text)
 
 
 def filters_of(filters: type[Any], note: str = "") -> list[OpenApiParameter]:
-    """Return the filters of a FilterSet for the schema; their labels describe them. `note` explains the filters by
-    place and machine.
+    """Return the query parameters of a FilterSet for the OpenAPI schema; the labels are their descriptions. `note` is
+    added to the filters by place and machine.
     """
     known, common = filters.base_filters, MachinePlaceFilter.base_filters
 

@@ -1,4 +1,4 @@
-"""URLs below `/api/` that are no calls. `v1/stream` is not among them: the gateway serves it without Django."""
+"""URLs below `/api/` that are not API calls. The gateway serves `v1/stream` without Django."""
 
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularSwaggerSplitView

@@ -1,1 +1,1 @@
-"""Wording of codes, numbers and times for people: shared by pages, the API and messages."""
+"""Texts for users: codes, numbers and times as words, shared by pages, the API and notifications."""

@@ -1,4 +1,4 @@
-"""Wording of approvals: why a decision is refused, and the entries about approvals."""
+"""Texts about approvals: why a decision is refused, messages after an action, and timeline entries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,7 +36,9 @@ AWAY = {"Freeze": "median pause", "Reboot": "median restart"}
 
 
 def earlier(values: Values, reader: Reader) -> str:
-    """Return the experience with a type, such as `12 earlier Freezes here, median pause 4 s`: part of a sentence."""
+    """Return the experience with an event type as part of a sentence, such as `12 earlier Freezes here, median pause 4
+    s`.
+    """
     count, event_type = values["count"], values["event_type"]
     if not count:
         return f"no earlier {event_type} of this set was observed until its end"
@@ -74,14 +76,14 @@ ADVICE: dict[str, Sentence] = {
 
 
 def _with_state(template: str) -> Sentence:
-    """Return a sentence that contains the label of an approval's `{state}`."""
+    """Return a sentence whose placeholder `{state}` is filled with the label of an approval's state."""
     return lambda values, reader: fill(
         template, {**values, "state": badge_of(ApprovalState(values["state"])).label}, reader
     ).strip()
 
 
 def standing(event: EventRow) -> str:
-    """Return the state of the decision about an event, as a heading."""
+    """Return the heading that states whether and how an event is decided."""
     approval = event.approval
     if approval is not None and approval.live:
         return {ApprovalState.PROPOSED: "Proposed", ApprovalState.WAITING: "Approved, waiting"}.get(
@@ -99,7 +101,7 @@ def rule_named(name: str | None) -> str:
 
 
 def asks_for(needs: Need, *, overridable: bool, may_override: bool) -> str:
-    """Return what a guard requires of the user, shown next to its sentence."""
+    """Return what a guard requires from the user; it is shown next to the guard's sentence."""
     if needs is not Need.BLOCKS or not overridable:
         return badge_of(needs).label
     return badge_of(Need.REASON).label if may_override else "an approver may override it, with a reason"
@@ -290,7 +292,7 @@ SENTENCES: dict[str, Sentence] = {
 
 
 def when_at(when: str, due_at: datetime | None, reader: Reader, turn: int | None = None) -> str:
-    """Return when an approval starts its event, such as `now`."""
+    """Return when an approval starts the event, such as `now`. `turn` is the event's position in a wave."""
     return {
         When.NOW: "now",
         When.UNDO: "now",
@@ -301,7 +303,7 @@ def when_at(when: str, due_at: datetime | None, reader: Reader, turn: int | None
 
 
 def given(state: str, when: str, *, agreed: bool = False) -> str:
-    """Return the message of a page after an approval, or after the second approval (`agreed`)."""
+    """Return the message shown after an approval was given, or with `agreed` after the second approval."""
     if state == ApprovalState.PROPOSED:
         return "Proposed. A second person with the role approver has to agree."
     then = "to Azure"
@@ -323,7 +325,7 @@ DONE = {
 
 @dataclass(frozen=True, slots=True)
 class BulkWords:
-    """Texts for an action on several events: heading, button, and result."""
+    """Texts for an action on several events: heading, button and result."""
 
     heading: str
     button: str
@@ -348,13 +350,13 @@ def in_wave(turn: int, count: int) -> str:
 
 
 def event_named(event: EventRow) -> str:
-    """Return the name of an event with its set."""
+    """Return the name of an event together with the name of its set."""
     place = "a set without a name" if event.set.provisional else event.set.name
     return f"{named(event.event_type, event.resources)} in {place}"
 
 
 def approved(row: TimelineRow, reader: Reader) -> str:
-    """Return a sentence such as `otto approved: start now. “go”`."""
+    """Return the timeline sentence of an approval, such as `otto approved: start now. “go”`."""
     what = f"start {when_at((row.after or {})['when'], row.data['due_at'], reader, row.data['turn'])}"
     if row.kind is EntryKind.APPROVAL_PROPOSED:
         return f"{who(row)} proposed: {what}. A second person has to agree.{quoted(row.why)}"
@@ -362,7 +364,7 @@ def approved(row: TimelineRow, reader: Reader) -> str:
 
 
 def who(row: TimelineRow) -> str:
-    """Return the name of the person or the rule that acted."""
+    """Return the name of the user or rule that acted."""
     return f"The rule “{row.actor.removeprefix('rule: ')}”" if row.via == "rule" else row.actor
 
 

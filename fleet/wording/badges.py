@@ -1,4 +1,4 @@
-"""Badges of states and kinds: one table for each vocabulary."""
+"""Badges of states and kinds, with one table for each enum."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,9 @@ from fleet.projections.timeline.entries import TimelineRow
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """Display of a state: a word, a tone (`calm`, `due`, `busy`, `good`, `bad`, `quiet`) and a lucide icon's name."""
+    """How a state is shown: a word, a tone (`calm`, `due`, `busy`, `good`, `bad`, `quiet`), and the name of a Lucide
+    icon.
+    """
 
     label: str
     tone: str
@@ -186,7 +188,7 @@ BY_KIND: dict[type, Mapping[Any, Badge]] = {
 
 
 def state_of(shown: Any) -> str:
-    """Return the state code of a state or a row."""
+    """Return the state code of `shown`, which is a state or a row that has a state."""
     match shown:
         case DrillRow():
             return shown.outcome.value if shown.outcome else "running"
@@ -198,7 +200,7 @@ def state_of(shown: Any) -> str:
 
 
 def badge_of(shown: Any) -> Badge:
-    """Return the badge of a state, a kind, or a row that has one."""
+    """Return the badge of `shown`, which is a state, a kind, or a row that has one."""
     match shown:
         case TimelineRow():
             badge = BY_KIND[EntryKind].get(shown.kind, OTHER_BADGE)

@@ -1,4 +1,4 @@
-"""Wording of blind spots: title, reason and advice of each."""
+"""Texts of blind spots: title, reason and advice of each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from fleet.wording.times import Reader, one_line
 
 @dataclass(frozen=True, slots=True)
 class SpotWords:
-    """Texts of a blind spot. `reason` and `advice` may use the machine `names` and the other fields of the
-    blind spot.
+    """Texts of a blind spot. `reason` and `advice` are templates that can use the machine `names` and the blind spot's
+    other fields.
     """
 
     title: str
@@ -93,7 +93,7 @@ PROBLEMS: dict[str, tuple[str, str]] = {
 
 
 def _problem(code: str) -> tuple[str, str]:
-    """What happened, and what to do."""
+    """Return what a blind spot means, and what to do about it."""
     status = code.removeprefix("status-")
     other = f"The metadata service answers with status {status}."
     return PROBLEMS.get(code) or (other, f"{CHECK}. If it lasts, ask Azure's support.")
@@ -296,7 +296,7 @@ SENTENCES: dict[str, Sentence] = {
 
 
 def _places(row: TimelineRow) -> str:
-    """Return a phrase such as `12 sets: db, web and 10 more`."""
+    """Return the number and names of sets, such as `12 sets: db, web and 10 more`."""
     what = "caches" if row.data["code"] == "cache-unheard" else "sets"
     return f"{row.data['count']} {what}: {_names(row)}"
 

@@ -1,4 +1,4 @@
-"""Wording of caches: the meaning of notifications for programs, and the entries about caches."""
+"""Texts about caches: what notifications mean for programs, and timeline entries."""
 
 import math
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ NO_APPROVAL = (
 class NotificationWords:
     """Texts of a notification type.
 
-    `label` is its name on pages, `tone` the tone of its mark in a picture. `meaning` is one sentence for a program that
-    uses the cache, `happens` the timeline's text about the node.
+    `label` is its name on pages, `tone` the colour of its mark in a picture. `meaning` is a sentence for developers of
+    programs that use the cache; `happens` is the timeline's text about the node.
     """
 
     label: str
@@ -135,7 +135,7 @@ ROLES: dict[bool | None, str] = {True: "replica", False: "primary", None: ""}
 
 
 def _node(port: int | None, is_replica: bool | None = None) -> str:
-    """Return a phrase such as `node 15000 (primary)`; values that are not stated are omitted."""
+    """Return the name of a node, such as `node 15000 (primary)`. Unknown values are omitted."""
     if port is None:
         return "an unnamed node"
     role = ROLES[is_replica]

@@ -1,4 +1,4 @@
-"""Sentences of the decision card, shared by the queue, the event's page, phones and messages."""
+"""Texts of the decision card, shared by the queue, the event's page, phones and notifications."""
 
 from dataclasses import dataclass
 
@@ -20,11 +20,11 @@ TONES = {Advised.START_NOW: "good", Advised.WHEN_PREPARED: "good", Advised.LEAVE
 
 @dataclass(frozen=True, slots=True)
 class CardWords:
-    """Texts of a decision card: sentences or names, empty where nothing applies.
+    """Texts of a decision card. A text that does not apply is empty.
 
-    `guards` state what each requires. `before` describes an earlier approval: one that waits for a second approver, or
-    one that failed. `advised` is the heading of the advice (`Start now`), `why` its reason, `tone` its tone. `measured`
-    states what `decide_by` is based on, and `waits` that `without_a_decision` happens without a decision.
+    `guards` state what each guard requires. `before` describes an earlier approval that waits for a second approver, or
+    that failed. `advised` is the recommendation (`Start now`), `why` its reason, `tone` its colour. `measured` states
+    how `decide_by` was computed. `waits`: `without_a_decision` happens if the event is not decided.
     """
 
     title: str
@@ -45,7 +45,7 @@ class CardWords:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Return all texts line by line, for places that cannot show a card."""
+        """Return all texts as lines, for places that cannot show a card."""
         advice = f"Recommendation: {self.advised}. {self.why}" if self.advised else ""
         decide_by = f"Decide by {self.decide_by}. {self.measured}" if self.decide_by else ""
         without_a_decision = f"Without a decision: {self.without_a_decision}" if self.waits else self.without_a_decision
@@ -54,7 +54,7 @@ class CardWords:
 
 
 def card_words(card: DecisionCard, reader: Reader) -> CardWords:
-    """Return the texts of the card for this reader."""
+    """Return the texts of the card for this reader's time zone and place."""
     event, known = card.event, effect_of(card.event)
     scheduled = event.status is EventStatus.SCHEDULED
     away = card.blast.total - card.blast.stay_up - card.blast.hit
@@ -81,7 +81,7 @@ def card_words(card: DecisionCard, reader: Reader) -> CardWords:
 
 
 def _to_tell(card: DecisionCard) -> list[Guard]:
-    """Return the guards that neither the advice nor the existing approval mentions already."""
+    """Return the guards that neither the recommendation nor the existing approval mentions."""
     named_already = card.recommendation.reasons if card.recommendation else ()
     return [g for g in card.guards if g.sentence not in named_already and g.code != "already-decided"]
 
@@ -130,7 +130,7 @@ def _without_decision(card: DecisionCard, reader: Reader) -> str:
 
 
 def _waits(card: DecisionCard) -> bool:
-    """Return whether the event still waits for a decision that takes effect."""
+    """Return whether a decision can still take effect on the event."""
     approval = card.event.approval
     decided = approval is not None and approval.live and approval.state is not ApprovalState.PROPOSED
     return card.event.status is EventStatus.SCHEDULED and not decided
@@ -144,7 +144,9 @@ def _who(card: DecisionCard, reader: Reader) -> str:
 
 
 def together(found: Together, do: str, reader: Reader) -> str:
-    """Return the joint effect of several events of one set or service, for the page before the decision."""
+    """Return the sentence about the joint effect of several events of one set or service. `do` is the action under
+    review.
+    """
     both = "both" if found.count == 2 else f"all {found.count}"
     what = "; ".join(f"{say(home.label, reader)}: {say(radius.summary, reader)}" for home, radius in found.sets)
     return f"{what} if {both} ran at the same time. {_kept_apart(found, do)}"

@@ -1,4 +1,6 @@
-"""Wording of the desk: doubts about an empty queue, titles of map cells, and names of lists with saved views."""
+"""Texts of the queue and the map: reasons to doubt an empty queue, titles of map cells, and names of lists with saved
+views.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,8 +15,8 @@ from fleet.wording.times import Reader, at
 
 
 def _set_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
-    """Return a title such as `web: decision needed; 5 of 6 agents live`. It is short for a live set, because a page has
-    thousands of them.
+    """Return a title such as `web: decision needed; 5 of 6 agents live`. For a live set it is short, because a page has
+    thousands of cells.
     """
     name, live, total, missing = values["name"], values["live"], values["total"], values["without_agent"]
     if values["glance"] == WorstState.LIVE:
@@ -43,7 +45,7 @@ def _service_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
 
 
 def _meeting(values: Mapping[str, Any], reader: Reader) -> str:
-    """Return a sentence about an event of machines and a maintenance of a cache at the same time."""
+    """Return the sentence about an event of machines that overlaps with a maintenance of a cache."""
     event = f"{named(values['event_type'], values['resources'])} ({values['set']})"
     begin, end = at(values["begin"], reader), at(values["end"], reader)
     cache = f"the maintenance of {values['cache']}"

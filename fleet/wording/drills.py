@@ -1,4 +1,4 @@
-"""Wording of drills. No sentence claims that Azure knows a drill."""
+"""Texts of drills. They never state that Azure knows about a drill."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,12 +35,14 @@ STEPS = {
 
 
 def in_drill(text: str) -> str:
-    """Return a timeline sentence marked as a drill, without Azure except in people's comments."""
+    """Return a timeline sentence marked as a drill. Azure is not mentioned, except in a user's comment."""
     return f"Drill: {without_azure(text)}"
 
 
 def without_azure(text: str) -> str:
-    """Return the text with the rehearsal in the place of Azure. A quoted comment at the end is unchanged."""
+    """Return the text with the word for Azure replaced by that for the rehearsal. A quoted comment at the end is
+    unchanged.
+    """
     said, quote, comment = text.partition("“")
     said = said.replace("at Azure", "in the rehearsal")
     if said.startswith("Azure"):

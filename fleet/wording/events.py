@@ -1,4 +1,4 @@
-"""Wording of events: known effects of their types, oddities, and the entries about events."""
+"""Texts about events: known effects of event types, unusual values, and timeline entries."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +26,9 @@ def outcome_of(event: EventRow) -> Happened:
 
 
 def effect_of(event: EventRow) -> EventType:
-    """Return the facts about an event's type that apply to this event: a cancelled event had no effect."""
+    """Return the facts about the event's type, limited to those that apply to this event: a cancelled event had no
+    effect.
+    """
     known, outcome = event_type_of(event.event_type), outcome_of(event)
     inferred = " (inferred)" if event.certainty is Certainty.INFERRED else ""
     if event.drill and not event.open:
@@ -39,7 +41,7 @@ def effect_of(event: EventRow) -> EventType:
 
 
 def hit_heading(event: EventRow) -> str:
-    """Return the heading above the machines that an event names."""
+    """Return the heading above the list of machines that an event names."""
     outcome = outcome_of(event)
     if outcome is Happened.CANCELLED or (event.drill and not event.open):
         return "Machines that would have been affected"
@@ -128,8 +130,8 @@ LABELS = {
 
 
 def changed_values(changes: Iterable[tuple[str, Any, Any]], reader: Reader) -> str:
-    """Return the changed fields of an event, given as (field, before, after): `type from Freeze to Reboot; source from
-    …`.
+    """Return the changed fields of an event as text, such as `type from Freeze to Reboot; source from …`. `changes` are
+    (field, before, after).
     """
 
     def shown(field: str, value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Wording of intake: oddities in the reports of agents, and the results of their hooks."""
+"""Texts about received reports: unusual content, and results of hooks."""
 
 from fleet.domain.intake import BAD_OUTCOMES
 from fleet.domain.timeline import EntryKind

@@ -1,4 +1,4 @@
-"""Wording of machines: enrolment, inventories, and the entries about machines."""
+"""Texts about machines: enrolment, inventories, and timeline entries."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -151,8 +151,8 @@ LABELS = {
 
 
 def _changed(row: TimelineRow, reader: Reader) -> str:
-    """Return the sentence of a change that a machine reported, or of a move caused by an inventory, a shared event or a
-    person.
+    """Return the timeline sentence of a change to a machine: one that it reported itself, or a move to another set by
+    an inventory, a shared event or a user.
     """
     name = machine_named(row.data["name"])
     match row.data.get("because"):

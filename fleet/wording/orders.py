@@ -1,4 +1,4 @@
-"""Wording of orders: steps of the relay, answers of agents, and the manual fallback."""
+"""Texts about orders: steps of the relay, answers of agents, and the manual fallback."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -45,7 +45,7 @@ TIMEOUTS = {
 
 
 def refusal(reason: str) -> str:
-    """Return why an agent refused, as part of a sentence."""
+    """Return the reason why an agent refused an order, as part of a sentence."""
     return REFUSALS.get(reason, spoken(reason) or "no reason given")
 
 

@@ -1,4 +1,4 @@
-"""Wording of policy: rules, no-approval windows, their errors, and dry runs."""
+"""Texts about rules and no-approval windows, including their errors and dry runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ CHOICES = {
 
 
 def rule(values: Values, reader: Reader) -> str:
-    """Return the whole rule in one sentence."""
+    """Return a rule as one sentence."""
     types = values.get("event_types")
     parts = [f"{one_of(types)} events" if types else "every event", *conditions(values)]
     text = f"{ACTION_LABELS[Action(values['action'])]}: {', '.join(parts)}"
@@ -37,7 +37,7 @@ def rule(values: Values, reader: Reader) -> str:
 
 
 def conditions(values: Values) -> Iterator[str]:
-    """Yield the conditions of a rule or a route (place, time and source), each as a part of a sentence."""
+    """Yield each condition of a rule or notification route (place, time, source) as part of a sentence."""
     if "sources" in values:
         yield f"with source {one_of(values['sources'])}"
     duration = _limits(values, "duration")
@@ -59,7 +59,7 @@ def conditions(values: Values) -> Iterator[str]:
 
 
 def window(values: Values, reader: Reader) -> str:
-    """Return when and where a window applies, as the end of a sentence."""
+    """Return when and where a no-approval window applies, as the end of a sentence."""
     when = [
         f"{word} {times.at(values[name], reader)}"
         for word, name in (("from", "starts_at"), ("until", "ends_at"))
@@ -78,7 +78,7 @@ def window(values: Values, reader: Reader) -> str:
 
 
 def _hours(values: Values) -> str:
-    """Return the hours of the week; empty for all hours."""
+    """Return the hours of the week as text; empty if all hours are included."""
     days, start, end = values.get("weekdays"), values.get("from_time"), values.get("until_time")
     if not (days or start or end):
         return ""
@@ -104,12 +104,12 @@ def _span(seconds: int) -> str:
 
 
 def one_of(words: Sequence[str]) -> str:
-    """Return `a`, `a or b`, or `a, b or c`."""
+    """Return words joined with commas and `or`: `a`, `a or b`, or `a, b or c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def dry_run(values: Values, reader: Reader) -> str:
-    """Return a result such as `Would have approved 14 of 31.`"""
+    """Return the result of a dry run, such as `Would have approved 14 of 31.`"""
     considered, later, held, left = (values[name] for name in ("considered", "later", "hold", "leave"))
     if not considered:
         return "No event is stored for this time."

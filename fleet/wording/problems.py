@@ -1,6 +1,6 @@
-"""Refusals of every edge: type, HTTP status, title and advice.
+"""Types of refusals for pages, API and gateway: HTTP status, title and advice.
 
-The types are those of the API's problem documents; pages use the status.
+They are the types of the API's problem documents; pages use only the status.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A type of refusal: `status` is the HTTP status, `title` names it, `advice` states in one sentence what to do."""
+    """A type of refusal. `status` is the HTTP status, `title` the name, and `advice` a sentence that states what
+    to do.
+    """
 
     status: int
     title: str
@@ -114,5 +116,5 @@ DATABASE_WAITS = {
 
 
 def database_waits(sqlstate: str) -> str:
-    """Return why the database did not answer."""
+    """Return why the database did not answer, from the SQLSTATE of the error."""
     return DATABASE_WAITS.get(sqlstate, DATABASE_WAITS[""])

@@ -1,4 +1,4 @@
-"""Sentences of reasons and timeline entries for a reader: the functions that edges call."""
+"""Functions that return the sentences of reasons and timeline entries for a reader."""
 
 import json
 from dataclasses import replace
@@ -25,19 +25,23 @@ ENTRIES: dict[EntryKind, EntryText] = {kind: text for room in ROOMS for kind, te
 
 
 def register(room: Any) -> None:
-    """Add the `SENTENCES` and `ENTRIES` of a module outside this package."""
+    """Add the tables `SENTENCES` and `ENTRIES` of a module outside of this package."""
     ROOMS.append(room)
     SENTENCES.update(room.SENTENCES)
     ENTRIES.update(room.ENTRIES)
 
 
 def say(reason: Reason | str, reader: Reader) -> str:
-    """Return the sentence of a reason. A sentence recorded before reasons had codes is returned unchanged."""
+    """Return a reason as a sentence. A sentence that an earlier release stored instead of a code is returned
+    unchanged.
+    """
     return sentences.say(reason, reader, SENTENCES)
 
 
 def text_of(row: TimelineRow, reader: Reader) -> str:
-    """Return the text of an entry. An entry that was stored with its sentence shows that: see `is_as_recorded`."""
+    """Return the text of an entry. If the entry was stored with a sentence, that sentence is returned (see
+    `is_as_recorded`).
+    """
     if row.text:
         return in_drill(row.text) if row.drill and not row.text.startswith("Drill: ") else row.text
     who = who_acted(row)
@@ -69,7 +73,9 @@ def _with_machine(row: TimelineRow) -> dict[str, Any]:
 
 
 def who_acted(row: TimelineRow) -> str:
-    """Return the name of the actor. A machine chooses its own name, so the word "machine" precedes it."""
+    """Return the name of the actor. A machine chooses its own name, so the word "machine" precedes it to avoid
+    confusion.
+    """
     if row.actor_kind is ActorKind.SERVICE:
         return service_named(row.actor, row.actor_owner)
     if row.actor_kind is not ActorKind.MACHINE:
@@ -80,29 +86,29 @@ def who_acted(row: TimelineRow) -> str:
 
 
 def as_kept(row: TimelineRow) -> str:
-    """Return the kind and the stored values of an entry without a text here, as written by another release."""
+    """Return the kind and stored values of an entry as text, for a kind from another release that has no text here."""
     kept = {name: value for name in ("before", "after", "data") if (value := getattr(row, name))}
     return f"{row.kind.value} {json.dumps(kept, ensure_ascii=False)}" if kept else row.kind.value
 
 
 def recorded(row: TimelineRow) -> str:
-    """Return the text of an entry for files: with times in UTC."""
+    """Return the text of an entry for files, with times in UTC."""
     return text_of(row, API)
 
 
 def is_as_recorded(row: TimelineRow) -> bool:
-    """Return whether the text cannot be worded for a reader: its sentence was stored with it, in UTC, or its kind is
-    unknown.
+    """Return whether the text of an entry is the same for all readers, with times in UTC. This is so if its sentence
+    was stored, or if its kind is unknown.
     """
     return bool(row.text) or not row.kind.known
 
 
 def why_apart(row: TimelineRow, reader: Reader) -> str:
-    """Return the reason given for an action, unless the text contains it already."""
+    """Return the reason that was given for an action; empty if the entry's text contains it already."""
     return row.why if row.why and row.why not in text_of(row, reader) else ""
 
 
 def refusal(error: Refused, reader: Reader) -> dict[str, Any]:
-    """Return a refusal for edges: `code`, `sentence`, and its details with every reason in them worded."""
+    """Return a refusal for pages and API: `code`, `sentence`, and its details with their reasons as sentences."""
     details = sentences.worded(error.details, reader, SENTENCES)
     return {"code": error.code, "sentence": say(error.reason, reader), **details}

@@ -1,4 +1,4 @@
-"""Formatting of reasons and entries as sentences, with the tables of all modules."""
+"""Formatting of reasons and entries as sentences from the templates of all modules."""
 
 import logging
 import re
@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 
 
 class _Words(Formatter):
-    """Format specifications of templates.
+    """Formatter of templates with these format specifications:
 
-    `{at:time}` is a time for the reader, `{seconds:span}` a length, `{names:list}` is `a, b and c`, `{names:some}` is
-    `a, b and 3 more`, `{names:are}` is `a, b are`, `{why:quoted}` a comment at the end of a sentence, `{word:spoken}` a
-    word of a machine, `{count:agent is|agents are}` is `1 agent is` (of a list its length), `{ready:?yes|no}` one of
-    two texts, `{name:or none}` a text for an empty value.
+    `{at:time}` is a time for the reader, `{seconds:span}` a duration, `{names:list}` is `a, b and c`, `{names:some}` is
+    `a, b and 3 more`, `{names:are}` is `a, b are`, `{why:quoted}` a comment at the end of a sentence, `{word:spoken}`
+    text that a machine reported, `{count:agent is|agents are}` is `1 agent is` (for a list, its length),
+    `{ready:?yes|no}` is one of two texts, `{name:or none}` is a text for an empty value.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -62,50 +62,52 @@ class _Words(Formatter):
 
 
 def fill(template: str, values: Mapping[str, Any], reader: Reader) -> str:
-    """Return the template filled with these values, for this reader."""
+    """Return the template filled with these values; times are formatted for this reader."""
     return _Words(reader).vformat(template, (), values)
 
 
 def listed(names: Any) -> str:
-    """Return `a`, `a and b`, or `a, b and c`."""
+    """Return names joined with commas and `and`: `a`, `a and b`, or `a, b and c`."""
     *rest, last = [str(name) for name in names] or [""]
     return f"{', '.join(rest)} and {last}" if rest else last
 
 
 def quoted(comment: str) -> str:
-    """Return a comment in quotation marks for the end of a sentence; empty without a comment."""
+    """Return a comment in quotation marks, to be added to the end of a sentence; empty without a comment."""
     return f" “{comment}”" if comment else ""
 
 
 def machine_named(name: str) -> str:
-    """Return the name of a machine for a sentence. A machine chooses its own name, which may equal that of a person."""
+    """Return a machine's name for a sentence, with the word "machine". A machine chooses its own name, which may be
+    that of a user.
+    """
     return f"machine {name}"
 
 
 def service_named(name: str, owner: str) -> str:
-    """Return a name such as `service account deploy-bot (owner ada)`."""
+    """Return a service account's name for a sentence, such as `service account deploy-bot (owner ada)`."""
     return f"service account {name} ({f'owner {owner}' if owner else 'no owner'})"
 
 
 def spoken(text: str) -> str:
-    """Return a text reported by a machine: in quotation marks, unless it is one plain word."""
+    """Return text that a machine reported: in quotation marks, unless it is one plain word."""
     text = " ".join(text.split())
     return text if not text or PLAIN.fullmatch(text) else within_quotes(text)
 
 
 def within_quotes(text: str) -> str:
-    """Return the text in quotation marks, with inner ones replaced."""
+    """Return the text in quotation marks, with quotation marks inside it replaced."""
     return f"“{text.translate(_STRAIGHT)}”"
 
 
 def some(names: Sequence[str], limit: int = 5) -> str:
-    """Return names such as `vm1, vm2 and 3 more`."""
+    """Return the first `limit` names and the number of the others, such as `vm1, vm2 and 3 more`."""
     more = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def are(names: Sequence[str]) -> str:
-    """Return `vm1 is`, or `vm1, vm2 are`."""
+    """Return names with the matching verb: `vm1 is`, or `vm1, vm2 are`."""
     return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
 
@@ -115,9 +117,9 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 def say(reason: Reason | str, reader: Reader, tables: Mapping[str, Sentence]) -> str:
-    """Return the sentence of a reason, with those of the reasons in it. A stored sentence is returned unchanged.
+    """Return a reason as a sentence, including reasons that it contains. A stored sentence is returned unchanged.
 
-    A reason without a known text (written by another release, or forged) is its bare code.
+    A reason whose code has no text here (from another release, or forged) is returned as the code.
     """
     if isinstance(reason, str):
         return reason
@@ -131,7 +133,7 @@ def say(reason: Reason | str, reader: Reader, tables: Mapping[str, Sentence]) ->
 
 
 def worded(value: Any, reader: Reader, tables: Mapping[str, Sentence]) -> Any:
-    """Return the same value with every reason in it worded."""
+    """Return the same value with every reason in it replaced by its sentence."""
     match value:
         case Reason():
             return say(value, reader, tables)

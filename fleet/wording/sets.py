@@ -1,4 +1,4 @@
-"""Wording of sets: kinds, warnings, and the entries about sets."""
+"""Texts about sets: kinds, warnings, and timeline entries."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class SourceWords:
-    """Texts of a source of a machine's set: `label` is shown next to the set, `correct` states what to correct if the
-    set is wrong.
+    """Texts about the source that determines a machine's set. `label` is shown next to the set; `correct` states what
+    to correct if the set is wrong.
 
-    `{tag}` is the name of the tag.
+    `{tag}` is replaced by the name of the tag.
     """
 
     label: str
@@ -49,10 +49,10 @@ SOURCES: dict[SetSource, SourceWords] = {
 
 
 def _disagree(values: Mapping[str, Any], reader: Reader) -> str:
-    """Return which sources disagree, what each states, which one applies, and what to do.
+    """Return the warning that sources name different sets: what each states, which one applies, and what to do.
 
-    Where names are equal, the place is added even if only one source states it: two sets of one name in two resource
-    groups are two sets.
+    If the names are equal, the places are added, because two sets with one name in two resource groups are different
+    sets.
     """
     stated, tag = values["statements"], values["tag"]
     names = [f"{KINDS[each['kind']]} {each['name']}" for each in stated]
@@ -71,7 +71,7 @@ def _disagree(values: Mapping[str, Any], reader: Reader) -> str:
 
 
 def _outside(values: Mapping[str, Any], reader: Reader) -> tuple[str, str, str]:
-    """Return where a confined machine may be, what other sources state, and how to correct that."""
+    """Return three texts: where a confined machine may be, what other sources state, and how to correct that."""
     first, *others = values["statements"]
     same_name = any((each["kind"], each["name"].lower()) == (first["kind"], first["name"].lower()) for each in others)
 
@@ -189,7 +189,7 @@ CHANGED = {
 
 
 def _changed(row: TimelineRow, reader: Reader) -> str:
-    """Return the sentence of a change by a person: the set's name, service or requirements."""
+    """Return the timeline sentence of a user's change to a set's name, service or requirements."""
     after, changes = row.after or {}, []
     if row.kind is EntryKind.SET_NAMED:
         changes.append(f"named the provisional set {row.data['was']} “{row.data['name']}”")
@@ -214,7 +214,7 @@ def _changed(row: TimelineRow, reader: Reader) -> str:
 
 
 def _requirement_lowered(row: TimelineRow, reader: Reader) -> str:
-    """Return the sentence of a set's requirements that were lowered, or are proposed to be."""
+    """Return the timeline sentence about requirements of a set that were lowered, or whose lowering is proposed."""
     names, where = _lowered(row.data["lowered"]), f"“{row.data['set']}”"
     match row.data["did"]:
         case "proposed":

@@ -1,4 +1,4 @@
-"""Wording of the timeline and the audit."""
+"""Texts of the timeline and the audit."""
 
 import re
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One field before and after an action."""
+    """One field with its values before and after an action."""
 
     name: str
     before: str
@@ -47,7 +47,7 @@ def changes(row: TimelineRow, reader: Reader) -> tuple[Change, ...]:
 
 
 def shown(value: Any, reader: Reader) -> str:
-    """Return the text of a field's value."""
+    """Return the value of a field as text."""
     match value:
         case None | "" | []:
             return "none"
@@ -63,7 +63,7 @@ def shown(value: Any, reader: Reader) -> str:
 
 
 def kinds_named(text: str) -> list[EntryKind]:
-    """Return the kinds of entries whose label or code contains this text, without case."""
+    """Return the kinds of entries whose label or code contains this text in any case."""
     wanted = text.strip().casefold()
     return [kind for kind in EntryKind if wanted in kind.label.casefold() or wanted.replace(" ", "_") in kind]
 
@@ -159,7 +159,7 @@ FAULTS: dict[str, str] = {
 
 
 def archive_word(code: str) -> str:
-    """Return the name of an archived kind, a fault of the archive, or a reason why rows are retained."""
+    """Return the text for a code of the archive: an archived kind, a fault, or a reason why rows are not deleted."""
     return ARCHIVED.get(code, "").capitalize() or FAULTS.get(code, code)
 
 

@@ -1,4 +1,4 @@
-"""Formatting of times, durations and single lines for a reader."""
+"""Formatting of times, durations and single lines of text."""
 
 import unicodedata
 from dataclasses import dataclass
@@ -16,20 +16,20 @@ MORE = "..."
 
 
 def one_line(text: str, most: int) -> str:
-    """Return the text in one line of at most `most` characters, without invisible characters."""
+    """Return the text as one line of at most `most` characters, without invisible characters."""
     # A longer text is cut before it is examined: it may have any length.
     plain = "".join(" " if unicodedata.category(sign) in BREAKING else sign for sign in text[: 4 * most + 16])
     return clipped(" ".join(plain.split()), most)
 
 
 def clipped(text: str, most: int) -> str:
-    """Return the text cut to at most `most` characters, with `...` if it was cut."""
+    """Return the first `most` characters of the text, which end with `...` if the text was cut."""
     return text if len(text) <= most else text[: max(0, most - len(MORE))].rstrip() + MORE[:most]
 
 
 def share_length(texts: tuple[str, str], most: int) -> tuple[str, str]:
-    """Return two texts that share `most` characters: one may use what the other does not need, and the first
-    gets more.
+    """Shorten two texts to `most` characters in total. One may use what the other does not need; the first gets the
+    larger share.
     """
     first, second = texts
     share = most * 3 // 5
@@ -42,7 +42,7 @@ def share_length(texts: tuple[str, str], most: int) -> tuple[str, str]:
 
 
 class Form(StrEnum):
-    """Where a text is read: times on a page are short and in the reader's zone, elsewhere complete."""
+    """Where a text is read. On pages, times are short and in the reader's time zone; elsewhere they are complete."""
 
     PAGE = "page"
     API = "api"
@@ -51,7 +51,9 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reader of a text. `now` decides whether a page shows the day."""
+    """Reader of a text: where it is read, and the time zone. Pages show the day of a time unless it is that of
+    `now`.
+    """
 
     zone: tzinfo
     form: Form
@@ -63,7 +65,7 @@ API = Reader(UTC, Form.API)
 
 
 def page_reader(now: datetime | None = None) -> Reader:
-    """Return the reader for the current request: its time zone is the active one."""
+    """Return the reader of the current request's page, with the active time zone."""
     return Reader(get_current_timezone(), Form.PAGE, now)
 
 
@@ -71,7 +73,7 @@ def page_reader(now: datetime | None = None) -> Reader:
 
 
 def span(seconds: float) -> str:
-    """Return a length such as `0:42`, `4:10`, `1 h 04 min` or `2 d 3 h`. Never negative."""
+    """Return a duration as text, such as `0:42`, `4:10`, `1 h 04 min` or `2 d 3 h`. A negative one counts as zero."""
     whole = max(0, int(seconds))
     if whole < 3600:
         return f"{whole // 60}:{whole % 60:02d}"
@@ -81,12 +83,12 @@ def span(seconds: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """Return an age such as `just now`, `42 s ago`, `5 min ago`, `3 h ago` or `2 d ago`."""
+    """Return how long ago something was, such as `just now`, `42 s ago`, `5 min ago`, `3 h ago` or `2 d ago`."""
     return "just now" if int(seconds) < 2 else f"{age(seconds)} ago"
 
 
 def age(seconds: float) -> str:
-    """Return an age such as `42 s`, `5 min`, `3 h` or `2 d`."""
+    """Return a duration with one unit, such as `42 s`, `5 min`, `3 h` or `2 d`."""
     whole = max(0, int(seconds))
     for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
         if whole < limit:
@@ -95,7 +97,7 @@ def age(seconds: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a length such as `9 s`, `15 min`, `14 min 20 s`, `2 h 5 min` or `3 d 2 h`; empty for None."""
+    """Return a duration with up to two units, such as `9 s`, `15 min`, `14 min 20 s` or `2 h 5 min`; empty for None."""
     if seconds is None:
         return ""
     whole = int(seconds)
@@ -109,7 +111,7 @@ def duration(seconds: float | None) -> str:
 
 
 def impact(seconds: int | None) -> str:
-    """Return the text of Azure's DurationInSeconds: -1 is unknown, 0 no interruption."""
+    """Return Azure's DurationInSeconds as text: -1 is unknown, 0 means no interruption."""
     if seconds is None:
         return "not stated"
     if seconds < 0:
@@ -118,7 +120,7 @@ def impact(seconds: int | None) -> str:
 
 
 def local(at: datetime, zone: tzinfo | None = None) -> datetime:
-    """Return the time in this zone, or the reader's; in UTC if the zone's calendar does not cover it."""
+    """Return the time in this time zone, or in the reader's; in UTC if that zone cannot represent it."""
     try:
         return at.astimezone(zone or get_current_timezone())
     except (OverflowError, ValueError):
@@ -126,7 +128,9 @@ def local(at: datetime, zone: tzinfo | None = None) -> datetime:
 
 
 def clock(at: datetime, now: datetime) -> str:
-    """Return a time such as `14:32:10` in the reader's time zone, with the day if it is not today."""
+    """Return a time such as `14:32:10` in the reader's time zone, with the day unless it is the same as that of
+    `now`.
+    """
     at, now = local(at), local(now)
     if at.date() == now.date():
         return f"{at:%H:%M:%S}"
@@ -134,7 +138,7 @@ def clock(at: datetime, now: datetime) -> str:
 
 
 def zone_name(at: datetime) -> str:
-    """Return the name of the reader's time zone at that time: `UTC`, `CEST`."""
+    """Return the name of the reader's time zone at that time, such as `UTC` or `CEST`."""
     return local(at).tzname() or ""
 
 
@@ -144,20 +148,20 @@ def hms(at: datetime) -> str:
 
 
 def at_clock(at: datetime) -> str:
-    """Return a time such as `14:32:10 UTC`, in the reader's time zone."""
+    """Return a time with its zone in the reader's time zone, such as `14:32:10 UTC`."""
     return f"{hms(at)} {zone_name(at)}"
 
 
 def iso(at: datetime) -> str:
-    """Return a time for the browser, with milliseconds."""
+    """Return a time in ISO 8601 with milliseconds, for the browser."""
     return times.iso(at, "milliseconds")
 
 
 def at(when: datetime | str, reader: Reader) -> str:
-    """Return a time inside a sentence.
+    """Return a time for use inside a sentence.
 
-    On a page it is `14:32:10` in the reader's zone (with the day if it is not today), in a message `15:32:10 CET
-    (14:32:10 UTC)`, elsewhere `2026-03-02 14:32:10 UTC`. Text is a time in ISO 8601.
+    On a page it is `14:32:10` in the reader's zone, with the day unless it is today. In a notification it is `15:32:10
+    CET (14:32:10 UTC)`, elsewhere `2026-03-02 14:32:10 UTC`. A text argument must be in ISO 8601.
     """
     when = datetime.fromisoformat(when) if isinstance(when, str) else when
     when = local(when, reader.zone)
@@ -172,8 +176,8 @@ def at(when: datetime | str, reader: Reader) -> str:
 
 
 def _in_message(when: datetime, reader: Reader) -> str:
-    """Return a time with its zone and in UTC, because a message may be read anywhere. The day is added if it is not
-    today.
+    """Return a time with its zone and in UTC, because a notification may be read in any time zone. The day is added
+    unless it is today.
     """
     here = f"{when:%H:%M:%S} {when.tzname()}"
     if reader.now is None or local(reader.now, reader.zone).date() != when.date():

@@ -1,4 +1,4 @@
-"""Wording of waves: conditions, results, and the entries about waves."""
+"""Texts about waves: conditions, results, and timeline entries."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ def event_named(event: Mapping[str, Any]) -> str:
 
 
 def _about(template: str, *, many: str = "") -> Sentence:
-    """Return a sentence about `{event}`, which is replaced by its name; `many` is the template for several
+    """Return a sentence in which `{event}` is replaced by the event's name; `many` is the template for several
     `machines`.
     """
 
@@ -30,7 +30,7 @@ def _about(template: str, *, many: str = "") -> Sentence:
 
 
 def why_out(values: Mapping[str, Any]) -> str:
-    """Return why the wave continued without an event, without a full stop."""
+    """Return why a wave continued without an event, as a sentence without the full stop."""
     label = badge_of(ApprovalState(values["state"])).label
     return (values["why"] or label.lower()).rstrip(".")
 

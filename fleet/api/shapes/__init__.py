@@ -1,4 +1,4 @@
-"""Shapes of requests and responses."""
+"""Shapes: serializers of request bodies and responses."""
 
 # First, before any other shape uses one of them.
 from fleet.api.shapes import answers as answers

@@ -1,4 +1,6 @@
-"""Shapes of responses with fields that types do not state, in the order of their dependencies."""
+"""Shapes of responses that need fields beyond those of their dataclass, in the order in which they depend on each
+other.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -36,7 +38,7 @@ from fleet.wording.times import API
 
 @extend_schema_field({"type": ["number", "null"], "minimum": 0})
 class SecondsUntil(serializers.Field[float, Any, float | None, Any]):
-    """Seconds until a time of the row, never below 0; null if no time is running."""
+    """Field with the seconds until a time of the row, never below 0; null if that time does not apply."""
 
     def __init__(self, until: str, *, states: Iterable[str], help_text: str, source: str = "*") -> None:
         self.until = until
@@ -161,7 +163,7 @@ shape(MachineReport, name="DrillMachine")
 
 
 class TypeText(serializers.CharField):
-    """A fact about the event's type that applies to this event."""
+    """Field with a fact about the event's type, as far as it applies to this event."""
 
     def __init__(self, known: str, **kwargs: Any) -> None:
         super().__init__(source="event", **kwargs)
@@ -172,7 +174,7 @@ class TypeText(serializers.CharField):
 
 
 class TypeNumber(TypeText, serializers.IntegerField):
-    """The same for a number."""
+    """Field with a number from the event's type, as far as it applies to this event."""
 
 
 shape(
@@ -184,7 +186,7 @@ shape(
 
 
 class EntryText(serializers.CharField):
-    """Text of an entry, with times in UTC."""
+    """Field with the text of a timeline entry, with times in UTC."""
 
     def to_representation(self, row: Any) -> str:
         return text_of(row, API)

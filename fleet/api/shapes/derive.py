@@ -1,7 +1,7 @@
-"""Shapes of responses, derived from frozen dataclasses: a type becomes a field.
+"""Shapes of responses, derived from frozen dataclasses: each type becomes a serializer field.
 
-The library for this (djangorestframework-dataclasses) also covers request bodies. It does not support our properties,
-reasons, flattened parts, and responses with every field always present.
+The library djangorestframework-dataclasses also covers request bodies. It is not used because it does not support our
+properties, reasons, flattened parts, and responses in which every field is always present.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ AnyField = serializers.Field[Any, Any, Any, Any]
 
 @extend_schema_field({"anyOf": [{"type": "string", "enum": [kind.value for kind in EntryKind]}, {"type": "string"}]})
 class KindField(serializers.CharField):
-    """Kind of an entry. During an upgrade, a process of the older release may meet a kind that it does not know."""
+    """Field with the kind of an entry. During an upgrade, an older process may read a kind that it does not know."""
 
 
 @extend_schema_field(OpenApiTypes.DATETIME)
 class ServerTime(serializers.Field[datetime, Any, str, Any]):
-    """The backend's clock at this response, from which `seconds_left` counts."""
+    """Field with the backend's clock at the time of the response; `seconds_left` counts from it."""
 
     def __init__(self, *, source: str = "*") -> None:
         text = "The backend's clock, which `seconds_left` counts from."
@@ -48,7 +48,7 @@ class ServerTime(serializers.Field[datetime, Any, str, Any]):
 
 
 class Said(serializers.CharField):
-    """A reason as a sentence, with times in UTC; a stored sentence is unchanged."""
+    """Field with a reason as a sentence, with times in UTC. A stored sentence is returned unchanged."""
 
     def to_representation(self, value: Reason | str) -> str:
         return say(value, API)
@@ -79,11 +79,12 @@ def shape(
     inputs: Shape | None = None,
     **own: AnyField,
 ) -> Shape:
-    """Return the shape of a dataclass: its fields and annotated properties (`fleet.domain.shapes.InApi`). They are
-    described by their annotated text, else by the help text of `inputs`, the serializer of the request.
+    """Return the serializer class of a dataclass with its fields and annotated properties (see
+    `fleet.domain.shapes.InApi`). The description of a field is its annotated text, else the help text of `inputs`, the
+    serializer of the request.
 
-    `own` are fields that types do not state. The first shape of a dataclass is used for every field of its type; a
-    dataclass without a shape gets a plain one.
+    `own` are fields that the types do not define. The first shape created for a dataclass is used wherever a field has
+    that type; a dataclass without a shape gets a default one.
     """
     sent = {field: known.help_text for field, known in inputs().fields.items()} if inputs else {}
     hints = get_type_hints(row, include_extras=True)
@@ -119,7 +120,9 @@ def _properties(row: type) -> list[tuple[str, property]]:
 
 
 def field_of(hint: Any, **more: Any) -> AnyField:
-    """Return the field of a type; `more` are its arguments. Raises KeyError for an unsupported type."""
+    """Return the serializer field for a type; `more` are the field's arguments. Raises KeyError for an unsupported
+    type.
+    """
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if NoneType in kinds:
         more["allow_null"] = True
@@ -141,7 +144,7 @@ def field_of(hint: Any, **more: Any) -> AnyField:
 
 @cache
 def page_of(shape: Shape) -> serializers.Serializer[Any]:
-    """Return the shape of one page, for the schema."""
+    """Return the serializer of one page, for the OpenAPI schema."""
     return inline_serializer(
         f"{shape.__name__}Page",
         {
@@ -153,7 +156,7 @@ def page_of(shape: Shape) -> serializers.Serializer[Any]:
 
 
 def shape_of(row: type) -> Shape:
-    """Return the shape of a dataclass; a shape is returned unchanged."""
+    """Return the shape of a dataclass. If `row` is already a shape, return it."""
     return row if issubclass(row, serializers.Serializer) else SHAPES.get(row) or shape(row)
 
 
@@ -162,7 +165,7 @@ def _declared(known: Shape) -> dict[str, AnyField]:
 
 
 def _inside(part: str, name: str, field: Any) -> AnyField:
-    """Return the same field, read from a part of the row."""
+    """Return a copy of the field that reads its value from the attribute `part` of the row."""
     moved = copy.deepcopy(field)
     # The framework creates each request's field from these arguments.
     moved._kwargs["source"] = part if field.source == "*" else f"{part}.{field.source or name}"

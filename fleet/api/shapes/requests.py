@@ -1,4 +1,4 @@
-"""Shapes of requests."""
+"""Shapes of request bodies."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -45,17 +45,17 @@ def flag(help_text: str, **kwargs: Any) -> serializers.BooleanField:
 
 
 def number(help_text: str, least: int = 1, most: int | None = MAX_ID, **kwargs: Any) -> serializers.IntegerField:
-    """Return a field for a whole number; by default a row id."""
+    """Return a field for a whole number; with the default limits, for a row id."""
     return serializers.IntegerField(min_value=least, max_value=most, help_text=help_text, **kwargs)
 
 
 def optional_number(help_text: str, least: int = 1, most: int | None = None) -> serializers.IntegerField:
-    """Return a field for a whole number, or null for none."""
+    """Return a field for a whole number or null."""
     return number(help_text, least, most, required=False, allow_null=True, default=None)
 
 
 def names(help_text: str, most: int, **kwargs: Any) -> serializers.ListField:
-    """Return a field for a list of names, which may be missing."""
+    """Return an optional field for a list of up to `most` names."""
     child = serializers.CharField(max_length=200)
     return serializers.ListField(child=child, required=False, max_length=most, help_text=help_text, **kwargs)
 
@@ -99,7 +99,7 @@ class MoveRequestSerializer(WhySerializer):
     }
 )
 class MomentField(serializers.Field[Any, Any, Any, Any]):
-    """Field for `now`, `prepared`, or a time; becomes (When, due_at)."""
+    """Field for `now`, `prepared` or a time. Its value is (When, due_at)."""
 
     def to_internal_value(self, data: Any) -> tuple[When, datetime | None]:
         if data in (When.NOW.value, When.PREPARED.value):
@@ -140,7 +140,9 @@ class MomentField(serializers.Field[Any, Any, Any, Any]):
     }
 )
 class OverrideField(serializers.Field[Any, Any, Any, Any]):
-    """Guard codes with reasons; becomes a dict of them. A bare code has None: the comment is its reason."""
+    """Field for guard codes with reasons. Its value is a dict of code to reason; None for a code without its own
+    reason, for which the comment is used.
+    """
 
     def to_internal_value(self, data: Any) -> dict[str, str | None]:
         if not isinstance(data, list) or len(data) > MAX_GUARDS:
@@ -167,7 +169,7 @@ def override_field() -> OverrideField:
 
 
 def shown_field() -> serializers.DictField:
-    """Return the field for the digests of guards that the caller has seen."""
+    """Return the field for the digests of the guards that the caller has seen, by guard code."""
     return serializers.DictField(
         child=serializers.CharField(max_length=4000),
         required=False,
@@ -178,8 +180,8 @@ def shown_field() -> serializers.DictField:
 
 
 def with_reasons(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with a reason for each guard in `override`; the comment replaces a missing one. Raises
-    ValidationError.
+    """Return the values with a reason for each guard in `override`; the comment is used where a reason is missing.
+    Raises ValidationError if there is no comment either.
     """
     override, comment = values["override"], values["comment"]
     if comment.strip() == "" and None in override.values():
@@ -193,7 +195,7 @@ def version_field(help_text: str) -> serializers.IntegerField:
 
 
 def versions_field() -> serializers.DictField:
-    """Return the field for the versions of several events."""
+    """Return the field for the versions of several events, by EventId, that the caller has seen."""
     return serializers.DictField(
         child=serializers.IntegerField(min_value=0, max_value=MAX_INTEGER),
         required=False,
@@ -239,7 +241,7 @@ class HoldRequestSerializer(RequestSerializer):
 
 
 class ChosenSerializer(RequestSerializer):
-    """Events of a bulk request: EventIds, or a filter."""
+    """Request body that selects several events, by EventIds or by a filter."""
 
     events = names(f"EventIds, at most {MAX_ITEMS}; each once.", MAX_ITEMS, min_length=1)
     filter = serializers.DictField(
