@@ -143,7 +143,7 @@ def test_hold_and_leave_are_counted_separately(history: Fleet) -> None:
     held = dry_run(rule=rule(action="hold", event_types=("Reboot",)), now=history.now)
     assert (held.hold, sentence(held.sentence)) == (1, "Would have left 1 of 7 to Azure.")
     left = dry_run(rule=rule(action="leave"), now=history.now)
-    assert (left.leave, sentence(left.sentence)) == (7, "Would have left 7 of 7 to people.")
+    assert (left.leave, sentence(left.sentence)) == (7, "Would have left 7 of 7 to users.")
 
 
 def test_dry_run_is_limited_by_time_omits_drills_and_states_an_empty_result(history: Fleet) -> None:
