@@ -1,4 +1,4 @@
-"""Personal settings: time zone of pages, shortcuts, desktop alerts, and how far the user has read."""
+"""Personal settings: time zone of pages, shortcuts, desktop alerts, and up to when the user has read the changes."""
 
 from datetime import datetime
 
@@ -37,8 +37,8 @@ CHOICES = Audit(
 
 @transaction.atomic
 def choose(sent: Sent, *, actor: Actor, now: datetime) -> Profile:
-    """Change one's own settings. Raises Refused as `save_audited` does, and `not-permitted` for a token that only
-    reads.
+    """Change the actor's own settings. Raises Refused as `save_audited` does, and `not-permitted` for a read-only
+    token.
     """
     require_change(actor, own=True)
     Profile.objects.get_or_create(user=actor.person)
@@ -53,8 +53,9 @@ def choose(sent: Sent, *, actor: Actor, now: datetime) -> Profile:
 
 @transaction.atomic
 def note_read(*, actor: Actor, until: datetime, now: datetime) -> bool:
-    """Record that the user has read the changes up to `until`, but not beyond now. Return False where they had read
-    further before."""
+    """Record that the user has read the changes up to `until`, at most `now`. Return False if they had read further
+    before.
+    """
     until = min(until, now)
     Profile.objects.get_or_create(user=actor.person)
     row = Profile.objects.select_for_update().get(user=actor.person)

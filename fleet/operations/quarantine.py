@@ -1,7 +1,7 @@
-"""Quarantine of rows that cannot be advanced, with the reason, so that all other rows continue. They are retried later.
+"""Quarantine of rows that cannot be processed, so that all other rows continue. They are retried later.
 
-Rows are processed all at once. If that fails, they are halved until each failing row is isolated. Without failures this
-costs one query.
+All rows are processed together. If that fails, they are halved until each failing row is isolated. Without failures
+this costs one query.
 """
 
 import logging
@@ -33,7 +33,7 @@ AWAY = frozenset({"08", "40", "53", "55", "57", "58"})
 
 
 def is_quarantined(error: BaseException) -> bool:
-    """Whether the database itself was unavailable; otherwise the requested change is at fault."""
+    """Return whether the database itself was unavailable, so that the error is not caused by the row."""
     if not isinstance(error, OperationalError | InterfaceError) or is_timeout(error):
         return False
     state = getattr(error.__cause__, "sqlstate", None)
@@ -41,7 +41,7 @@ def is_quarantined(error: BaseException) -> bool:
 
 
 def error_text(error: BaseException) -> str:
-    """The error in one line that can be kept."""
+    """Return the error as one line of text that can be stored."""
     text = str(error).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     first = (readable(text).strip().splitlines() or [""])[0]
     return f"{type(error).__name__}: {first}"[:LONGEST]
@@ -55,9 +55,10 @@ def bisect_failures(
     splits: Callable[[Exception], bool] = lambda error: not is_quarantined(error),
     hurried: bool = False,
 ) -> list[T]:
-    """Return the results of the call for these keys, all at once or else in halves, each in its own transaction. `fail`
-    gets each key that fails alone. After a lock conflict, later calls wait for locks only briefly. Raises errors for
-    which `splits` is false.
+    """Call `call` for all keys together; if it fails, for halves, each in its own transaction. Return the results.
+
+    `fail` is called for each key that fails separately. After a lock conflict, later calls wait for locks only briefly.
+    An error for which `splits` is false is raised.
     """
     try:
         with transaction.atomic(), short_lock_timeout() if hurried else nullcontext(), gathered(savepoint=False):
@@ -75,10 +76,11 @@ def bisect_failures(
 
 
 class Quarantine:
-    """One round over the rows of one kind: `with Quarantine(QuarantineKind.WAVE, now=now) as apart`.
+    """Processes rows of one kind and quarantines those that fail: `with Quarantine(QuarantineKind.WAVE, now=now) as
+    apart`.
 
-    `look` and `run` skip quarantined rows until their time, and quarantine those that fail. At the end, rows that no
-    longer fail leave the quarantine.
+    `look` and `run` skip quarantined rows until their retry. At the end of the block, rows that no longer fail leave
+    the quarantine.
     """
 
     def __init__(self, what: QuarantineKind, *, now: datetime) -> None:
@@ -98,7 +100,9 @@ class Quarantine:
             QuarantinedRow.objects.filter(what=self.what.value, row_id__in=over).delete()
 
     def look(self, row_ids: Collection[int], call: Callable[[Sequence[int]], Sequence[T]]) -> list[T]:
-        """Return the results of the call for these rows, without those that fail."""
+        """Call `call` for these rows (ids) together, and return the results without rows that fail or are
+        quarantined.
+        """
         free = [row_id for row_id in row_ids if self.waits_until(row_id) is None]
         if not free:
             return []
@@ -107,12 +111,14 @@ class Quarantine:
         return found
 
     def run(self, row_id: int, call: Callable[[], T]) -> T | None:
-        """Return the call's result, in its own transaction; None when it failed or is not due yet."""
+        """Call `call` for one row, in its own transaction, and return the result; None if it failed or the retry is not
+        due.
+        """
         found = self.look([row_id], lambda _: [call()])
         return found[0] if found else None
 
     def waits_until(self, row_id: int) -> datetime | None:
-        """Return when a quarantined row is retried; None for one that is not quarantined, or that is due."""
+        """Return when a quarantined row is retried; None if it is not quarantined or is due."""
         if self._known is None:
             self._known = {row.row_id: row for row in QuarantinedRow.objects.filter(what=self.what.value)}
         known = self._known.get(row_id)
@@ -120,7 +126,7 @@ class Quarantine:
         return self._failed.get(row_id, later)
 
     def quarantine(self, row_id: int, error: Exception) -> None:
-        """It has failed: say why, and when it is tried again."""
+        """Quarantine a row with its error, and set the time of the next retry."""
         known = (self._known or {}).get(row_id)
         tries = known.tries + 1 if known else 1
         wait = retry_pause(tries)
@@ -137,12 +143,12 @@ class Quarantine:
 
 
 def delete_expired(*, now: datetime) -> None:
-    """Delete entries that no process has retried after their time."""
+    """Delete quarantined rows that no process has retried long after their time."""
     QuarantinedRow.objects.filter(next_try_at__lt=now - FORGOTTEN).delete()
 
 
 def call_each(*calls: Callable[[], object]) -> None:
-    """Make each call, whatever becomes of the others; then raise what the first one raised that failed."""
+    """Make all calls even if some fail, then raise the first error."""
     first: Exception | None = None
     for call in calls:
         try:

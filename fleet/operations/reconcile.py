@@ -1,9 +1,8 @@
-"""Reconciliation: processing of everything due by the clock, found in Postgres, and of consequences of news that need
-no person.
+"""Reconciliation: finds everything that is due in Postgres and processes it, without user actions.
 
-Beat runs it every two seconds, and the gateway if Celery is unavailable; hints run a part of it at once.
-`ScheduledEvent.next_check_at` is the time of an event's next check: now if it has news, otherwise when time alone may
-change it or what belongs to it. So a tick in which nothing is due costs the same for any number of open events.
+Celery beat runs it every two seconds, or the gateway if Celery is unavailable; hints run parts of it immediately.
+`ScheduledEvent.next_check_at` is when an event is checked next: now after a change, otherwise when time alone may
+change something. So a tick without due events costs the same for any number of open events.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -53,8 +52,9 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """The result of one run: whether it ran, events checked and recomputed, steps carried out, machines woken (row
-    ids).
+    """Result of one run: whether it ran, and how many events were checked and recomputed.
+
+    `steps`: performed steps of approvals; `woken`: machines (row ids) that were woken.
     """
 
     ran: bool
@@ -65,10 +65,10 @@ class Advanced:
 
 
 def advance(*, now: datetime, via: str) -> Advanced:
-    """Advance everything due: recompute what time has changed, wake, time out, ask the next machine, lapse.
+    """Process everything that is due: event states, wake-ups, timeouts, next machines to ask, lapsed approvals.
 
-    The first check takes no locks; only events with a step to take are locked. An advisory lock prevents two runs from
-    reading the news together; a second run returns at once.
+    The first check takes no locks; only events with a step to perform are locked. An advisory lock prevents two runs at
+    the same time: a second run returns at once.
     """
     if not _notice(now, via):
         return Advanced(ran=False)
@@ -85,7 +85,7 @@ def advance(*, now: datetime, via: str) -> Advanced:
 
 
 def _go_through(looked: list[int], done: list[tuple[int, int, set[int]]], *, now: datetime, via: str) -> None:
-    """Process the due events; `looked` gathers the checked event ids and `done` the results."""
+    """Process the due events. Appends checked event ids to `looked` and results to `done`."""
     began = monotonic()
     with Quarantine(QuarantineKind.EVENT, now=now) as apart:
         # Once more, for those whom the first steps have moved.
@@ -110,8 +110,9 @@ def _go_through(looked: list[int], done: list[tuple[int, int, set[int]]], *, now
 
 
 def _follow_due(looked: Sequence[int], apart: Quarantine, *, now: datetime) -> None:
-    """Judge the checked events, and set their next check. If any of this fails, all of it is retried soon: waves and
-    drills receive news of their events only here.
+    """Process what depends on the checked events (drills, waves, conditions, rules), then set their next check.
+
+    If a part fails, all of it is retried soon, because waves and drills get changes of their events only here.
     """
     portions = [looked[at : at + scheduling.PORTION] for at in range(0, len(looked), scheduling.PORTION)]
     call_each(
@@ -127,14 +128,15 @@ def _follow_due(looked: Sequence[int], apart: Quarantine, *, now: datetime) -> N
 
 
 def _turns(event_pks: Collection[int], *, now: datetime) -> None:
-    """Advance the waves that are due or have news of these events (row ids), and whose turn it is in them."""
+    """Advance the waves that are due or contain these events (row ids), and the approvals that they may send now."""
     conditions.advance(now=now, event_pks=waves.advance(now=now, event_pks=event_pks))
 
 
 @transaction.atomic
 def _notice(now: datetime, via: str) -> bool:
-    """Make events with news due: by the timeline, by changes of presence, by changed times in the settings. Return
-    False where another run does so at this moment.
+    """Make events due that changed: by timeline entries, by presence of machines, or by changed settings.
+
+    Return False if another run is doing the same now.
     """
     if not try_take(Lock.RECONCILE):
         return False
@@ -158,7 +160,7 @@ def _notice(now: datetime, via: str) -> bool:
 
 
 def _portions(looked: list[int], now: datetime) -> Iterator[list[int]]:
-    """Yield the due events in portions, decided ones first and each once a tick; `looked` gathers their ids."""
+    """Yield the due events in portions, decided ones first, each once in a tick. Appends their ids to `looked`."""
     for decided in (True, False):
         while len(looked) < MOST_PORTIONS * scheduling.PORTION:
             taken = scheduling.take(now=now, decided=decided, besides=looked)
@@ -169,7 +171,7 @@ def _portions(looked: list[int], now: datetime) -> Iterator[list[int]]:
 
 
 def _advance(event_pks: Sequence[int], *, now: datetime, via: str) -> list[tuple[int, int, set[int]]]:
-    """Return how many of these events changed, how many had a step to take, and the woken machines (row ids)."""
+    """Process these events. Return numbers of changed events and of performed steps, and machines (row ids) to wake."""
     # Earlier reports of the event come first, so it waits for the next tick.
     waited_for = oddities.waited_for(event_pks)
     events = compute.lock(pk for pk in event_pks if pk not in waited_for)
@@ -178,8 +180,9 @@ def _advance(event_pks: Sequence[int], *, now: datetime, via: str) -> list[tuple
 
 
 def repair(*, now: datetime) -> None:
-    """Correct times in the future, which a process with a wrong clock has written: they would block their rows until
-    then. A time in the future is treated as the present.
+    """Replace times in the future, which a process with a wrong clock has written, by the present.
+
+    Otherwise their rows would not be processed until then.
     """
     call_each(
         partial(presence.repair, now=now, limits=presence_limits()),
@@ -190,7 +193,7 @@ def repair(*, now: datetime) -> None:
 
 
 class IfQuiet(Protocol):
-    """A job that a web process runs where Celery has not for `quiet_seconds`."""
+    """A job that a web process runs if Celery has not run it for `quiet_seconds`."""
 
     def __call__(self, *, now: datetime, quiet_seconds: float, via: str) -> object: ...
 
@@ -201,7 +204,9 @@ SLOW_IF_QUIET: list[IfQuiet] = []
 
 
 def advance_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Advanced:
-    """Advance when no process has done so for `quiet_seconds`: the gateway calls this when Celery is down."""
+    """Run `advance` if no process has done so for `quiet_seconds`. The gateway calls this while Celery is
+    unavailable.
+    """
     if seconds_since_run(LastRun.RECONCILE, now=now) < quiet_seconds:
         return Advanced(ran=False)
     return advance(now=now, via=via)
@@ -226,7 +231,7 @@ def _changed(event_pks: Sequence[int], *, now: datetime) -> list[int]:
 
 
 def advance_dependents(event_pks: Collection[int] | None = None, *, now: datetime) -> None:
-    """Judge these events (row ids) and those that depend on them, or all open events."""
+    """Process what depends on these events (row ids), or on all open events: drills, waves, conditions, rules."""
     call_each(
         partial(drills.advance, now=now, event_pks=event_pks or ()),
         partial(_turns, event_pks or (), now=now),
@@ -236,10 +241,10 @@ def advance_dependents(event_pks: Collection[int] | None = None, *, now: datetim
 
 
 def advance_new_approval(*, approval_id: int, now: datetime, via: str) -> None:
-    """Carry out what follows directly from a decision: meet its condition, then wake its machine.
+    """Process a new approval immediately: check its condition, then wake its machine.
 
-    In a storm of reports the event is locked almost all the time. The machine does not wait for that lock, because its
-    order is already committed. The next tick does the rest.
+    While many reports arrive, the event is locked almost all the time. The machine is woken without waiting for that
+    lock, because its order is already committed. The next tick does the rest.
     """
     row = Approval.objects.filter(pk=approval_id).values_list("event_id", "state").first()
     if row is not None and row[1] == ApprovalState.WAITING.value:
@@ -253,8 +258,9 @@ def advance_new_approval(*, approval_id: int, now: datetime, via: str) -> None:
 
 
 def advance_new_approvals(approval_ids: Sequence[int], *, now: datetime, via: str) -> None:
-    """Advance several approvals that were decided together; locked events are left to the tick. If that fails, they are
-    halved, so that one faulty approval does not stop the others.
+    """Process several new approvals (row ids). Locked events are left to the next tick.
+
+    If it fails, they are halved, so that one failing approval does not stop the others.
     """
     found = Approval.objects.filter(pk__in=approval_ids, state=ApprovalState.WAITING.value)
     if waiting := list(found.values_list("event_id", flat=True)):
@@ -268,5 +274,5 @@ def advance_new_approvals(approval_ids: Sequence[int], *, now: datetime, via: st
 
 
 def _leave_to_the_tick(approval_id: int, error: Exception) -> None:
-    """The tick sets it aside with its reason."""
+    """Log the failure of one approval. The next tick quarantines it with the error."""
     log.warning("an approval is left to the tick", approval=approval_id, error=error_text(error))

@@ -1,4 +1,4 @@
-"""Checks of rights, which refuse actions that a person may not do. The table of roles is `fleet.domain.people`."""
+"""Checks of rights that refuse what a user may not do. The table of roles is in `fleet.domain.people`."""
 
 from datetime import datetime
 
@@ -15,10 +15,9 @@ from fleet.models.people import Person, rights_of
 
 
 def require(who: Actor | Person, right: Right, place: Place | None = None, *, doing: str = "this") -> None:
-    """Raise Refused `not-permitted`, naming the missing right, unless `who` may do this. `doing` is a code of
-    `fleet.accounts.text.DOING`.
+    """Raise Refused `not-permitted`, naming the missing right, unless `who` has this right (in this place).
 
-    A user of the server's command line has all rights.
+    `doing` is a code of `fleet.accounts.text.DOING`. The server's command line has all rights.
     """
     if isinstance(who, Actor) and who.kind is ActorKind.COMMAND:
         return
@@ -33,7 +32,7 @@ def require(who: Actor | Person, right: Right, place: Place | None = None, *, do
 
 
 def can_see(actor: Actor, place: Place) -> bool:
-    """Return whether the actor may see this place: with SCOPED_READ_ACCESS only what is in their scopes."""
+    """Return whether the actor may see this place. With SCOPED_READ_ACCESS, only places within their scopes."""
     if not settings.SCOPED_READ_ACCESS or actor.kind is ActorKind.COMMAND:
         return True
     missing = rights_of(actor.person).missing(Right.READ, place)
@@ -41,32 +40,34 @@ def can_see(actor: Actor, place: Place) -> bool:
 
 
 def acting(actor: Actor, right: Right, *, doing: str) -> Actor:
-    """Return the actor, who has this right in at least one place, with a cleaned reason. Raises Refused:
-    `not-permitted`, `validation`.
+    """Return the actor with a cleaned reason, if they have this right in at least one place.
+
+    Raises Refused: `not-permitted`, `validation`.
     """
     require(actor, right, doing=doing)
     return actor.because(cleaned(actor.why))
 
 
 def require_person(actor: Actor) -> None:
-    """Raises Refused `not-permitted` where a token or a service account acts: only a person with a session, or who runs
-    commands on the server, decides who may sign in, and as what.
+    """Raise Refused `not-permitted` if a token or a service account acts.
+
+    Only a person with a session, or the server's command line, may decide who can sign in and with which rights.
     """
     if actor.token is not None or actor.kind is ActorKind.SERVICE:
         raise Refused("not-permitted", Reason("token-is-no-person"))
 
 
 def require_administrator(actor: Actor, *, doing: str = "this") -> None:
-    """An administrator in person, for everything about accounts and sign-in. Raises Refused `not-permitted`."""
+    """Raise Refused `not-permitted` unless an administrator acts in person. For changes of accounts and sign-in."""
     require(actor, Right.ADMINISTER, doing=doing)
     require_person(actor)
 
 
 def require_change(actor: Actor, *, own: bool) -> None:
-    """Check that the actor, and the token of the call, may change their own (`own`) or what only administrators change.
+    """Raise Refused `not-permitted` if the actor, or the call's token, may not make this change.
 
-    A token with only the scope `read` changes nothing: objects that it created would outlive it. Raises Refused
-    `not-permitted`.
+    `own`: the object belongs to the actor; otherwise only administrators change it. A token with only the scope `read`
+    may change nothing, because objects that it creates would outlive it.
     """
     if own:
         require(actor, Right.READ)
@@ -79,15 +80,15 @@ def require_change(actor: Actor, *, own: bool) -> None:
 
 
 def is_read_only(token: ApiToken | None) -> bool:
-    """Return whether the token of a call has the scope `read` only."""
+    """Return whether the call's token has only the scope `read`."""
     return token is not None and set(token.scopes) <= {"read"}
 
 
 def expiry_within_token(wanted: datetime, actor: Actor) -> datetime:
-    """Return the expiry of an object that a call creates: at most that of its token.
+    """Return when an object that a call creates expires: at `wanted`, but not later than the call's token.
 
-    Locks the token's row inside the caller's transaction, so that the token cannot be revoked without the object.
-    Raises Refused `not-permitted` if it has ended.
+    Locks the token's row in the caller's transaction, so that a revocation also finds the new object. Raises Refused
+    `not-permitted` if the token has ended.
     """
     if actor.token is None:
         return wanted
@@ -98,7 +99,7 @@ def expiry_within_token(wanted: datetime, actor: Actor) -> datetime:
 
 
 def is_token_valid(token: ApiToken, *, now: datetime) -> bool:
-    """Whether a token counts still: neither it has ended nor any by which it was made. One query for each of those."""
+    """Return whether a token is valid, and each token by which it was created. One query for each of those."""
     each: ApiToken | None = token
     while each is not None:
         if each.revoked_at is not None or (each.expires_at is not None and each.expires_at <= now):
@@ -108,12 +109,12 @@ def is_token_valid(token: ApiToken, *, now: datetime) -> bool:
 
 
 def user_named(username: str, people: QuerySet[User] | None = None) -> User:
-    """Return the user with this name, of these people or of all. Raises Refused `unknown-person`."""
+    """Return the user with this username, among `people` or all. Raises Refused `unknown-person`."""
     found = (User.objects.all() if people is None else people).filter(username=username).first()
     return require_found(found, "unknown-person", Reason("person-unknown", name=username))
 
 
 def require_reach(actor: Actor, person: User) -> None:
-    """Raise Refused `not-permitted` when an account without superuser rights would change a superuser."""
+    """Raise Refused `not-permitted` if an account without superuser rights would change a superuser."""
     if actor.person is not None and person.is_superuser and not actor.person.is_superuser:
         raise Refused("not-permitted", Reason("superusers-only", name=person.get_username()))

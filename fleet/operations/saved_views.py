@@ -36,9 +36,9 @@ VIEWS = Audit(
 
 @transaction.atomic
 def save_view(sent: ViewForm, *, actor: Actor, now: datetime) -> SavedView:
-    """Save a list with its filters. A view of the same person, name and list is replaced.
+    """Save a list with filters. An existing view of the same user, name and list is replaced.
 
-    Raises Refused `validation` where the list has no filters, or the person has too many views.
+    Raises Refused `validation` if the list has no filters, or the user has too many views.
     """
     page, name = sent.data.get("page"), tidy(sent.data.get("name", ""))
     if page not in LISTS:
@@ -54,7 +54,7 @@ def save_view(sent: ViewForm, *, actor: Actor, now: datetime) -> SavedView:
 
 @transaction.atomic
 def delete_view(*, actor: Actor, view_id: int, now: datetime) -> SavedView:
-    """Delete one's own view, or as an administrator another user's shared view. Raises Refused `not-found`."""
+    """Delete the actor's own view, or as an administrator another user's shared view. Raises Refused `not-found`."""
     rows = SavedView.objects.select_for_update()
     row = rows.filter(pk=view_id).first()
     may = row is not None and (

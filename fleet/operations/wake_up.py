@@ -1,7 +1,7 @@
-"""Wake-ups: messages on Redis and hints to Celery. They make things fast and carry ids only; rows make things true, so
-a missing Redis is no failure.
+"""Wake-ups: messages on Redis and Celery tasks that only contain ids.
 
-Rooms say after their commit whom to wake. This imports no room, so that every room may.
+They only make processing faster: everything is found in the database anyway, so it also works without Redis. Other
+modules call this one after their commit; it imports none of them.
 """
 
 import json
@@ -54,8 +54,9 @@ REST_SECONDS = 2.0
 
 
 class _Line:
-    """A Redis connection of this thread; after a failure it pauses for two seconds, so that no caller waits for a dead
-    Redis."""
+    """This thread's connection to Redis. After a failure it is not used for two seconds, so that callers do
+    not wait.
+    """
 
     def __init__(self) -> None:
         self.client = redis.Redis.from_url(
@@ -91,8 +92,9 @@ def _publish(message: dict[str, object]) -> bool:
 
 
 def takes_writes() -> bool:
-    """Whether Redis accepts writes: one that is full, or a replica, still answers pings. Raises redis-py's errors where
-    it does not answer.
+    """Return whether Redis accepts writes. A full server or a replica answers pings but does not.
+
+    Raises redis-py's errors if Redis does not answer.
     """
     with redis.Redis.from_url(
         settings.REDIS_URL, protocol=2, socket_timeout=0.5, socket_connect_timeout=0.5, retry=Retry(NoBackoff(), 0)
@@ -105,28 +107,34 @@ def takes_writes() -> bool:
 
 
 def wake_machines(machine_ids: Iterable[int], *, via: str) -> bool:
-    """Notify the gateways of waiting orders for these machines (row ids); return False when Redis did not accept it."""
+    """Notify the gateways that orders wait for these machines (row ids). Return False if Redis did not accept the
+    message.
+    """
     ids = sorted(set(machine_ids))
     return _publish({"orders": ids, "via": via}) if ids else True
 
 
 def wake_streams() -> bool:
-    """Notify the streams of new entries."""
+    """Notify the event streams of new timeline entries. Return False if Redis did not accept the message."""
     return _publish({"entries": True})
 
 
 def forget_credentials(machine_ids: Iterable[int]) -> bool:
-    """Notify the gateways to drop the cached credentials of these machines."""
+    """Tell the gateways to drop the cached credentials of these machines (row ids). Return False if Redis did not
+    accept it.
+    """
     return _publish({"revoked": sorted(set(machine_ids))})
 
 
 def hint_approval(approval_id: int, trace: Trace | None = None) -> None:
-    """Queue a Celery task that relays this approval now."""
+    """Queue a Celery task that sends this approval (row id) now."""
     _hint([(RELAY_TASK, approval_id, trace)])
 
 
 def hint_events(event_pks: Iterable[int]) -> None:
-    """Queue Celery tasks that follow news of these events (row ids): drills, waves, conditions, rules."""
+    """Queue Celery tasks that process the consequences of changed events (row ids): drills, waves, conditions,
+    rules.
+    """
     _hint([(FOLLOW_TASK, event_pk, None) for event_pk in event_pks])
 
 
@@ -136,10 +144,9 @@ def hint_messages() -> None:
 
 
 def _hint(hints: Iterable[Hint]) -> None:
-    """Queue hints for the broker without waiting for its answer; Celery beat finds the work anyway.
+    """Pass tasks to the background thread that sends them to the broker. Celery beat finds the work of a lost task.
 
-    A broker that accepts connections and does not answer would block a person, or the writer of reports, for many
-    seconds.
+    A broker that accepts connections but does not answer would block the caller for many seconds.
     """
     with suppress(queue.Full):
         for hint in hints:
@@ -148,8 +155,9 @@ def _hint(hints: Iterable[Hint]) -> None:
 
 
 def prepare_hints() -> None:
-    """Start connecting to the broker in the background, if there is no connection yet. The first message of a process
-    would otherwise take some hundred milliseconds longer than later ones. Returns at once.
+    """Start connecting to the broker in the background, if there is no connection yet. Returns at once.
+
+    Without it, the first task of a process is sent some hundred milliseconds later than others.
     """
     global _sender  # noqa: PLW0603 - one thread for this process, made when it is first needed
     with _starting:
@@ -159,7 +167,7 @@ def prepare_hints() -> None:
 
 
 def _connect_to_broker() -> None:
-    """Everything that sending does, without a message: load what Celery loads late, connect, declare the queue."""
+    """Do everything that sending needs, without a message: load Celery modules, connect, and declare the queue."""
     amqp = current_app.amqp
     _ = amqp.send_task_message, current_app.backend
     with current_app.producer_or_acquire() as producer:
@@ -196,7 +204,10 @@ def _send_hints() -> None:
 
 
 def _send_approvals(line: "_Broker", approvals: Mapping[int, Trace | None]) -> None:
-    """One alone as 0.1.0 knows it, several as one task. Its worker would drop that, and the tick finds them."""
+    """Send one approval as the task that release 0.1.0 knows, several as one newer task.
+
+    A worker of 0.1.0 drops the newer task, and the next tick finds the approvals.
+    """
     if len(approvals) == 1:
         for approval_id, trace in approvals.items():
             line.send(RELAY_TASK, approval_id, headers=trace.words if trace else None)
@@ -207,7 +218,7 @@ def _send_approvals(line: "_Broker", approvals: Mapping[int, Trace | None]) -> N
 
 
 def _waiting_hints(seconds: float | None) -> list[Hint]:
-    """Wait for a hint, up to `seconds` (for ever where None), and take all others that wait by then."""
+    """Wait up to `seconds` for a task (None: without limit), and return it with all others that wait by then."""
     hints = []
     with suppress(queue.Empty):
         hints.append(_hints.get(timeout=seconds))
@@ -217,8 +228,7 @@ def _waiting_hints(seconds: float | None) -> list[Hint]:
 
 
 class _Broker:
-    """The connection to Celery's broker for hints: a hint that it does not accept is lost, and it pauses for two
-    seconds."""
+    """The connection to Celery's broker. A task that it does not accept is lost, and it is not used for two seconds."""
 
     def __init__(self) -> None:
         self.rests_until = 0.0

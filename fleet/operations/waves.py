@@ -1,4 +1,4 @@
-"""Waves: start (all events are decided or none), progress and end."""
+"""Waves: start (all events are approved, or none), progress and end."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -53,13 +53,13 @@ def begin(
     shown: Mapping[str, str] | None = None,
     versions: Mapping[str, int] | None = None,
 ) -> Wave:
-    """Approve these events (EventIds, in this order), or all open undecided ones of a service (soonest first), in turn.
+    """Approve several events to be sent one after the other: `events` (EventIds) in this order, or all of a service.
 
-    `overrides` are reasons by guard code, for every event that needs one; `shown` are the digests of the guards that
-    the person saw. `versions` are those of the displayed events, by EventId. With them, an event of the service that is
-    not among them blocks the wave. All events are approved, or none. Raises Refused: `not-permitted`, `validation`,
-    `unknown-event`, `wave-running` (details `wave`), `guarded` and the other codes of `approve.grant`. Details
-    `events`: `event_id`, `code`, `sentence` of each blocking event.
+    Of a service, these are the open undecided events, earliest NotBefore first. `overrides` are reasons by guard code,
+    for every event that needs one; `shown` are the hashes of the displayed guards. `versions` are those of the
+    displayed events, by EventId; an event of the service that was not displayed then prevents the wave. Raises Refused:
+    `not-permitted`, `validation`, `unknown-event`, `wave-running` (details `wave`), `guarded` and other codes of
+    `approve.grant`, with details `events`: `event_id`, `code`, `sentence` of each blocked event.
     """
     actor = acting(actor, Right.APPROVE, doing="begin-wave")
     reasons = cleaned_reasons(overrides)
@@ -84,7 +84,9 @@ def begin(
 
 
 def _seen(rows: Sequence[ScheduledEvent], versions: Mapping[str, int] | None, *, every: bool) -> dict[int, int]:
-    """Return the displayed versions, by row id; with `every`, other events get an impossible version."""
+    """Return the displayed versions by row id. With `every`, an event that was not displayed gets an impossible
+    version.
+    """
     wanted = {event_id.strip().upper(): version for event_id, version in (versions or {}).items()}
     if wanted and every:
         return {row.pk: wanted.get(row.event_id, -1) for row in rows}
@@ -210,10 +212,11 @@ WAITING = (ApprovalState.PROPOSED.value, ApprovalState.WAITING.value)
 
 
 def advance(*, now: datetime, event_pks: Collection[int] = ()) -> list[int]:
-    """Advance the due waves and those of these events (row ids): stop waves where an event did not return, end finished
-    ones. Returns the events (row ids) whose turn it is in the others.
+    """Advance the due waves and those of these events (row ids): stop waves whose machines did not return, end finished
+    ones.
 
-    The first check takes no locks; each wave has its own transaction.
+    Return the events (row ids) that the other waves may approve now. The first check takes no locks; each wave then has
+    its own transaction.
     """
     if event_pks:
         make_due(Q(approvals__event__any=list(event_pks)))
@@ -231,7 +234,7 @@ def advance(*, now: datetime, event_pks: Collection[int] = ()) -> list[int]:
 
 
 def make_due(which: Q) -> None:
-    """These waves are judged by the next tick."""
+    """Let the next tick judge the waves that match the filter `which`."""
     # Unlike those of events, these rows are waited for: a transaction that locks one need not make it due.
     locks.make_due(Wave.objects.filter(which, state=WaveState.RUNNING.value, next_check_at__gt=AT_ONCE))
 
@@ -257,7 +260,7 @@ def _settle(wave_id: int, *, now: datetime) -> bool:
 
 
 def stop(*, wave_id: int, actor: Actor, now: datetime) -> Wave:
-    """Stop a wave with a reason: waiting approvals are withdrawn, those in progress continue.
+    """Stop a wave with a reason: waiting approvals are withdrawn, those that were sent continue.
 
     Raises Refused: `not-permitted`, `validation`, `unknown-wave`, `too-late`.
     """

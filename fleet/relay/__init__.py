@@ -1,1 +1,1 @@
-"""Celery: tasks that call one operation."""
+"""Celery tasks. Each task calls one operation."""

@@ -1,4 +1,4 @@
-"""Celery signals: task counters, trace of the decision behind a task, and beat's database clock."""
+"""Celery signal handlers: count tasks, pass on the trace of a decision, and record when beat last sent a task."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UNKNOWN = "unknown"
 
 
 class Counts:
-    """The numbers of one process that Redis does not have yet."""
+    """Counts of one process that are not added to Redis yet. A background thread adds them regularly."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -46,7 +46,7 @@ class Counts:
         self._process = 0
 
     def ended(self, task: str, outcome: str, seconds: float) -> None:
-        """A task came to its end."""
+        """Count a finished task. `seconds` is the run time."""
         with self._lock:
             self._counted[f"{COUNT} {outcome} {task}"] += 1
             name = f"{SECONDS} {task}"
@@ -54,13 +54,13 @@ class Counts:
         self._see_to_it()
 
     def sent(self, at: float) -> None:
-        """Record that beat sent a task, at this many seconds since 1970 by the database's clock."""
+        """Record when beat sent a task, in seconds since 1970 by the database's clock."""
         with self._lock:
             self._beat = at
         self._see_to_it()
 
     def flush(self, client: redis.Redis) -> None:
-        """Add to what Redis has. Raises what redis-py raises; nothing is lost then."""
+        """Add the counts to those in Redis. Raises redis-py's errors; the counts then remain for the next call."""
         with self._lock:
             counted, self._counted = self._counted, Counter()
             seconds, self._seconds = self._seconds, {}
@@ -86,7 +86,9 @@ class Counts:
             raise
 
     def _see_to_it(self) -> None:
-        """The thread is of this process: one that was there before a fork is not here any more."""
+        """Start the background thread if this process has none. After a fork, the parent's thread does not exist any
+        more.
+        """
         if self._process != os.getpid():
             self._process = os.getpid()
             threading.Thread(target=self._run, name="counts", daemon=True).start()
@@ -135,7 +137,7 @@ def _refuse(**_: Any) -> None:
 
 @signals.beat_init.connect(dispatch_uid="fleet.relay.counts")
 def _beat_begins(**_: Any) -> None:
-    """Count the tasks that this process sends, since it is beat."""
+    """Begin to record the tasks that this process sends, because it is Celery beat."""
     signals.after_task_publish.connect(_note_sent, dispatch_uid="fleet.relay.counts")
 
 
@@ -163,8 +165,7 @@ def _bind(task_id: str = "", task: Any = None, **_: Any) -> None:
 
 @signals.task_postrun.connect(dispatch_uid="fleet.relay.trace")
 def _say(task_id: str = "", task: Any = None, state: str | None = None, **_: Any) -> None:
-    """Log one line for a task of a decision; the tasks that beat sends every two seconds are counted, and logged on
-    failure."""
+    """Log one line for a finished task of a decision. Beat's regular tasks are logged only if they fail."""
     began = _trace_began.pop(task_id, None)
     if began is not None:
         took = round((time.monotonic() - began) * 1000, 1)
@@ -174,7 +175,7 @@ def _say(task_id: str = "", task: Any = None, state: str | None = None, **_: Any
 
 @contextmanager
 def each(traces: Iterable[Mapping[str, str]], *, task: str) -> Iterator[None]:
-    """Log a line for each of several decisions that one task concerns."""
+    """Log one line for each decision (by trace) that a task with several decisions has processed."""
     began, outcome = time.monotonic(), "failure"
     try:
         yield

@@ -1,6 +1,6 @@
-"""Celery's tasks. Each calls one operation; the next tick does the work of a lost task.
+"""Celery tasks. Each task calls one operation; the next tick does the work of a lost task.
 
-A worker whose clock is wrong does nothing that decides or deletes: another worker does it, or a web process.
+A worker whose clock is wrong performs no task that decides or deletes; another worker or a web process does it.
 """
 
 from celery import shared_task
@@ -12,14 +12,14 @@ from fleet.relay import counts
 
 @shared_task(name="fleet.relay.tasks.relay_approval", ignore_result=True)
 def relay_approval(approval_id: int) -> None:
-    """Take a fresh approval on its way: sent when its transaction has committed."""
+    """Send a new approval (row id). Queued when its transaction has committed."""
     if clock.may_clock_decide():
         reconcile.advance_new_approval(approval_id=approval_id, now=clock.now(), via="celery")
 
 
 @shared_task(name="fleet.relay.tasks.relay_approvals", ignore_result=True)
 def relay_approvals(approvals: list[tuple[int, dict[str, str]]]) -> None:
-    """Relay several approvals that arrived together, each with its trace."""
+    """Send several new approvals (row ids) that were queued together, each with its trace."""
     if not clock.may_clock_decide():
         return
     with counts.each([words for _, words in approvals], task="fleet.relay.tasks.relay_approvals"):
@@ -28,21 +28,21 @@ def relay_approvals(approvals: list[tuple[int, dict[str, str]]]) -> None:
 
 @shared_task(name="fleet.relay.tasks.follow", ignore_result=True)
 def follow(event_pks: list[int]) -> None:
-    """Process the consequences of news of these events: sent when reports about them were committed."""
+    """Process what depends on these events (row ids). Queued when reports about them were committed."""
     if clock.may_clock_decide():
         reconcile.advance_dependents(event_pks, now=clock.now())
 
 
 @shared_task(name="fleet.relay.tasks.advance", ignore_result=True)
 def advance() -> None:
-    """Advance whatever is due: sent by beat."""
+    """Process everything that is due. Sent by Celery beat."""
     if clock.may_clock_decide():
         reconcile.advance(now=clock.now(), via="beat")
 
 
 @shared_task(name="fleet.relay.tasks.compare", ignore_result=True)
 def compare() -> None:
-    """Check whether blind spots begin or end: sent by beat."""
+    """Check whether blind spots began or ended. Sent by Celery beat."""
     now = clock.now()
     reconcile.repair(now=now)
     blind_spots.compare(now=now, via="beat")
@@ -50,5 +50,5 @@ def compare() -> None:
 
 @shared_task(name="fleet.relay.tasks.renew", ignore_result=True)
 def renew() -> None:
-    """Check all sets that have changed, and again some that have not: sent by beat."""
+    """Compute the stored counts of all sets that changed, and check some others. Sent by Celery beat."""
     coverage.renew_all(now=clock.now())

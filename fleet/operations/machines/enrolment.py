@@ -265,9 +265,7 @@ def _admit_machine(
 
 
 def _secret(known: Machine | None, vm_id: str, request: wire.EnrolRequest, now: datetime) -> tuple[str, str, int, str]:
-    """Return a new key or credential: the secret, the name by which calls with it are found, and the generation of a
-    key.
-    """
+    """Return a new credential (or empty), a new key in hex (or empty), the key's generation, and the name of either."""
     if request.keyed:
         return ("", *keys.next_key(known, vm_id, now=now))
     if not keys.are_bearer_credentials_accepted(now):

@@ -1,4 +1,4 @@
-"""Machine keys and credentials: issued, unused and revoked."""
+"""Machine keys and credentials: issuing, first use and revocation."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -32,14 +32,16 @@ PURPOSE = "drydock machine keys"
 
 
 def next_key(known: Machine | None, vm_id: str, *, now: datetime) -> tuple[str, int, str]:
-    """The key of this machine's next generation in hex, that generation, and the name by which it is found."""
+    """Return the key of this machine's next generation in hex, the generation, and the name of the key."""
     generation = next_generation(known.key_generation if known is not None else 0, now)
     master = derived_keys(PURPOSE)[0]
     return machine_key(master, vm_id, generation).hex(), generation, key_name(master, vm_id, generation)
 
 
 def possible_keys(vm_id: str, generation: int) -> tuple[tuple[bytes, str], ...]:
-    """The key of that generation and its name: first by today's SECRET_KEY, then by those before it."""
+    """Return the possible keys of this generation, each with its name: by SECRET_KEY first, then by the
+    fallback keys.
+    """
     return _made(vm_id, generation, derived_keys(PURPOSE))
 
 
@@ -49,7 +51,7 @@ def _made(vm_id: str, generation: int, masters: tuple[bytes, ...]) -> tuple[tupl
 
 
 def are_bearer_credentials_accepted(now: datetime) -> bool:
-    """Whether calls with a credential alone still count."""
+    """Return whether calls with a credential instead of a key are still accepted."""
     return settings.LEGACY_CREDENTIALS_UNTIL is None or now < settings.LEGACY_CREDENTIALS_UNTIL
 
 
@@ -58,10 +60,11 @@ def are_bearer_credentials_accepted(now: datetime) -> bool:
 
 @transaction.atomic
 def revoke(*, machine_id: int, actor: Actor, now: datetime) -> None:
-    """Cut a machine off: its credential ends, and every open event is computed without its word, in one transaction.
+    """Revoke a machine (row id): its credential ends, and open events are computed without its reports, in one
+    transaction.
 
-    Gateways forget it by a wake-up, and within about a second without Redis; nothing that it sends in between is taken.
-    Raises Refused `not-permitted`, `validation` or `unknown-machine`.
+    Gateways learn of it by a wake-up, or without Redis within about a second; reports in between are not stored. Raises
+    Refused `not-permitted`, `validation` or `unknown-machine`.
     """
     require(actor, Right.ADMINISTER)
     actor = actor.because(cleaned(actor.why))
@@ -99,8 +102,9 @@ USE = f"""
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The recipient of a key, with the evidence for a repeated request: one of these keys, or else its secret and first
-    evidence.
+    """Who gets a new key, and the evidence that is required if the request is repeated because the answer was lost.
+
+    The evidence is one of the keys `proved_by` (names), or else the secret of `ask_hash` and the first evidence.
     """
 
     proved_by: tuple[str, ...] = ()
@@ -117,9 +121,9 @@ def new_owner(request: wire.EnrolRequest, proof: Proof, token: JoinToken | None)
 
 
 def owner(known: Machine | None, request: wire.EnrolRequest, proof: Proof, *, now: datetime) -> Owner | None:
-    """Return the proven owner of this machine, its row locked, or None without proof.
+    """Return the owner if the caller proves to be this machine, whose row is locked; else None.
 
-    The proof is the machine's key or credential, or one that was issued and never arrived.
+    Proof is the machine's current key or credential, or the evidence for a key that was issued and not used.
     """
     if known is None or known.revoked_at is not None:
         return None
@@ -150,7 +154,7 @@ def _was_given(row: UnusedKey, shown: Collection[str], request: wire.EnrolReques
 
 
 def note_issued(machine_id: int, found_by: str, owner: Owner, *, now: datetime) -> None:
-    """This machine (row id) was given the key or credential that is found by this, and has not used it yet."""
+    """Record that this machine (row id) got the key or credential with the name `found_by` and has not used it yet."""
     given = {
         "found_by": found_by,
         "proved_by": list(owner.proved_by),
@@ -163,8 +167,8 @@ def note_issued(machine_id: int, found_by: str, owner: Owner, *, now: datetime) 
 
 
 def mark_used(names: Collection[str]) -> set[str]:
-    """Mark these keys or credentials as used, since calls are made with them. Return those that an enrolment is
-    replacing right now, which are invalid from now on.
+    """Mark these keys or credentials (names) as used. Return those that an enrolment is just replacing: they are
+    invalid now.
     """
     with connection.cursor() as cursor:
         cursor.execute(USE, [list(names), list(names)])

@@ -1,4 +1,4 @@
-"""An approval's way to Azure, one step at a time. The rows are the queue; tasks and wake-ups only make it fast.
+"""Sends approvals to Azure step by step. The rows are the queue; tasks and wake-ups only make it faster.
 
 Locks are taken in one order: events, then approvals, then orders.
 """
@@ -62,7 +62,7 @@ def _relayed(event_pks: Collection[int] | None) -> dict[int, Approval]:
 
 @dataclass(frozen=True, slots=True)
 class Underway:
-    """An approval that is being relayed; `asking` while one of its orders is open."""
+    """An approval that is being sent, and the next step. `asking`: one of its orders is open."""
 
     approval: Approval
     facts: EventFacts
@@ -71,7 +71,7 @@ class Underway:
 
 
 def steps(event_pks: Collection[int] | None, now: datetime) -> dict[int, Underway]:
-    """The next step of each approval that is being relayed, of these events (row ids) or all. A fixed number of
+    """Return the next step of each approval that is being sent, for these events (row ids) or all. Fixed number of
     queries.
     """
     approvals = _relayed(event_pks)
@@ -108,16 +108,17 @@ def _is_new(order: OrderFacts) -> bool:
 
 
 def _count_from_commit(approvals: Sequence[Approval], now: datetime) -> None:
-    """Set when the first orders of these approvals were offered to now, where that was noted before a slow commit: no
-    machine is passed over for time in which its order was not there yet.
+    """Set the time of offer to now for first orders that were written before a slow commit.
+
+    So the machine's time to answer does not include the time in which the order was not visible yet.
     """
     rows = Order.objects.filter(approval__in=approvals, state=OrderState.OFFERED.value)
     rows.filter(offered_at__lt=now - SLOW_COMMIT).update(offered_at=now)
 
 
 def advance_events(events: Sequence[ScheduledEvent], *, now: datetime, via: str) -> set[int]:
-    """Carry out the next step of each approval of these locked events; the machines (row ids) to wake after
-    the commit.
+    """Perform the next step of each approval of these locked events. Return the machines (row ids) to wake after the
+    commit.
     """
     woken: set[int] = set()
     endings: list[Closing] = []
@@ -151,7 +152,7 @@ def advance_events(events: Sequence[ScheduledEvent], *, now: datetime, via: str)
 
 
 def recompute(event_pks: Iterable[int], *, now: datetime, via: str) -> None:
-    """Lock these events (row ids), compute them again, carry on with their approvals, and hint at the rest after the
+    """Lock these events (row ids), compute their state, and advance their approvals. Consequences follow after the
     commit.
     """
     events = compute.lock(event_pks)
@@ -161,7 +162,7 @@ def recompute(event_pks: Iterable[int], *, now: datetime, via: str) -> None:
 
 
 def recompute_open(*set_ids: int, now: datetime, via: str) -> None:
-    """Do so for the open events of these sets (row ids), in which other machines bear witness now."""
+    """Call `recompute` for the open events of these sets (row ids), because other machines count for them now."""
     open_events = ScheduledEvent.objects.filter(availability_set__in=set_ids, status__in=OPEN_EVENTS)
     recompute(open_events.values_list("pk", flat=True), now=now, via=via)
 
@@ -169,7 +170,7 @@ def recompute_open(*set_ids: int, now: datetime, via: str) -> None:
 def write_order(
     approval: Approval, facts: EventFacts, machine: MachineFacts, *, now: datetime, reason: Reason | str = ""
 ) -> Order:
-    """Write an order of an approval that has none which is open, with its entry."""
+    """Write an order of an approval that has no open order, with its timeline entry."""
     order = Order.objects.create(
         id=uuid.uuid4(),
         approval=approval,
@@ -196,14 +197,14 @@ def write_order(
 
 
 def wake_asked(*approval_ids: int, via: str) -> None:
-    """Wake the machines that already have orders of these approvals, even while their events are locked."""
+    """Wake the machines that have open orders of these approvals (row ids). Takes no lock on their events."""
     offered = Order.objects.filter(approval_id__in=approval_ids, state=OrderState.OFFERED.value)
     wake_up.wake_machines(list(offered.values_list("machine_id", flat=True)), via=via)
 
 
 @gathered()
 def advance_approval(*, approval_id: int, now: datetime, via: str) -> set[int]:
-    """Advance one approval now; the machines (row ids) that are woken."""
+    """Advance one approval now. Return the machines (row ids) that were woken."""
     event_pk = Approval.objects.filter(pk=approval_id).values_list("event_id", flat=True).first()
     if event_pk is None:
         return set()
@@ -212,12 +213,12 @@ def advance_approval(*, approval_id: int, now: datetime, via: str) -> set[int]:
 
 @gathered()
 def advance_approvals(approval_ids: Collection[int], *, now: datetime, via: str) -> set[int]:
-    """Advance several approvals, except those whose event another transaction locks."""
+    """Advance several approvals (row ids), without those whose event another transaction has locked."""
     events = list(Approval.objects.filter(pk__in=approval_ids).values_list("event_id", flat=True))
     return advance_events(compute.lock(events, pass_by=True), now=now, via=via)
 
 
 def repair(*, now: datetime) -> None:
-    """Open orders that a wrong clock offered in the future time out as others do."""
+    """Correct times of offer in the future, written by a wrong clock, so that these orders time out as others do."""
     is_open = Order.objects.filter(state__in=OPEN_ORDERS)
     is_open.filter(offered_at__gt=now + AHEAD).update(offered_at=now)

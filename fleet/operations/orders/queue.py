@@ -33,7 +33,7 @@ def instruct(
     expires_at: datetime | None = None,
     data: dict[str, Any] | None = None,
 ) -> None:
-    """Write one instruction to each of these machines, once, and wake them after the commit."""
+    """Write one instruction to each of these machines, only once for each `what`, and wake them after the commit."""
     Instruction.objects.bulk_create(
         [
             Instruction(
@@ -54,8 +54,9 @@ def instruct(
 
 
 def waiting_instructions(*, machine_ids: Collection[int] | None = None) -> list[tuple[int, wire.Order]]:
-    """Return the open instructions of these machines, or of all, each with its machine (row id); unsigned. Runs one
-    query."""
+    """Return the open instructions of these machines (row ids) or all, each with the machine's row id. Not signed. One
+    query.
+    """
     rows = Instruction.objects.filter(closed_at__isnull=True)
     if machine_ids is not None:
         rows = rows.filter(machine_id__any=machine_ids)
@@ -77,7 +78,10 @@ def waiting_instructions(*, machine_ids: Collection[int] | None = None) -> list[
 
 
 def note_held(*, held: Sequence[tuple[int, uuid.UUID, str]], now: datetime) -> int:
-    """(machine row id, order id, via): instructions that their machine has are delivered; how many are news."""
+    """Mark instructions as delivered, because their machine has them. Return how many were not marked before.
+
+    `held` are (machine row id, order id, via).
+    """
     waiting_rows = Instruction.objects.filter(pk__in=[order_id for _, order_id, _ in held], delivered_at__isnull=True)
     machines = {order_id: (machine_id, via) for machine_id, order_id, via in held}
     noted = 0
@@ -93,13 +97,13 @@ def _delivered(row: Instruction, via: str, now: datetime) -> int:
 
 
 def events_of(order_ids: Collection[uuid.UUID]) -> set[int]:
-    """The row ids of the drills' events that these instructions belong to."""
+    """Return the row ids of the drills' events to which these instructions belong."""
     rows = ScheduledEvent.objects.filter(rehearsed_as__rehearsals__instructions__in=order_ids)
     return set(rows.values_list("pk", flat=True))
 
 
 def take_answer(*, machine_id: int, order_id: uuid.UUID, data: wire.ReceiptData, now: datetime) -> bool:
-    """Take a receipt, if it is for an instruction to this machine; return whether it was."""
+    """Process a receipt, if it is for an instruction to this machine. Return whether it was."""
     row = (
         Instruction.objects.select_related("rehearsal__drill__event", "machine")
         .filter(pk=order_id, machine_id=machine_id)
@@ -132,18 +136,19 @@ WAITED_FOR = f"""
 
 
 def waited_for() -> set[int]:
-    """Return the machines (row ids) that may have an order or instruction. One statement over two partial indexes of
-    open rows only: it runs for whole fleets, many times a second.
+    """Return the machines (row ids) that may have an open order or instruction.
+
+    One statement on two small indexes, because it runs many times a second for the whole fleet.
     """
     with driver.cursor() as cursor:
         return {machine_id for (machine_id,) in cursor.execute(WAITED_FOR)}
 
 
 def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, list[wire.Order]]:
-    """Open orders by machine (row ids), signed, for these machines or for all, and what drills ask of them.
+    """Return the open orders and instructions of these machines (row ids) or all, signed, by machine.
 
-    `via` is left to who delivers. While all approvals are stopped no order is handed out. Neither is one whose decision
-    does not cover its event as it is now; the next tick ends that.
+    The caller sets `via`. While all approvals are stopped, no order is returned. An order whose decision does not cover
+    the event as it is now is omitted, and the next tick ends it.
     """
     # In one statement with the orders: nothing is handed out that was read after the stop.
     rows = Order.objects.filter(~Exists(Stop.objects.filter(lifted_at__isnull=True)))
@@ -177,7 +182,7 @@ def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, l
 
 
 def _still_decided(orders: list[Order]) -> list[Order]:
-    """Return the orders whose approvals may still be sent. The facts are read after the orders."""
+    """Return the orders whose approvals may still be sent. Facts are loaded after the orders."""
     if not orders:
         return []
     now = clock.now()

@@ -1,4 +1,4 @@
-"""Agents' reports about orders: that they have received them, and Azure's answer to `StartRequests`."""
+"""Agents' reports about orders: that they have received them, and what Azure answered to `StartRequests`."""
 
 import uuid
 from collections import Counter
@@ -36,14 +36,14 @@ Held = tuple[int, uuid.UUID, str]
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """The result: how many orders moved, and which were skipped and are to be noted again."""
+    """Result of `note_held`: how many orders changed state, and which were skipped and must be tried again."""
 
     moved: int
     passed_by: tuple[Held, ...] = ()
 
 
 def order_id_of(text: str) -> uuid.UUID | None:
-    """The id of an order as agents spell it; None when it is none."""
+    """Return the id of an order from an agent's text; None if it is not a valid id."""
     try:
         return uuid.UUID(text)
     except ValueError:
@@ -51,7 +51,7 @@ def order_id_of(text: str) -> uuid.UUID | None:
 
 
 def events_of(receipts: Collection[Receipt]) -> set[int]:
-    """The row ids of the events whose orders these receipts answer."""
+    """Return the row ids of the events whose orders these receipts answer."""
     ids = [order_id for order_id in (order_id_of(receipt.data.order_id) for receipt in receipts) if order_id]
     if not ids:
         return set()
@@ -61,7 +61,8 @@ def events_of(receipts: Collection[Receipt]) -> set[int]:
 
 @transaction.atomic
 def note_held(*, held: Sequence[Held], now: datetime) -> Noted:
-    """Mark offered orders as DELIVERED when their machine has them; `held` lists (machine row id, order id, via).
+    """Mark offered orders as DELIVERED, because their machine has them. `held` are (machine row id, order id, via).
+
     Orders are skipped while another transaction locks their event, approval or order.
     """
     by_id = {order_id: (machine_id, via if via in PATHS else "") for machine_id, order_id, via in held}
@@ -103,7 +104,7 @@ def _tell(kind: EntryKind, order: Order, now: datetime, **data: Any) -> None:
 
 
 def take(receipts: Sequence[Receipt], *, now: datetime) -> None:
-    """Take receipts; the events of their orders are locked by the caller."""
+    """Process receipts. The caller has locked the events of their orders."""
     known = _orders_of(receipts)
     answers = [
         (order, receipt.data)
@@ -128,8 +129,10 @@ LOADED = Order.objects.select_related("approval__event", "machine").defer("machi
 
 
 def _orders_of(receipts: Sequence[Receipt]) -> dict[tuple[int, uuid.UUID | None], Order]:
-    """The orders that these receipts answer, by machine (row id) and id. Not those of which one receipt may change what
-    the next one finds: of an approval with several among them, and those that are answered twice.
+    """Return the orders that these receipts answer and that can be processed together, by (machine row id, order id).
+
+    Omitted are orders for which one receipt may affect the next: several of one approval, or several receipts for one
+    order.
     """
     named = Counter(order_id_of(receipt.data.order_id) for receipt in receipts)
     rows = list(LOADED.filter(pk__in=[order_id for order_id in named if order_id is not None]))
@@ -147,8 +150,7 @@ ANSWERED = (
 
 
 def _take_all(answers: Sequence[Answer], now: datetime) -> None:
-    """Record the answers to these orders, each of a different approval, with one statement a table and their timeline
-    entries."""
+    """Record the answers to these orders, each of a different approval, with one statement for each table."""
     answers = [(order, data) for order, data in answers if order.answered_at is None]
     was = [order.state for order, _ in answers]
     open_before = {order.pk for order, _ in answers if order.state in OPEN_ORDERS}
@@ -191,8 +193,10 @@ def _answer(order: Order, data: wire.ReceiptData, now: datetime) -> None:
 
 
 def _accept_all(orders: Sequence[Order], open_before: Collection[uuid.UUID], now: datetime) -> None:
-    """Record Azure's acceptance of these orders. An approval that was closed without this answer is corrected: it is
-    accepted, and its event's later changes are concluded again (see `advance_events`).
+    """Record that Azure accepted these orders. An approval that was closed without this answer is corrected to
+    ACCEPTED.
+
+    `advance_events` then concludes again from its event's later changes.
     """
     correctable = [order.approval for order in orders if order.approval.state in CORRECTABLE_APPROVALS]
     closed = {approval.pk: approval.state for approval in correctable}
@@ -222,7 +226,7 @@ def _accept_all(orders: Sequence[Order], open_before: Collection[uuid.UUID], now
 
 
 def _decided_again(approvals: Sequence[Approval]) -> set[int]:
-    """Which of these closed approvals (row ids) have a successor that is live: an event has one live approval."""
+    """Return those of these closed approvals (row ids) whose event has a newer open approval."""
     if not approvals:
         return set()
     live = Approval.objects.filter(state__in=LIVE_APPROVALS, event_id__any=[one.event_id for one in approvals])
@@ -231,8 +235,9 @@ def _decided_again(approvals: Sequence[Approval]) -> set[int]:
 
 
 def _keep_proof(order: Order, now: datetime) -> None:
-    """Note that Azure accepted an approval which keeps its state: it was confirmed by inference, which is certain now,
-    or its event was approved again.
+    """Record that Azure accepted an approval whose state does not change.
+
+    It was confirmed by inference, which is now certain, or its event was approved again.
     """
     row = Approval.objects.filter(pk=order.approval_id, accepted_at__isnull=True)
     proof = {"accepted_at": now, "accepted_by": order.machine}

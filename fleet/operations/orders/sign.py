@@ -1,7 +1,7 @@
-"""Signing of orders, so that control over Redis, the broker or a proxy is not enough to start an event.
+"""Signing of orders, so that an attacker with control over Redis, the broker or a proxy cannot start an event.
 
-An agent trusts the keys that it was given when it enrolled, and those whose news is signed by a key that it trusts. A
-rotation makes a new key, and both sign until the old one's overlap is over.
+An agent trusts the keys that it got when it enrolled, and keys whose announcement is signed by a trusted key. A
+rotation creates a new key; both sign until the overlap ends.
 """
 
 import base64
@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """A key that can sign."""
+    """A private key that signs orders, and its id."""
 
     key_id: str
     private: Ed25519PrivateKey
@@ -71,12 +71,12 @@ def _signers(rows: Iterable[SigningKey]) -> list[Signer]:
 
 
 def unreadable(*, now: datetime) -> list[str]:
-    """The ids of keys that should sign and cannot, because they were encrypted with another SECRET_KEY."""
+    """Return the ids of keys that should sign but cannot be decrypted, because SECRET_KEY was different."""
     return [row.key_id for row in _active(now) if _unwrapped(row) is None]
 
 
 def signed(orders: Collection[wire.Order], *, now: datetime) -> list[wire.Order]:
-    """These orders with the signatures of all keys that sign now. One query, none without orders."""
+    """Return these orders with the signatures of all current keys. One query; none without orders."""
     if not orders:
         return []
     signers = _signers(_active(now))
@@ -90,7 +90,7 @@ def signed(orders: Collection[wire.Order], *, now: datetime) -> list[wire.Order]
 
 
 def public_keys(*, now: datetime) -> list[wire.PublicKey]:
-    """The keys that sign now, for a machine that enrols; the first one is made when there is none."""
+    """Return the public keys that sign now, for an enrolling machine. Creates the first key if there is none."""
     rows = _active(now) or [_first(now)]
     return [wire.PublicKey(id=row.key_id, public_key=row.public_key) for row in rows]
 
@@ -122,10 +122,10 @@ def _make(introducer: Signer | None, *, now: datetime, actor: Actor) -> SigningK
 
 @transaction.atomic
 def rotate(*, overlap: timedelta, now: datetime, actor: Actor = COMMAND_LINE) -> SigningKey:
-    """Create a signing key. Earlier keys sign until the overlap ends; then agents that receive the notice trust them no
-    longer.
+    """Create a signing key. Earlier keys sign until the overlap ends; agents that receive the notice then trust them no
+    more.
 
-    Raises Refused `validation`: a negative overlap, or no key that can introduce the new one.
+    Raises Refused `validation` if the overlap is negative, or if no key can announce the new one.
     """
     if overlap < timedelta(0):
         raise Refused("validation", Reason("overlap-negative"))
@@ -157,7 +157,7 @@ def rotate(*, overlap: timedelta, now: datetime, actor: Actor = COMMAND_LINE) ->
 
 @dataclass(frozen=True, slots=True)
 class KnownKey:
-    """A signing key, and its retirement, as agents receive them."""
+    """A signing key with the notices that agents receive: announcement (`introduction`) and retirement."""
 
     introduction: wire.KeyNotice | None
     retirement: wire.KeyNotice | None
@@ -165,7 +165,7 @@ class KnownKey:
 
 
 def all_keys(*, now: datetime) -> list[KnownKey]:
-    """Every key there was, oldest first. One query."""
+    """Return all signing keys that ever existed, oldest first. One query."""
     return [
         KnownKey(
             introduction=_word(row, retired=False) if row.introduced_by else None,
@@ -182,9 +182,9 @@ def _word(row: SigningKey, *, retired: bool) -> wire.KeyNotice:
 
 
 def news_for(keys: Iterable[KnownKey], trusted: Collection[str]) -> list[wire.KeyNotice]:
-    """Return the key notices for an agent that trusts these keys.
+    """Return the key notices for an agent that trusts the keys `trusted` (ids).
 
-    First come keys that are new to it, in the order in which each introduced the next, then retired ones.
+    First come the keys that are new to the agent, each after the key that announced it, then retired keys.
     """
     rows = list(keys)
     known = set(trusted)

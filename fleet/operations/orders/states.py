@@ -1,4 +1,6 @@
-"""The moves of approvals and orders on their way: each a conditional UPDATE with its entry, so that one comes first."""
+"""State changes of approvals and orders: each is a conditional UPDATE with a timeline entry, so that only one
+succeeds.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +25,7 @@ CLOSED_KINDS = {
 
 
 def move(approval: Approval, target: ApprovalState, **columns: object) -> bool:
-    """Move an approval to a state by one conditional UPDATE; return False when it had already changed."""
+    """Change the state of an approval with one conditional UPDATE. Return False if its state had already changed."""
     sources = approval_sources(target)
     moved = Approval.objects.filter(pk=approval.pk, state__in=sources).update(state=target.value, **columns)
     if moved:
@@ -33,7 +35,7 @@ def move(approval: Approval, target: ApprovalState, **columns: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """An approval, loaded with its event locked, the state that it enters, and other columns by their attributes."""
+    """A state change of an approval that was loaded with its event locked. `columns` are further columns to write."""
 
     approval: Approval
     target: ApprovalState
@@ -41,8 +43,9 @@ class Move:
 
 
 def move_all(moves: Iterable[Move]) -> set[int]:
-    """Move several approvals by one statement; return the row ids of those that moved. One whose state has changed
-    since it was read is tried alone.
+    """Change the states of several approvals with one statement. Return the row ids of those that changed.
+
+    An approval whose state has changed since it was loaded is tried separately.
     """
     legal = [one for one in moves if one.approval.state in approval_sources(one.target)]
     was = [one.approval.state for one in legal]
@@ -59,8 +62,7 @@ def move_all(moves: Iterable[Move]) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """The closing of an approval. `asking` is False where it is known, with the event locked, that no order of it is
-    open."""
+    """How to close an approval. `asking` is False if it is known that it has no open order, with the event locked."""
 
     approval: Approval
     target: ApprovalState
@@ -74,7 +76,7 @@ class Closing:
 def close(
     approval: Approval, target: ApprovalState, actor: Actor, *, facts: EventFacts, now: datetime, reason: Reason | str
 ) -> bool:
-    """Close an approval with its open order and record it on the timeline; return False when it was closed already."""
+    """Close an approval and its open order, and record it. Return False if it was already closed."""
     was = approval.state
     if not move(approval, target, closed_at=now, reason=stored_text(reason), inferred=False):
         return False
@@ -83,15 +85,16 @@ def close(
 
 
 def give_back(approval: Approval, *, facts: EventFacts, now: datetime, reason: Reason | str) -> bool:
-    """End an approval that waits and whose decision no longer holds: people decide again, or the rule. False when it
-    had ended already.
+    """Withdraw a waiting approval whose decision is no longer valid, so that users or rules decide again.
+
+    Return False if it had already ended.
     """
     ending = Closing(approval, ApprovalState.WITHDRAWN, facts, reason, returned=True)
     return approval.pk in close_all([ending], DRYDOCK, now=now)
 
 
 def close_all(endings: Sequence[Closing], actor: Actor, *, now: datetime) -> set[int]:
-    """Close several approvals, loaded with their events locked; return the row ids of those that were open."""
+    """Close several approvals that were loaded with their events locked. Return the row ids of those that were open."""
     was = {one.approval.pk: one.approval.state for one in endings}
     moved = move_all(
         Move(
@@ -133,7 +136,7 @@ def tell_approval(
     after: dict[str, Any] | None = None,
     **data: Any,
 ) -> None:
-    """Record the new state of an approval, and further values in `after`."""
+    """Write a timeline entry about the new state of an approval. `after` are further values of the entry."""
     tell(
         kind,
         actor,
@@ -156,7 +159,7 @@ ENDED_ORDERS = {
 
 
 def end_open_order(approval: Approval, ending: OrderState, *, now: datetime, reason: Reason | str) -> None:
-    """Move the open order of an approval, if there is one, to SUPERSEDED, EXPIRED or CANCELLED."""
+    """Change the open order of an approval, if it has one, to SUPERSEDED, EXPIRED or CANCELLED."""
     rows = Order.objects.filter(approval=approval, state__in=order_sources(ending))
     for order in rows.select_related("approval__event", "machine").defer("machine__compute"):
         moved = Order.objects.filter(pk=order.pk, state__in=order_sources(ending)).update(
@@ -167,7 +170,7 @@ def end_open_order(approval: Approval, ending: OrderState, *, now: datetime, rea
 
 
 def tell_order(kind: EntryKind, actor: Actor, order: Order, *, now: datetime, **data: Any) -> None:
-    """Record an entry about an order, which is loaded with its approval's event and its machine."""
+    """Write a timeline entry about an order, which must be loaded with machine and the approval's event."""
     tell(
         kind,
         actor,

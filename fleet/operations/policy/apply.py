@@ -1,8 +1,7 @@
-"""Application of rules: undecided events are judged against the standing decisions, all events of a set or service
-together.
+"""Applies rules to undecided events. Events of one set or service are judged together.
 
-Runs at once when a report has changed something, and in reconciliation. Entries are written only for decisions; a check
-costs one query while no rule is in force.
+Runs immediately when a report has changed something, and in reconciliation. Only decisions write timeline entries.
+While no rule is in force, a run costs one query.
 """
 
 import logging
@@ -47,8 +46,9 @@ UNDONE |= Q(returned=True, decided_by__isnull=True)
 
 
 def decide_due(*, now: datetime, event_pks: Collection[int]) -> int:
-    """Apply the rules to the undecided ones of these events (row ids); return how many a rule decided. Other events are
-    judged only when a rule acts.
+    """Apply the rules to the undecided events among these (row ids). Return how many a rule decided.
+
+    Other events of their sets are judged only if a rule would decide one of these.
     """
     rules = [rule_of(row) for row in rules_in_force(now=now).values()]
     if not rules:
@@ -61,11 +61,10 @@ def decide_due(*, now: datetime, event_pks: Collection[int]) -> int:
 
 
 def decide(*, now: datetime, event_pks: Collection[int] | None = None) -> int:
-    """Judge the undecided open events, all or those of the sets and services of these (row ids); return how many a rule
-    decided.
+    """Apply the rules to all undecided events, or to those in the sets and services of these events (row ids).
 
-    The first check takes no locks. Each possible decision is judged again, alone with its set or service, most urgent
-    first: a granted approval makes the others of the set wait.
+    Return how many a rule decided. The first check takes no locks. Possible decisions are checked again with the set or
+    service locked, most urgent first, because one approval makes the other events of the set wait.
     """
     rows = rules_in_force(now=now)
     if not rows:
@@ -90,11 +89,10 @@ def decide(*, now: datetime, event_pks: Collection[int] | None = None) -> int:
 
 
 def _undecided(now: datetime, event_pks: Collection[int] | None = None) -> QuerySet[ScheduledEvent]:
-    """Open events that rules may decide, most urgent first.
+    """Return the open events that rules may decide, most urgent first.
 
-    Whatever was decided or held once, by a person or a rule, is left to people from then on: a withdrawn approval or a
-    lifted hold is a decision, too, and what Azure refused a rule once it would refuse again. A slip that was undone is
-    none.
+    An event that a user or rule decided or held before is left to users. That includes withdrawn approvals, lifted
+    holds, and rules' approvals that Azure refused. An approval that was undone within its undo period does not count.
     """
     rows = ScheduledEvent.objects.filter(status=EventStatus.SCHEDULED.value, drill=False).filter(
         Q(not_before__isnull=True) | Q(not_before__gt=now),
@@ -117,7 +115,9 @@ def _judge_together(
     now: datetime,
     apart: Quarantine,
 ) -> list[int]:
-    """Judge events of one set or service again, one after the other; the row ids of those decided."""
+    """Apply the rules to these events of one set or service, one after the other. Return the row ids of
+    decided events.
+    """
     pks = [event.pk for event in events]
     with decision_lock(*pks):
         # All at once and in the order of their ids, as every caller locks events; locked events wait for the next run.
@@ -126,7 +126,7 @@ def _judge_together(
 
 
 def _acts(event_pks: Sequence[int], *, rules: Sequence[StandingRule], now: datetime) -> list[int]:
-    """Return those of these events that a rule would decide."""
+    """Return those of these events (row ids) that a rule would decide."""
     facts = load_facts(event_pks, now=now)
     if any(each.stop is not None for each in facts.values()):
         return []

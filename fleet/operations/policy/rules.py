@@ -50,7 +50,7 @@ class RuleForm(AuditedForm):
 
 
 class RuleFieldsSerializer(AuditedSerializer):
-    """Fields of a rule; an omitted one stays unchanged, or matches everything."""
+    """Fields of a rule. In a change, an omitted field remains as it is; in a new rule, it matches everything."""
 
     class Meta:
         model, fields = Rule, SAID
@@ -92,7 +92,7 @@ WINDOWS = Audit(
 
 
 def create_rule(sent: Sent, *, actor: Actor, now: datetime) -> Rule:
-    """Create a rule, off and at the end of the order if nothing else is sent. Raises Refused as `save_audited` does."""
+    """Create a rule. By default it is disabled and last in the order. Raises Refused as `save_audited` does."""
     require(actor, Right.ADMINISTER)
     with transaction.atomic():
         order = _locked_order()
@@ -105,10 +105,9 @@ def create_rule(sent: Sent, *, actor: Actor, now: datetime) -> Rule:
 def change_rule(
     sent: Sent, *, rule_id: int, actor: Actor, now: datetime, expected: Collection[str] | None = None
 ) -> Rule:
-    """Change the fields of a rule, enable or disable it, or move it in the order. Decisions made before keep their
-    wording.
+    """Change the fields of a rule, enable or disable it, or move it. Earlier decisions retain their wording.
 
-    A rule without an author (the ready-made ones) becomes that of the admin who first changes it. Raises Refused:
+    A rule without an author (a ready-made one) gets the administrator who first changes it as author. Raises Refused:
     `not-found`, and as `save_audited` does.
     """
     require(actor, Right.ADMINISTER)
@@ -120,7 +119,7 @@ def change_rule(
 
 
 def move(*, rule_id: int, actor: Actor, now: datetime, steps: int, expected: Collection[str] | None = None) -> Rule:
-    """Move a rule up (-1) or down (1) in the order, as far as it goes. Raises Refused as `change_rule` does."""
+    """Move a rule up (-1) or down (1) in the order, at most to the end. Raises Refused as `change_rule` does."""
     require(actor, Right.ADMINISTER)
     with transaction.atomic():
         order = _locked_order()
@@ -130,7 +129,7 @@ def move(*, rule_id: int, actor: Actor, now: datetime, steps: int, expected: Col
 
 
 def delete_rule(*, rule_id: int, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Rule:
-    """Delete a rule. Its decisions stand and keep naming it. Raises Refused as `change_rule` does."""
+    """Mark a rule as deleted. Its decisions remain valid and refer to it. Raises Refused as `change_rule` does."""
     require(actor, Right.ADMINISTER)
     with transaction.atomic():
         order = _locked_order()
@@ -142,8 +141,10 @@ def delete_rule(*, rule_id: int, actor: Actor, now: datetime, expected: Collecti
 
 
 def tried_rule(sent: Sent, *, now: datetime, rule_id: int | None = None, inside: str = "") -> StandingRule:
-    """Return the rule that was sent, or a saved one as it would be changed. Nothing is saved; it may lack a name, and
-    have expired. Raises Refused: `not-found`, `validation`, with `inside` before the name of each field.
+    """Return the rule that was sent, or a stored one with the sent changes, without saving it, for a simulation.
+
+    It may have no name and be expired. `inside` is a prefix for the field names in errors. Raises Refused: `not-found`,
+    `validation`.
     """
     row = Rule()
     if rule_id is not None:
@@ -181,7 +182,7 @@ def _save(
 
 
 def _locked_order() -> list[Rule]:
-    """Return all rules in their order, while no other process changes one."""
+    """Return all rules in their order, locked, so that no other process changes one."""
     take(Lock.RULES)
     return list(Rule.objects.filter(deleted_at__isnull=True).select_related("author").order_by("position", "pk"))
 
@@ -201,10 +202,10 @@ def _number(order: list[Rule]) -> None:
 
 
 def stop_all(*, actor: Actor, now: datetime) -> Stop:
-    """Stop all approvals until a person lifts the stop. Orders that Azure has already received continue.
+    """Stop all approvals until an administrator lifts the stop. Orders that Azure has already received continue.
 
-    Approvers and admins may, wherever their scopes end. Raises Refused: `not-permitted`, `validation` (no reason),
-    `stopped` (it is stopped already).
+    Approvers and administrators may do this, independent of their scopes. Raises Refused: `not-permitted`, `validation`
+    (no reason), `stopped` (already stopped).
     """
     actor = acting(actor, Right.OVERRIDE, doing="stop-all")
     if not actor.why:
@@ -224,10 +225,10 @@ def stop_all(*, actor: Actor, now: datetime) -> Stop:
 
 @transaction.atomic
 def lift(*, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Stop:
-    """Lift the stop: approvals from before it continue, unless NotBefore has passed. `expected`: accepted start times
-    of the stop.
+    """Lift the stop of all approvals. Earlier approvals then continue, unless NotBefore has passed.
 
-    Raises Refused: `not-permitted`, `validation`, `not-stopped`, `precondition-failed`.
+    `expected` are accepted start times of the stop. Raises Refused: `not-permitted`, `validation`, `not-stopped`,
+    `precondition-failed`.
     """
     actor = acting(actor, Right.ADMINISTER, doing="lift-stop")
     found = Stop.objects.select_for_update().filter(lifted_at__isnull=True).first()
@@ -250,7 +251,7 @@ def create_window(sent: Sent, *, actor: Actor, now: datetime) -> NoApprovalWindo
 
 @transaction.atomic
 def delete_window(*, window_id: int, actor: Actor, now: datetime) -> NoApprovalWindow:
-    """End a window for good. Raises Refused: `not-permitted`, `not-found`."""
+    """End a no-approval window permanently. Raises Refused: `not-permitted`, `not-found`."""
     require(actor, Right.ADMINISTER)
     found = NoApprovalWindow.objects.select_for_update().filter(pk=window_id, deleted_at__isnull=True).first()
     row = require_found(found, "not-found", Reason("window-unknown"))

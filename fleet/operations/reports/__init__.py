@@ -1,1 +1,1 @@
-"""Agents' reports: a batch is stored and processed in one transaction, by a driver that no room imports."""
+"""Agents' reports: a whole batch is stored and processed in one transaction."""

@@ -1,6 +1,6 @@
-"""Processing of all reports of a batch together: machines, then events, then caches.
+"""Processes all reports of a batch together: machines, then events, then caches.
 
-It nearly always succeeds; where it does not, `slow_path` processes them one by one.
+If this fails, which is rare, `slow_path` processes them one by one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Reports = Mapping[type[Any], list[AgentReport[Any]]]
 
 @dataclass(slots=True)
 class EventReports:
-    """Reports about events."""
+    """Reports about events: documents, receipts of orders, hook reports, drill reports."""
 
     documents: list[MachineDocument] = field(default_factory=list)
     receipts: list[AgentReport[wire.ReceiptData]] = field(default_factory=list)
@@ -46,7 +46,7 @@ class EventReports:
 
     @classmethod
     def together(cls, parts: Iterable[EventReports]) -> EventReports:
-        """Several in one; a document that is in several of them once."""
+        """Merge several objects into one. A document that is in several of them is included once."""
         parts = list(parts)
         documents = {(one.machine_id, one.position): one for part in parts for one in part.documents}
         return cls(
@@ -57,7 +57,7 @@ class EventReports:
         )
 
     def positions(self) -> set[tuple[int, int, int]]:
-        """The positions of its reports: machine (row id), epoch, seq."""
+        """The positions of these reports: (machine row id, epoch, seq)."""
         said: Iterable[AgentReport[Any]] = (*self.receipts, *self.hooks, *self.rehearsals)
         listed = {(one.machine_id, *one.position) for one in self.documents}
         return listed | {(one.machine_id, *one.position) for one in said}
@@ -65,7 +65,7 @@ class EventReports:
 
 @dataclass(slots=True)
 class CacheReports:
-    """Reports about caches."""
+    """Reports about caches: messages, coverage changes, hook results."""
 
     lines: list[AgentReport[wire.RedisData]]
     changes: list[AgentReport[wire.CoverageData]]
@@ -84,7 +84,7 @@ class CacheReports:
         return self.lines, self.changes, self.hooks
 
     def positions(self) -> dict[str, set[tuple[int, int, int]]]:
-        """The positions of its reports, by host."""
+        """The positions of these reports, (machine row id, epoch, seq), by host."""
         found: dict[str, set[tuple[int, int, int]]] = defaultdict(set)
         for part in self._parts:
             for one in part:
@@ -97,8 +97,8 @@ class CacheReports:
 
 @dataclass(slots=True)
 class TakenEvents:
-    """The processed events: row ids, their new sightings and the machines that listed them; `locked` are the events
-    themselves.
+    """Events whose reports were merged: row ids, new sightings, and machines that list them. `locked` are the locked
+    rows.
     """
 
     events: set[int] = field(default_factory=set)
@@ -108,7 +108,7 @@ class TakenEvents:
 
 
 def readable(rows: Sequence[KeptReport], documents: Mapping[str, Document]) -> list[MachineDocument]:
-    """The documents that these reports bring or point to, as far as they can be read."""
+    """Return the readable documents that these reports contain or refer to."""
     return [
         MachineDocument(
             machine_id=row.machine_id,
@@ -126,15 +126,16 @@ def readable(rows: Sequence[KeptReport], documents: Mapping[str, Document]) -> l
 
 
 def event_reports(reports: Reports, documents: list[MachineDocument]) -> EventReports:
-    """Return the statements of these reports and documents about events."""
+    """Return the reports and documents that are about events."""
     return EventReports(documents, reports[wire.ReceiptData], reports[wire.HookData], reports[wire.RehearsalData])
 
 
 def take(
     rows: Sequence[KeptReport], ahead: list[MachineDocument], versions: Mapping[int, str], *, now: datetime
 ) -> None:
-    """Take reports that are new; `ahead` are the documents newer than their machines' latest, `versions` those of the
-    agents by machine (row id). Events are locked before approvals, caches last.
+    """Process new reports. `ahead` are the documents that are newer than their machine's latest one.
+
+    `versions` are the agents' versions, by machine (row id). Locks events before approvals, and caches last.
     """
     reports = by_kind(rows)
     for one in reports[wire.InstanceData]:
@@ -149,8 +150,9 @@ def take(
 
 
 def place(one: AgentReport[wire.InstanceData], versions: Mapping[int, str], now: datetime) -> None:
-    """Process a machine's statement about itself. Too many statements within an hour are quarantined, and the newest of
-    them is tried again after it.
+    """Process a machine's instance metadata. Beyond the hourly limit of changes it is quarantined.
+
+    The newest quarantined one is retried after the hour.
     """
     machine = Machine.objects.select_related("availability_set__merged_into").get(pk=one.machine_id)
     claim = instance.claim_of(machine, one.data)
@@ -162,7 +164,7 @@ def place(one: AgentReport[wire.InstanceData], versions: Mapping[int, str], now:
 
 
 def take_of_events(said: EventReports, *, now: datetime, only: Collection[str] | None = None) -> TakenEvents:
-    """Merge the reports of all events or of these (EventIds)."""
+    """Merge reports about events, or only about those in `only` (EventIds). Events remain locked."""
     merged = listings.merge(said.documents, now=now, only=only) if said.documents else None
     found = TakenEvents(merged.touched if merged else set())
     found.events |= receipts.events_of(said.receipts)
@@ -181,7 +183,7 @@ def take_of_events(said: EventReports, *, now: datetime, only: Collection[str] |
 
 
 def follow(taken: TakenEvents, now: datetime, events: list[ScheduledEvent]) -> list[int]:
-    """Settle the sets of these locked events, compute them and advance their approvals; return their row ids."""
+    """Join sets, compute the state of these locked events, and advance their approvals. Return their row ids."""
     locked = {event.pk for event in events}
     events = join.settle_sets(events, {pk: who for pk, who in taken.reporters.items() if pk in locked}, now=now)
     compute.compute_state(events, now=now, new_sightings=taken.new_sightings)

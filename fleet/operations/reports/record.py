@@ -1,7 +1,7 @@
-"""Recording of reports: one transaction for a whole batch of deliveries.
+"""Stores and processes a batch of reports in one transaction.
 
-Phases: number the spools, keep the new reports and their bodies, then process them, all together (`fast_path`) or one
-by one (`slow_path`): events first, caches last. One statement a table.
+Steps: lock and number the spools, store new reports and documents, then process them together (`fast_path`) or one by
+one (`slow_path`): events first, caches last.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,12 @@ from fleet.operations.timeline.entries import gathered
 def record(
     *, deliveries: Sequence[keep.Delivery], now: datetime, careful: bool = False
 ) -> dict[spools.Key, spools.Taken]:
-    """Commit these deliveries; what each is answered, by (machine row id, spool).
+    """Store and process these deliveries. Return the answer to each call, by (machine row id, spool).
 
-    Nothing is taken from a machine that was revoked since its call began: it is not among the answers. A batch that
-    fails is processed again on the slow path: an event or a cache that cannot be computed is quarantined, and reports
-    of locked rows wait. `careful`, or earlier reports that wait, choose that path at once. Raises whatever the database
-    or a broken report raises, also where the row of a machine is locked; then nothing of the batch is kept.
+    Reports of a machine that was revoked since the call began are not stored, and the answer is missing. If processing
+    fails, the batch is processed on the slow path: a failing event or cache is quarantined, and reports about locked
+    rows wait. `careful`, or earlier waiting reports, select the slow path at once. Raises database errors and errors of
+    invalid reports, also if a machine's row is locked; then nothing is stored.
     """
     if not careful:
         try:

@@ -1,8 +1,9 @@
-"""Processing of reports one by one, where not all can be processed together.
+"""Processes reports one by one if they cannot all be processed together.
 
-Reports about a row that another session has locked wait, with all later ones about it; everything else continues. The
-next report about it, or reconciliation, processes waiting ones in order: no report about an event is judged before an
-earlier one. For documents without events this takes 1.6 to 1.9 times as long as `fast_path`, else 1.1 to 1.5 times.
+Reports about a row that another session has locked wait, with all later ones about it; all others are processed. The
+next report about the row, or reconciliation, processes them in order. So no report about an event is processed before
+an earlier one. It takes 1.6 to 1.9 times as long as `fast_path` for documents without events, otherwise 1.1 to 1.5
+times.
 """
 
 from __future__ import annotations
@@ -47,8 +48,7 @@ DOCUMENTS = 5
 def take(
     rows: Sequence[KeptReport], ahead: list[MachineDocument], versions: Mapping[int, str], *, now: datetime
 ) -> None:
-    """Process reports as `fast_path.take` does, but quarantine rows that cannot be computed, and let reports of locked
-    rows wait."""
+    """Process reports as `fast_path.take` does, but quarantine failing rows, and let reports about locked rows wait."""
 
     def fail(one: AgentReport[wire.InstanceData], _: Exception) -> None:
         oddities.add(QuarantineKind.MACHINE, str(one.machine_id), [(one.machine_id, *one.position)], now=now)
@@ -66,7 +66,7 @@ def take(
 
 
 def _take_events(said: EventReports, now: datetime, *, also: Collection[str] = ()) -> None:
-    """Take reports about events, and the waiting reports of these and the `also` events (EventIds)."""
+    """Process reports about events, with the waiting reports about the same events and those in `also` (EventIds)."""
     machines = {one.machine_id for one in said.documents}
     by_event = _by_event(said, oddities.waiting(QuarantineKind.EVENT, also, machines))
     by_event |= {event_id: EventReports() for event_id in also if event_id not in by_event}
@@ -125,8 +125,9 @@ def _all(found: Sequence[TakenEvents]) -> TakenEvents:
 
 
 def _by_event(said: EventReports, waits: Mapping[str, Sequence[WaitingReport]]) -> dict[str, EventReports]:
-    """Return the reports by the EventId that they concern; empty where there is none. A document concerns the events
-    that it lists, and those that its machine has listed or that waiting reports of it list.
+    """Return the reports by EventId; an empty EventId for those about no event.
+
+    A document is about the events that it lists, and about those that its machine listed before.
     """
     found: dict[str, EventReports] = defaultdict(EventReports)
     about: dict[int, set[str]] = defaultdict(set)
@@ -199,9 +200,10 @@ def _load(rows: Sequence[WaitingReport]) -> EventReports:
 
 
 def catch_up(*, now: datetime) -> None:
-    """Take waiting reports: those whose lock is released, and those of machines that sent many. Runs one query while no
-    report waits. Reports of one machine are taken in their own transaction; otherwise its next report would wait for
-    those of others.
+    """Process waiting reports whose locks are released, and those of machines that sent many. One query if none waits.
+
+    Reports of each machine have their own transaction. Otherwise the machine's next report would wait for those of
+    others.
     """
     kinds = oddities.kinds()
     if kinds & set(HELD):
@@ -228,7 +230,9 @@ def _catch_up_held(now: datetime) -> None:
 
 @transaction.atomic
 def _try_again(now: datetime) -> None:
-    """Retry reports beyond a machine's limits in another hour; of its statements about itself only the newest."""
+    """Retry reports that exceeded a machine's limit in an earlier hour. Of instance metadata only the newest is
+    retried.
+    """
     rows = oddities.over_limit(before=now - PERIOD)
     if not rows:
         return

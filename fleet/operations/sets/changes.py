@@ -1,4 +1,4 @@
-"""Changes of sets by people: names, services and requirements, the joining of two sets, and moves of machines."""
+"""Changes of sets by users: names, services and requirements, merging of two sets, and moves of machines."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -38,12 +38,12 @@ class SetNameForm(AuditedForm):
         error_messages = {"name": dict.fromkeys(("required", "max_length"), WRONG_NAME)}
 
     def clean_service(self) -> str:
-        """Keep the service where none is entered."""
+        """Return the entered service, or the current one if none is entered."""
         return str(self.cleaned_data["service"] or self.instance.service)
 
 
 class RequirementForm(AuditedForm):
-    """One requirement of a set."""
+    """Form for one requirement of a set."""
 
     class Meta(AuditedForm.Meta):
         model, fields = AvailabilitySet, REQUIREMENTS
@@ -78,12 +78,12 @@ def _locked(*set_ids: int) -> dict[int, AvailabilitySet]:
 
 @transaction.atomic
 def change_set(sent: Sent, *, set_id: int, actor: Actor, now: datetime) -> AvailabilitySet:
-    """Name a provisional set (without a kind: an availability set), or change the service or requirements of a set: a
-    second person, verification (service accounts may be exempt), a minimum of live machines (0: none).
+    """Name a provisional set (without a kind it becomes an availability set), or change service or requirements of a
+    set.
 
-    Lowering a requirement takes a person who has just verified. Where the set requires two persons, it waits until
-    another administrator requests the same. Raises Refused: `not-found`, `guarded`, `set-exists` (details `set`), and
-    as `save_audited` does.
+    To lower a requirement, a person must have just verified their identity. If the set requires two persons, the change
+    waits until another administrator requests the same. Raises Refused: `not-found`, `guarded`, `set-exists` (details
+    `set`), and as `save_audited` does.
     """
     require(actor, Right.ADMINISTER)
     row = _locked(set_id).get(set_id)
@@ -119,8 +119,9 @@ def change_set(sent: Sent, *, set_id: int, actor: Actor, now: datetime) -> Avail
 
 
 def _lower(row: AvailabilitySet, before: AvailabilitySet, actor: Actor, now: datetime) -> None:
-    """Lower the requirements of a locked set only where that is agreed; otherwise they stay, and wait for another
-    administrator. Raises Refused as `change_set` does.
+    """Lower the requirements of a locked set if it is agreed; otherwise store the request for another administrator.
+
+    Raises Refused as `change_set` does.
     """
     names = requirements.lowered(before, row)
     if not names:
@@ -155,9 +156,9 @@ def _rename(row: AvailabilitySet, before: AvailabilitySet) -> None:
 
 @transaction.atomic
 def merge_sets(*, set_id: int, into: int, actor: Actor, now: datetime) -> AvailabilitySet:
-    """Join two sets that are one: machines, events and inventory move, entries stay and are shown at both.
+    """Merge the set `set_id` into the set `into`: machines, events and inventory move. Return the remaining set.
 
-    Returns the set that remains. Raises Refused: `not-permitted`, `not-found`, `validation`.
+    Timeline entries are unchanged and shown for both sets. Raises Refused: `not-permitted`, `not-found`, `validation`.
     """
     require(actor, Right.ADMINISTER)
     rows = _locked(set_id, into)
@@ -183,8 +184,8 @@ def merge_sets(*, set_id: int, into: int, actor: Actor, now: datetime) -> Availa
 
 @transaction.atomic
 def move_machine(*, machine_id: int, set_id: int | None, actor: Actor, now: datetime) -> None:
-    """Move a machine into this set and confine it there: other statements do not count. Without a set its confinement
-    is lifted: the statements count again.
+    """Move a machine to this set and confine it there, so that no other statement counts. With None, end the
+    confinement.
 
     The open events of both sets are recomputed. Raises Refused `not-permitted`, `validation`, `not-found` or
     `unknown-machine`.

@@ -1,7 +1,7 @@
-"""Stored summaries of each set, so that no page reads the whole fleet: its machine counts and its blind spots.
+"""Stored counts and blind spots of each set, so that no page needs to read the whole fleet.
 
-Triggers note which sets have changed (`StaleSet`). Readers judge those sets themselves while they are few, so what they
-read is never older than the change. The worker judges and stores them here.
+Database triggers record which sets have changed (`StaleSet`). Pages compute those sets themselves while they are few,
+so they never show older data. The worker computes and stores them here.
 """
 
 from collections.abc import Collection, Mapping
@@ -49,7 +49,9 @@ BY_TIME = frozenset(
 
 
 def renew(*, now: datetime) -> int:
-    """Judge sets that have changed, that are due, or that another version judged, up to a portion; return how many."""
+    """Compute and store a portion of the sets that changed, are due, or were computed by another version. Return how
+    many.
+    """
     with transaction.atomic():
         if not try_take(Lock.BLIND_SPOTS):
             return 0
@@ -62,7 +64,10 @@ def renew(*, now: datetime) -> int:
 
 
 def renew_all(*, now: datetime) -> int:
-    """Judge all waiting sets, portion by portion, and some others: differences there are corrected and logged."""
+    """Compute and store all sets that wait, and check some others. Differences in the latter are corrected and logged.
+
+    Return how many were computed.
+    """
     note_clocks()
     count = 0
     while found := renew(now=now):
@@ -72,13 +77,15 @@ def renew_all(*, now: datetime) -> int:
 
 
 def note_clocks() -> None:
-    """Note the sets where a clock has become wrong or right again and the stored blind spots differ."""
+    """Mark sets as changed in which a machine's clock became wrong or right but the stored blind spots do not
+    show it.
+    """
     with connection.cursor() as cursor:
         cursor.execute(CLOCKS, {"tolerance": settings.CLOCK_TOLERANCE_SECONDS})
 
 
 def look_again(*, now: datetime) -> list[int]:
-    """Judge the sets that were judged longest ago. The row ids of those of which something else was kept."""
+    """Compute the sets that were computed longest ago. Return the row ids of those whose stored values were wrong."""
     with transaction.atomic():
         if not try_take(Lock.BLIND_SPOTS):
             return []
@@ -99,8 +106,8 @@ def _waiting(now: datetime) -> list[int]:
 
 
 def _write(set_ids: Collection[int], findings: Collection[SetFindings], *, now: datetime) -> list[int]:
-    """Store the findings of these sets (row ids). Return those whose stored findings differed although time alone does
-    not change them.
+    """Store the results of these sets (row ids). Return those whose stored values differed for a reason other than
+    time.
     """
     known: dict[int, dict[tuple[str, str], SetBlindSpot]] = {pk: {} for pk in set_ids}
     for row in SetBlindSpot.objects.filter(availability_set__any=set_ids):

@@ -1,4 +1,4 @@
-"""Joining of sets that are one, and display suffixes of sets with the same name."""
+"""Merging of sets that turn out to be one, and suffixes that distinguish sets with the same name."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
@@ -22,8 +22,9 @@ from fleet.operations.timeline.entries import tell, tell_machine
 
 
 def tell_apart(*names: str) -> None:
-    """After a set of one of these names (in any case) was made, named or merged away. Two queries, and one for each set
-    whose words change.
+    """Update the suffixes of all sets with these names (in any letter case).
+
+    Call it after a set was created, named or merged. Two queries, and one for each changed suffix.
     """
     named = AvailabilitySet.objects.alias(lower=Lower("name")).filter(lower__in=[name.lower() for name in names])
     duplicates: dict[str, list[AvailabilitySet]] = defaultdict(list)
@@ -45,9 +46,9 @@ def tell_apart(*names: str) -> None:
 def settle_sets(
     events: list[ScheduledEvent], reporters: Mapping[int, set[int]], *, now: datetime
 ) -> list[ScheduledEvent]:
-    """Join provisional sets that turn out to be one, and mark sightings by machines of any other set as foreign.
+    """Merge provisional sets that turn out to be one, and mark sightings by machines of other sets as foreign.
 
-    Returns the events as they are afterwards.
+    `events` are locked; `reporters` are the machines (row ids) that list each event. Return the events after that.
     """
     moved = False
     strange = _listed_elsewhere(events, reporters)
@@ -81,7 +82,7 @@ def settle_sets(
 
 
 def _listed_elsewhere(events: Collection[ScheduledEvent], reporters: Mapping[int, set[int]]) -> set[int]:
-    """The events (row ids) that a machine of another set lists, now or since earlier. At most two queries."""
+    """Return the events (row ids) that a machine of another set lists or has listed. At most two queries."""
     reporter_ids = set().union(*reporters.values())
     homes = dict(Machine.objects.filter(pk__any=reporter_ids).values_list("pk", "availability_set_id"))
     found = {
@@ -99,11 +100,11 @@ def _listed_elsewhere(events: Collection[ScheduledEvent], reporters: Mapping[int
 
 
 def join_for_event(*, event: ScheduledEvent, reporters: list[Machine], now: datetime) -> tuple[bool, set[int]]:
-    """Join the sets whose machines list this event, where they are one, and return the machines that stay foreign.
+    """Merge the sets of the machines that list this event, if they are one set.
 
-    An EventId is no secret, so it moves no machine into a named set and joins no named set: people decide that. Two
-    provisional sets are joined when all that live in them list the same events; the younger gives way. Return whether
-    sets were joined, and the row ids of machines whose sighting is foreign.
+    Only two provisional sets whose live machines all list the same events are merged, the newer into the older. Named
+    sets are left to users, because an EventId is no secret. Return whether sets were merged, and the machines (row ids)
+    whose sighting remains foreign.
     """
     foreign: set[int] = set()
     home = event.availability_set
@@ -124,9 +125,10 @@ def join_for_event(*, event: ScheduledEvent, reporters: list[Machine], now: date
 
 
 def _are_one(one: AvailabilitySet, other: AvailabilitySet, *, reporter_ids: Collection[int], now: datetime) -> bool:
-    """Whether Azure's data shows that two sets are one: neither has a name, both are in one resource group, and all
-    their live machines list the same events. A machine that repeats the events of several sets lists more than each of
-    them.
+    """Return whether two sets are one: both are provisional, in one resource group, and their live machines list the
+    same events.
+
+    A machine that copies the events of several sets lists more than each of them, and so does not match.
     """
     if one.kind != PROVISIONAL or other.kind != PROVISIONAL:
         return False
@@ -157,10 +159,10 @@ def join(
     event_id: int | None = None,
     stated_by: str = "",
 ) -> None:
-    """Move everything of one set into another. Entries keep the set that they were written of.
+    """Move all machines, events and inventory of one set to another, which gets the stricter requirements of both.
 
-    Out of Drydock's own insight they are one because of an event (`event_id`), or because a machine states its set
-    (`stated_by` is its name).
+    Timeline entries remain with their set. If Drydock itself merges them, the cause is an event (`event_id`), or the
+    machine named `stated_by` that states its set.
     """
     # Locked in the order of their ids, as every caller locks events.
     list(ScheduledEvent.objects.select_for_update().filter(availability_set=source).order_by("pk").values_list("pk"))
@@ -199,17 +201,17 @@ def join(
 
 
 def welcome_sightings(home: AvailabilitySet) -> None:
-    """Sightings by machines that are in the event's set now have a vote."""
+    """Let foreign sightings count whose machine is now in the event's set."""
     Sighting.objects.filter(foreign=True, event__availability_set=home, machine__availability_set=home).update(
         foreign=False
     )
 
 
 def bring_events(machine: Machine, home: AvailabilitySet, *, now: datetime) -> None:
-    """Move the open events that no remaining machine has listed, after a machine has moved.
+    """After a machine moved to the set `home`, move the open events that no remaining machine of its former set has
+    listed.
 
-    `machine` is its row as it was before. Without the move, such an event would stay open for ever, because no machine
-    would end it.
+    Otherwise they would stay open, because no machine would end them. `machine` is its row before the move.
     """
     source = machine.availability_set_id
     if source == home.pk:

@@ -1,7 +1,6 @@
 """The set of each machine: the decision, its consequences, and the creation of sets.
 
-`decide` is the only place where the sources of a machine's set are compared. `place` finds or creates the set, and
-`settle` writes the result.
+Only `decide` compares the sources of a machine's set. `place` finds or creates the set, and `settle` writes the result.
 """
 
 from collections.abc import Iterable
@@ -40,8 +39,10 @@ SERVICE_TAG = "drydock:service"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Everything that decides the set of a machine: its row (None while it is unknown), its own statements, and, when
-    it enrols, its join token, whose row is locked, and the set to which it is admitted.
+    """All facts that decide a machine's set.
+
+    `machine` is the row (None for a new machine). `stated` and `compute` are the machine's own statements. `token` is
+    the join token with which it enrols, locked. `admitted_to` is the set for which it was admitted.
     """
 
     machine: Machine | None
@@ -54,7 +55,7 @@ class Claim:
 
     @property
     def token_set(self) -> str:
-        """The set of its join token, as `[kind:]name`."""
+        """The set of the join token, as `[kind:]name`."""
         if self.token is not None:
             return self.token.set_name
         return self.machine.token_set if self.machine is not None else ""
@@ -62,8 +63,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision about a machine's set, which `statements.key` names; without it the machine stays where it is, or
-    gets a provisional set. `token` is the join token that confines it, `listed` its row in the inventory.
+    """The decision about a machine's set, which is `statements.key`.
+
+    If there is no key, the machine remains in its set, or gets a provisional one. `token` is the join token that
+    confines it, `listed` the machine's row in the inventory.
     """
 
     statements: Statements
@@ -74,8 +77,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The placement of a machine. `source` is the statement that counts (empty: none), `warnings` are faults of the
-    statements. `joined`: its former set is now part of this one.
+    """The set of a machine (`home`) and the columns to write.
+
+    `source` is the statement that decided (empty: none). `warnings` are faults of the statements. `joined`: the former
+    set was merged into this one.
     """
 
     home: AvailabilitySet
@@ -88,7 +93,7 @@ class Placed:
 
 
 def claim_of(machine: Machine) -> Claim:
-    """Return the claim of a machine by its row alone."""
+    """Return the facts that decide a machine's set, only from its row."""
     return Claim(
         machine=machine,
         vm_id=machine.vm_id,
@@ -99,11 +104,11 @@ def claim_of(machine: Machine) -> Claim:
 
 
 def decide(claim: Claim) -> Decision:
-    """Decide to which set a machine belongs, without writing anything. Enrolment, admission, reports, inventories,
-    moves and joins all decide here.
+    """Decide to which set a machine belongs, without writing. Used by enrolment, admission, reports, imports, moves and
+    merges.
 
-    A confined machine is in its set, whatever other sources state. The join token's set counts where the machine states
-    none.
+    A confined machine belongs to its set, independent of other sources. The join token's set counts if the machine
+    states none.
     """
     confined, token = _confinement(claim)
     listed = listed_row(claim.vm_id, claim.name, claim.compute)
@@ -118,8 +123,10 @@ def decide(claim: Claim) -> Decision:
 
 
 def _confinement(claim: Claim) -> tuple[SetKey | None, JoinToken | None]:
-    """Return the set to which a machine is confined: by its row, its join token, or its admission; with the join token
-    that decides. Where the token does not state the place of the set, the machine's own counts.
+    """Return the set to which a machine is confined (None: none), with the join token if that confines it.
+
+    Confinement comes from the machine's row, its join token or its admission. If the token does not state the place of
+    the set, the machine's place counts.
     """
     own = confinement_of(claim.machine) if claim.machine is not None else None
     token = claim.token
@@ -145,11 +152,11 @@ def expected_set(claim: Claim) -> SetKey:
 
 
 def place(claim: Claim, *, now: datetime, actor: Actor = DRYDOCK) -> Placed:
-    """Return the placement of a machine; `settle` writes it. The set is created if it is new.
+    """Return the set of a machine, created if it is new. Call `settle` to write the result.
 
-    Without a statement the machine stays in its set: shared events or people may have placed it there. A provisional
-    set whose only machine is named becomes part of the named one. Raises Refused `join-token-refused` for a machine
-    that states another set than the join token with which it enrols.
+    Without a statement the machine remains in its set, where shared events or users may have placed it. A provisional
+    set with only this machine is merged into the stated set. Raises Refused `join-token-refused` if an enrolling
+    machine states another set than its join token.
     """
     decision = decide(claim)
     confined, token = decision.confined, decision.token
@@ -183,14 +190,15 @@ def place(claim: Claim, *, now: datetime, actor: Actor = DRYDOCK) -> Placed:
 
 
 def _is_alone(claim: Claim, here: AvailabilitySet) -> bool:
-    """Whether no other machine is in the set. No machine decides for others: they stay, with their events."""
+    """Return whether no other machine is in the set, so that the set may be merged or named because of this machine."""
     return not Machine.objects.filter(availability_set=here, revoked_at=None).exclude(vm_id=claim.vm_id).exists()
 
 
 def settle(claim: Claim, placed: Placed, *, now: datetime, **columns: Any) -> Machine:
-    """Write where a machine is, with further columns of its row, and what follows from it: for its events and
-    sightings, the requirements of its former set, and the inventory. Raises IntegrityError where an unknown machine has
-    a row now.
+    """Write the set of a machine, with further `columns` of its row, and update events, sightings, requirements and
+    inventory.
+
+    Raises IntegrityError if a new machine got a row in the meantime.
     """
     before, home = claim.machine, placed.home
     columns |= {**placed.where, "set_source": placed.source, "set_warnings": placed.warnings}
@@ -218,7 +226,7 @@ def settle(claim: Claim, placed: Placed, *, now: datetime, **columns: Any) -> Ma
 
 
 def _link(row: InventoryMachine | None, machine_id: int, home: AvailabilitySet) -> None:
-    """Record in the inventory that this machine has an agent, and its set."""
+    """Record in the inventory that this machine has an agent, and which set it is in."""
     if row is not None and (row.machine_id, row.availability_set_id) != (machine_id, home.pk):
         # A machine that was recreated under its old name releases the old row.
         InventoryMachine.objects.filter(machine_id=machine_id).exclude(pk=row.pk).update(machine=None)
@@ -226,7 +234,7 @@ def _link(row: InventoryMachine | None, machine_id: int, home: AvailabilitySet) 
 
 
 def place_again(machine_id: int, *, now: datetime) -> None:
-    """Place a machine again after an inventory has stated another set of it."""
+    """Decide the set of a machine (row id) again, after an inventory has stated another set for it."""
     machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)
     claim = claim_of(machine)
     placed = place(claim, now=now)
@@ -238,14 +246,14 @@ def place_again(machine_id: int, *, now: datetime) -> None:
 
 
 def final(found: AvailabilitySet) -> AvailabilitySet:
-    """The set itself, or the one that it was merged into."""
+    """Return the set, or the set into which it was merged."""
     while found.merged_into is not None:
         found = found.merged_into
     return found
 
 
 def known_set(key: SetKey) -> AvailabilitySet | None:
-    """The set of this key. One without a placement group means the scale set's only one."""
+    """Return the existing set with this key. A key without placement group also finds the only group of a scale set."""
     found = AvailabilitySet.objects.select_related("merged_into").filter(key=key.key).first()
     if found is not None:
         return final(found)
@@ -258,7 +266,7 @@ def known_set(key: SetKey) -> AvailabilitySet | None:
 
 
 def ensure_set(key: SetKey, *, now: datetime, service: str = "") -> AvailabilitySet:
-    """The set of this key, made if it is new; one that was merged leads to the set it was merged into."""
+    """Return the set with this key, created if it is new. For a merged set, return the one into which it was merged."""
     found = known_set(key)
     if found is None and key.placement_group:
         found = _adopt(key)
@@ -290,7 +298,7 @@ def ensure_set(key: SetKey, *, now: datetime, service: str = "") -> Availability
 
 
 def groups_of(key: SetKey) -> QuerySet[AvailabilitySet]:
-    """The sets of one scale set: one for each placement group, and one for what does not state it."""
+    """Return the sets of one scale set: one for each placement group, and one for machines that do not state it."""
     without_group = whole(key).key
     return AvailabilitySet.objects.filter(Q(key=without_group) | Q(key__startswith=f"{without_group}/"))
 
@@ -311,14 +319,14 @@ def _sibling_notices(key: SetKey) -> dict[str, Any]:
 
 
 def listed_key(row: InventoryMachine | None) -> SetKey | None:
-    """Return the inventory's statement of a machine's set."""
+    """Return the set that the inventory states for a machine; None if it states none."""
     if row is None or not row.set_kind:
         return None
     return SetKey(row.set_kind, row.set_name, row.set_subscription, row.set_resource_group, row.placement_group)
 
 
 def listed_row(vm_id: str, name: str, compute: dict[str, Any]) -> InventoryMachine | None:
-    """Return the inventory row with this vmId, else with this name, resource group and subscription."""
+    """Return the inventory row with this vmId, or else with this name, resource group and subscription."""
     found = InventoryMachine.objects.filter(vm_id=vm_id.lower()).order_by("pk").first()
     group, subscription = compute.get("resourceGroupName"), compute.get("subscriptionId")
     if found is not None or not (isinstance(group, str) and isinstance(subscription, str)):
@@ -332,24 +340,25 @@ def listed_row(vm_id: str, name: str, compute: dict[str, Any]) -> InventoryMachi
 
 
 def whole(stated: SetKey | AvailabilitySet) -> SetKey:
-    """Return the key without a placement group: Azure states which group of a scale set a machine is in."""
+    """Return the key without placement group, which only Azure determines."""
     return SetKey(stated.kind, stated.name, stated.subscription, stated.resource_group)
 
 
 def key_of(row: AvailabilitySet) -> SetKey:
-    """Return the key that leads to this set."""
+    """Return the key of this set."""
     key = whole(row)
     return replace(key, placement_group=row.key[len(key.key) + 1 :])
 
 
 def confinement_of(row: Machine | JoinToken) -> SetKey | None:
-    """The set to which it confines, or is confined."""
+    """Return the set to which a join token confines machines, or to which a machine is confined; None if none."""
     return SetKey(**row.confined_to) if row.confined_to is not None else None
 
 
 def warnings_of(stated: Statements, home: AvailabilitySet) -> list[dict[str, Any]]:
-    """Return the faults of the statements, as a column stores them. Two names of one merged set do not contradict each
-    other."""
+    """Return the faults of a machine's statements, in the form of the column. Two names of one merged set do not
+    contradict.
+    """
     found = list(stated.problems)
     warning = disagreement(stated.stated, set_tag=settings.AVAILABILITY_SET_TAG)
     if warning is not None:
@@ -363,14 +372,14 @@ def warnings_of(stated: Statements, home: AvailabilitySet) -> list[dict[str, Any
 def _record_warnings(
     machine_id: int, name: str, set_id: int, before: list[Any], after: list[dict[str, Any]], *, now: datetime
 ) -> None:
-    """Record warnings that are new or no longer apply."""
+    """Write timeline entries for warnings that are new, or no longer apply."""
     if before != after:
         kind = EntryKind.SET_DISPUTED if after else EntryKind.SET_AGREED
         tell(kind, DRYDOCK, at=now, machine_id=machine_id, set_id=set_id, name=name, warnings=after)
 
 
 def judge_again(machines: Iterable[Machine], *, now: datetime) -> None:
-    """Compare the sources of these machines again, after sets were merged."""
+    """Compare the statements of these machines again, after sets were merged."""
     for machine in machines:
         warnings = warnings_of(decide(claim_of(machine)).statements, machine.availability_set)
         if warnings != machine.set_warnings:

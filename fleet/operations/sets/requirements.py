@@ -1,5 +1,6 @@
-"""Lowering of a set's requirements: by a person who has just verified, or by two where the set requires two persons.
-Each lowering is notified, and an open event keeps the requirements from its announcement.
+"""Lowering of a set's requirements, by a person who has just verified, or by two persons if the set requires two.
+
+Each lowering sends a notification. Open events retain the requirements that applied when they were announced.
 """
 
 from collections.abc import Collection
@@ -26,8 +27,9 @@ OF_DECISIONS = ("second_person", "step_up", "exempt_service_accounts")
 
 
 def lowered(before: AvailabilitySet, after: AvailabilitySet) -> list[str]:
-    """Return the columns of a set that are lower than before. A set that leaves its service leaves the guards that
-    count what happens there.
+    """Return the names of requirements that are lower than before.
+
+    `service` is included if the set leaves its service, because guards then no longer count events there.
     """
     names = Requirements.of(before).lowered(Requirements.of(after))
     return [*names, "service"] if before.service and after.service != before.service else names
@@ -36,11 +38,11 @@ def lowered(before: AvailabilitySet, after: AvailabilitySet) -> list[str]:
 def agreed(
     row: AvailabilitySet, before: AvailabilitySet, wanted: dict[str, Any], *, actor: Actor, now: datetime
 ) -> bool:
-    """Whether these requirements (values by column) may be lowered now. Where the set required two persons `before`,
-    they wait on its row, which the caller has locked and saves, until another administrator requests the same.
+    """Return whether these requirements (values by column) may be lowered now.
 
-    Raises Refused: `not-permitted` for a token, and for a person who cannot be the second one; `guarded` for a person
-    who has not just verified.
+    If the set required two persons, the request is stored on the locked `row`, which the caller saves, until another
+    administrator requests the same. Raises Refused: `not-permitted` for a token, or a person who cannot be the second
+    one; `guarded` for a person who has not just verified their identity.
     """
     require_person(actor)
     if actor.kind is ActorKind.COMMAND:
@@ -65,8 +67,9 @@ def agreed(
 
 
 def kept_of(was: Requirements, lower: Collection[str]) -> Requirements:
-    """Return the requirements that open events keep when some of them (by name) are lowered. The exemption of service
-    accounts is kept as it was at the announcement.
+    """Return the requirements that open events retain when those in `lower` (names) are lowered.
+
+    Whether service accounts are exempt is retained, too.
     """
     return Requirements(
         second_person=was.second_person and "second_person" in lower,
@@ -79,13 +82,17 @@ def kept_of(was: Requirements, lower: Collection[str]) -> Requirements:
 def record_lowering(
     row: AvailabilitySet, did: str, names: Collection[str], *, now: datetime, machine: str = ""
 ) -> None:
-    """Record a lowering, which is notified: `proposed`, `lowered`, or `left` where a machine left the set."""
+    """Record a lowering, which sends a notification. `did` is `proposed`, `lowered`, or `left` if a machine left the
+    set.
+    """
     data: dict[str, Any] = {"did": did, "set": row.name, "lowered": list(names), "name": machine}
     tell(EntryKind.SET_LOWERED, DRYDOCK, at=now, set_id=row.pk, **data)
 
 
 def keep(set_id: int, was: Requirements, home: FormerSet, *, event_pks: Collection[int] | None = None) -> None:
-    """Let the open events of a set (or these of them) keep requirements until they are over, with where they were."""
+    """Let the open events of a set, or those in `event_pks`, retain these requirements until they end, and their former
+    set.
+    """
     rows = ScheduledEvent.objects.filter(availability_set=set_id, status__in=OPEN_EVENTS)
     if event_pks is not None:
         rows = rows.filter(pk__in=event_pks)
@@ -97,13 +104,14 @@ def keep(set_id: int, was: Requirements, home: FormerSet, *, event_pks: Collecti
 
 
 def home_of(row: AvailabilitySet) -> FormerSet:
-    """Return the present home of a set's events."""
+    """Return the set with its current values, for events that retain it as a former set."""
     return FormerSet(row.pk, row.kind, row.name, row.service, row.resource_group)
 
 
 def keep_before_move(machine: Machine, home: AvailabilitySet, *, now: datetime) -> None:
-    """Before a machine leaves its set for another, let open events of both sets that take two persons, because of the
-    machines that are live, keep that requirement. `machine` is its row as it is.
+    """Before a machine moves, let open events of both sets that need a second person now retain this requirement.
+
+    The number of live machines in the sets changes with the move, and so could the guard. `machine` is its current row.
     """
     source = machine.availability_set
     scheduled = ScheduledEvent.objects.filter(
@@ -119,7 +127,7 @@ def keep_before_move(machine: Machine, home: AvailabilitySet, *, now: datetime) 
 
 
 def record_leaving(machine: Machine, home: AvailabilitySet, *, now: datetime) -> None:
-    """Record that a machine left its set for one that requires less; `machine` is its former row."""
+    """Record that a machine left its set for one with lower requirements. `machine` is its row before the move."""
     source = machine.availability_set
     lower = Requirements.of(source).lowered(replace(Requirements.of(home), min_live=source.min_live))
     if lower:
@@ -127,7 +135,7 @@ def record_leaving(machine: Machine, home: AvailabilitySet, *, now: datetime) ->
 
 
 def raise_to(source: Requirements, target: AvailabilitySet, *, now: datetime) -> None:
-    """Let a set require as much as `source`, out of which a person has moved a machine into it."""
+    """Raise the requirements of a set to those of `source`, from which a user has moved a machine into it."""
     was = Requirements.of(target)
     after = was.stricter(replace(source, min_live=None))
     changed = [name for name in OF_DECISIONS if getattr(was, name) != getattr(after, name)]

@@ -1,4 +1,4 @@
-"""Timeline entries, written in the transaction of their change, and decisions as log lines."""
+"""Timeline entries, which are written in the transaction of their change; decisions are also logged."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 def line_of(row: Entry, actor: Actor, trace: Trace | None) -> dict[str, Any] | None:
-    """Return the log line of an entry, without people's texts; None where there is none. `trace` is that of its
-    decision.
-    """
+    """Return the log line of an entry, without texts of users; None if it has none. `trace` is that of the decision."""
     decides = actor.kind in DECIDES
     if trace is None and not decides:
         return None
@@ -47,7 +45,7 @@ def line_of(row: Entry, actor: Actor, trace: Trace | None) -> dict[str, Any] | N
 
 
 def log_lines(rows: Sequence[Entry]) -> None:
-    """Log the lines of these entries once they are committed."""
+    """Log the lines of these entries after the commit."""
     for row in rows:
         if row.line is not None:
             log.info(entry=row.pk, **row.line)
@@ -58,7 +56,7 @@ def log_lines(rows: Sequence[Entry]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The request behind a change: its id and trace, and the address that it came from."""
+    """The request behind a change: request id, client address and trace id."""
 
     request_id: str = ""
     address: str = ""
@@ -73,7 +71,7 @@ _asked: ContextVar[Asked] = ContextVar("asked", default=NO_REQUEST)
 
 @contextmanager
 def asked_by(trace: Trace, address: str) -> Iterator[None]:
-    """Within this context, entries carry this request's id and address; edges wrap their operations in it."""
+    """Record this request's id and address in all entries that are written in the `with` block."""
     token = _asked.set(Asked(trace.request_id, address[:200], trace.trace_id))
     try:
         yield
@@ -82,7 +80,7 @@ def asked_by(trace: Trace, address: str) -> Iterator[None]:
 
 
 def trace_behind(actor: Actor) -> Trace:
-    """Return the trace of the actor's request, or a new one for a rule's act, which links its consequences."""
+    """Return the trace of the actor's request, or a new one for a rule, to link all consequences of its decision."""
     asked = _asked.get()
     request_id = actor.request_id or asked.request_id
     if not request_id:
@@ -106,11 +104,11 @@ def entry(
     trace: Trace | None = None,
     **data: Any,
 ) -> Entry:
-    """An entry not yet written; the ids are row ids. `before` and `after` are the changed values. They and `data` hold
-    JSON values, times and reasons. With the `trace` of a decision it is also a log line.
+    """Return a new timeline entry, not yet written. Ids are row ids; `before` and `after` are the changed values.
 
-    The actor provides the name (a person's pseudonym), its kind, `via`, the token's name, the reason, the request and
-    its address.
+    `before`, `after` and `data` contain JSON values, times and reasons. The actor provides name (a pseudonym for a
+    person), kind, `via`, token name, reason, request and address. With the `trace` of a decision, the entry is also
+    logged.
     """
     asked = Asked(actor.request_id, actor.address) if actor.request_id else _asked.get()
     values = as_json({"before": before, "after": after, "data": data | kind_data(actor)})
@@ -140,12 +138,12 @@ def entry(
 
 
 def tell(kind: EntryKind, actor: Actor, *, at: datetime, **rest: Any) -> None:
-    """Write this one entry, as `entry` takes it."""
+    """Write one timeline entry. Arguments: see `entry`."""
     write([entry(kind, actor, at=at, **rest)])
 
 
 def tell_machine(kind: EntryKind, actor: Actor, machine: Machine, *, now: datetime, **rest: Any) -> None:
-    """Write an entry about a machine, in its set unless `set_id` states another, and under its name."""
+    """Write an entry about a machine, with its name, in its set unless `set_id` states another one."""
     about = {"machine_id": machine.pk, "set_id": machine.availability_set_id, "name": machine.resource_name}
     tell(kind, actor, at=now, **(about | rest))
 
@@ -156,9 +154,9 @@ def tell_event(kind: EntryKind, actor: Actor, event: ScheduledEvent, *, at: date
 
 
 def write(entries: Iterable[Entry]) -> None:
-    """Write entries and wake the streams once the transaction has committed.
+    """Write entries, and wake the event streams after the commit.
 
-    Raises RuntimeError outside a transaction: an entry alone would be half of a change.
+    Raises RuntimeError outside a transaction, because an entry must be committed together with its change.
     """
     rows = list(entries)
     if not rows:
@@ -175,7 +173,7 @@ def write(entries: Iterable[Entry]) -> None:
 
 @dataclass(slots=True)
 class _Block:
-    """A part of a transaction whose entries go together; `depth` is how many savepoints it lies in."""
+    """The collected entries of a `gathered` block. `depth` is the number of savepoints around it."""
 
     depth: int
     rows: list[Entry] = field(default_factory=list)
@@ -186,9 +184,10 @@ _block: ContextVar[_Block | None] = ContextVar("block", default=None)
 
 @contextmanager
 def gathered(*, savepoint: bool = True) -> Iterator[None]:
-    """A transaction, or a part of one that may fail alone, whose entries are written at the end by one statement: those
-    of a part at the end of the whole. Without `savepoint` the caller has made one already. Where something within may
-    be rolled back alone without this, its entries go at once.
+    """Open a transaction or savepoint whose entries are collected and written at the end with one statement.
+
+    Inside another `gathered` block, they are written at the end of the outermost one. Without `savepoint` the caller
+    has created it. In a savepoint that was opened without `gathered`, entries are written immediately.
     """
     connection = transaction.get_connection()
     outer = _block.get()
@@ -223,7 +222,7 @@ def _write(rows: list[Entry]) -> None:
 
 
 def _after_commit(call: Callable[[], object]) -> None:
-    """Call it once after the transaction has committed, however often it is registered."""
+    """Call it once after the commit, even if it is registered several times in the transaction."""
     connection = transaction.get_connection()
     within = set(connection.savepoint_ids)
     if not any(known is call and savepoints <= within for savepoints, known, _ in connection.run_on_commit):
@@ -231,8 +230,9 @@ def _after_commit(call: Callable[[], object]) -> None:
 
 
 def _replace_names(rows: list[Entry]) -> None:
-    """Replace the names of other people in these entries by pseudonyms: sealed entries hold no personal names. Runs no
-    query when the entries name no other person.
+    """Replace the names of other people in these entries by pseudonyms, because sealed entries must not contain names.
+
+    No query if the entries name no other person.
     """
     named: set[str] = set()
     naming = [row for row in rows if EntryKind(row.kind).naming is not None]
@@ -257,7 +257,7 @@ def _rename(row: Entry, known: Mapping[str, str]) -> None:
 
 
 def _let_drydock_answer(rows: list[Entry]) -> None:
-    """Name Drydock as the actor of a drill's steps that Azure takes in a real event."""
+    """Replace Azure by Drydock as the actor of entries about drills, in which Drydock plays Azure's part."""
     azure = [row for row in rows if row.actor == AZURE.name and ACTOR_KIND not in row.data]
     event_pks = {row.event_id for row in azure if row.event_id is not None}
     if not event_pks:
