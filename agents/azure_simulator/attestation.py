@@ -22,7 +22,7 @@ from azure_simulator.fleet import Machine, MachineSet
 
 SINCE = "2018-10-01"
 VERSIONS = tuple(version for version in instance.VERSIONS if version >= SINCE)
-# What each later version has added, by the page's table.
+# Fields that each version added, by the table on Microsoft's page.
 SUBSCRIPTION_SINCE, SKU_SINCE = "2019-04-30", "2019-11-01"
 DOMAIN = "metadata.azure.com"
 INTERMEDIATE_PATH = "/control/authority/intermediate.cer"
@@ -36,7 +36,7 @@ _KEY_BITS = 2048
 _LEAF_LIFE = timedelta(days=180)
 
 
-# Other chains by which documents are forged on request, with the name that their leaves are for.
+# Certificate chains for forged documents, with the host name in their leaf certificates.
 _STRANGERS = {"foreign-root": DOMAIN, "wrong-subject": "metadata.example.org"}
 
 
@@ -89,10 +89,10 @@ class Authority:
     """
 
     def __init__(self) -> None:
-        # Where the simulator is reached: leaves say that their issuer's certificate is to be had there.
+        # Address of the simulator. Leaf certificates state that the issuer certificate is available there.
         self.url = ""
         self._lock = threading.Lock()
-        # Region -> its leaf, and until when that is used.
+        # By region: the leaf certificate, and the time until which it is used.
         self._leaves: dict[str, tuple[Any, datetime]] = {}
         self._strangers: dict[str, Any] = {}
 
@@ -135,7 +135,7 @@ class Authority:
 
     @functools.cached_property
     def _chain(self) -> Any:
-        # Loaded when it is needed: for all else the simulator is standard library only.
+        # Imported here, because everything else in the simulator needs only the standard library.
         try:
             return importlib.import_module("azure_simulator.attestation_chain").Chain(_KEY_BITS, DOMAIN)
         except ModuleNotFoundError as error:

@@ -16,7 +16,7 @@ from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsag
 
 _ROOT = "Azure simulator Root"
 _INTERMEDIATE = "Azure simulator TLS Issuing CA"
-# Long, so that moving the clock does no harm.
+# Long enough for tests that move the clock forward.
 _ROOT_LIFE, _INTERMEDIATE_LIFE, _LEAF_LIFE = timedelta(days=7300), timedelta(days=3650), timedelta(days=183)
 _SEQUENCE, _SET, _INTEGER, _OCTETS, _NULL, _TAGGED = 0x30, 0x31, 0x02, 0x04, b"\x05\x00", 0xA0
 _SIGNED_DATA = bytes.fromhex("06092a864886f70d010702")
@@ -103,7 +103,7 @@ class Chain:
     ) -> x509.CertificateBuilder:
         made = x509.CertificateBuilder().subject_name(subject).public_key(key)
         made = made.serial_number(x509.random_serial_number())
-        # Begun long ago, so that the clock may also be moved back.
+        # The validity begins in the past, so that tests can move the clock back.
         made = made.not_valid_before(now - life / 2).not_valid_after(now + life)
         return made.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
 

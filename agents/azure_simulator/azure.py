@@ -16,15 +16,15 @@ from datetime import UTC, datetime, timedelta
 
 from azure_simulator.fleet import Fleet, Machine, MachineSet
 
-# Never shown to a machine either: Azure announces it later.
+# Not shown to machines: the event will be announced later.
 PLANNED = "Planned"
 SCHEDULED = "Scheduled"
 STARTED = "Started"
-# Never shown to a machine: an event that is over is simply no longer listed.
+# Not shown to machines: ended events are no longer listed.
 ENDED = "Ended"
 
 EVENT_TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate", "SpotRebalanceRecommendation")
-# Acknowledging it has no effect, and nothing starts: it is no longer listed when its time is over.
+# An approval has no effect and the event never starts. It is no longer listed after its time.
 ADVICE = "SpotRebalanceRecommendation"
 SOURCES = ("Platform", "User")
 
@@ -32,7 +32,7 @@ SOURCES = ("Platform", "User")
 SWITCHED_OFF_AFTER = timedelta(hours=24)
 # Machines that these events name are deleted when they end.
 DELETING = ("Preempt", "Terminate")
-# Ended events that are kept for `GET /control/events`.
+# Maximum number of ended events for `GET /control/events`.
 KEPT_ENDED = 10_000
 
 
@@ -85,7 +85,7 @@ class Event:
     ended_as: str = ""
     approvals: list[Approval] = field(default_factory=list)
     impacts: list[Impact] = field(default_factory=list)
-    # Seconds after which machines that this event deleted are there again; None for ever gone.
+    # Seconds after which machines that this event deleted exist again; None: never.
     back_after_seconds: float | None = None
 
 
@@ -107,7 +107,7 @@ class Azure:
     def __init__(self, fleet: Fleet, *, first_call_seconds: float = 0.0) -> None:
         self.fleet = fleet
         self._first_call = timedelta(seconds=first_call_seconds)
-        # Whether there is anything to wait for at a first call.
+        # Whether the first call of a machine takes time.
         self.slow_to_begin = first_call_seconds > 0
         # Machine ids: until when a machine is interrupted, and until when it does not exist (None: for ever).
         self._paused: dict[str, datetime] = {}
@@ -116,12 +116,12 @@ class Azure:
         self._events: dict[str, Event] = {}
         self._open: dict[str, list[Event]] = {s.key: [] for s in fleet.sets}
         self._changes: dict[str, int] = {s.key: 0 for s in fleet.sets}
-        # Changes of all sets together, and of each set that has changed the number of its last, newest last.
+        # Number of changes of all sets, and for each changed set the number of the last change, newest last.
         self._change = 0
         self._newest: dict[str, tuple[int, MachineSet]] = {}
         self._machine_states: dict[str, _MachineState] = {}
         self._ended_ids: list[str] = []
-        # (due, order of entry, EventId): entries whose event has moved meanwhile are passed over.
+        # (due, order of insertion, EventId). Entries that are out of date because the event changed are skipped.
         self._due: list[tuple[datetime, int, str]] = []
         self._order = itertools.count()
 
@@ -226,8 +226,8 @@ class Azure:
         self._end(event, now, "cancelled")
 
     def interrupt(self, event: Event, seconds: float, now: datetime) -> None:
-        """Pause the machines of a Started event for `seconds`. There may be several such impacts, shorter than
-        announced; documents do not show them. Raises NotPossibleError.
+        """Pause the machines of a Started event for `seconds`. An event may have several of these interruptions,
+        shorter than announced; documents do not show them. Raises NotPossibleError.
         """
         if event.status != STARTED:
             raise NotPossibleError("only an event that is Started has impacts")

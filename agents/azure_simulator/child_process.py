@@ -19,7 +19,7 @@ _AGENTS = Path(__file__).resolve().parents[1]
 # The simulator needs a newer Python than the agent, whose tests run on the oldest supported one.
 _PYTHON = os.environ.get("AZURE_SIMULATOR_PYTHON") or sys.executable
 _CALL_SECONDS = 10
-# A proxy of the environment must not come between a test and the loopback.
+# Do not use a proxy from the environment for loopback addresses.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 

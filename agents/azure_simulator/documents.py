@@ -58,7 +58,7 @@ def encoded(value: Any) -> bytes:
 
 
 def _rendered(event: Event, version: Version) -> dict[str, Any]:
-    # The underscore stood before the names of IaaS VMs; role instances of a cloud service never had one.
+    # Old versions put an underscore before the names of IaaS VMs, but not of cloud service role instances.
     prefix = "_" if version.underscored and event.set.kind != "cloud_service" else ""
     rendered: dict[str, Any] = {
         "EventId": event.event_id,

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-# Where in the course of a request a fault bites. At most one of the first stage applies; it takes the place of the
-# answer or delays it.
+# Stage of a request at which a fault applies. At most one fault of the first stage applies; it replaces or delays the
+# response.
 TRANSPORT = "transport"
 VERSION = "version"
 INCARNATION = "incarnation"
 DOCUMENT = "document"
 APPROVAL = "approval"
-# Of `/metadata/instance`, while scheduled events are answered.
+# Faults of `/metadata/instance` only; scheduled events still work.
 INSTANCE = "instance"
-# Of `/metadata/attested/document`: not there, or forged.
+# Faults of `/metadata/attested/document`: missing or forged.
 ATTESTED = "attested"
 
 STAGES = {
@@ -96,7 +96,7 @@ class Fault:
     until: datetime | None
     delay_seconds: float
     method: str
-    # Of a lagging cloud: the newest version that it knows, whether its refusals name those it knows, and their status.
+    # For a cloud with older software: newest supported version, whether rejections list the versions, and their status.
     newest: str = ""
     names: bool = True
     status: int = 400

@@ -133,7 +133,7 @@ class Connection(asyncio.Protocol):
         try:
             response = await answer
         finally:
-            # Where the answer fails too: asyncio reports it, and the client must not wait for ever.
+            # After an exception, reset the connection so that the client does not wait. asyncio logs the exception.
             self._later = None
             self._write(response, keep=_keeps(request), head_only=request.method == "HEAD")
         self._work()
@@ -142,7 +142,7 @@ class Connection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         if isinstance(response, Reset):
-            # With no time to linger, closing sends RST instead of FIN.
+            # With a linger time of 0, closing sends RST instead of FIN.
             linger = struct.pack("ii", 1, 0)
             self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             self._transport.abort()
@@ -179,7 +179,7 @@ def parse(buffer: bytearray) -> tuple[Request, int] | None:
     """
     end, gap = buffer.find(b"\r\n\r\n"), 4
     if end < 0:
-        # Written by hand with nc or printf: lines that end without a carriage return.
+        # Requests typed by hand (nc, printf) may have no carriage return at the end of lines.
         end, gap = buffer.find(b"\n\n"), 2
     if end < 0 or end > MAX_HEAD_BYTES:
         if len(buffer) > MAX_HEAD_BYTES:

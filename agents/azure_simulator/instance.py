@@ -12,7 +12,7 @@ from typing import Any
 from azure_simulator.fleet import Machine, MachineSet
 
 PUBLISHER, OFFER, SKU = "Debian", "debian-12", "12-gen2"
-# Only images of the marketplace have one.
+# Only marketplace images have a plan.
 PLAN = {"name": "", "product": "", "publisher": ""}
 _SECURITY = {
     "encryptionAtHost": "false",
@@ -126,7 +126,7 @@ def _compute(in_set: MachineSet, machine: Machine) -> dict[str, Any]:
         "tagsList": [{"name": name, "value": value} for name, value in machine.tags],
         "userData": "",
         "version": "0.20240717.1811",
-        # Of scale sets with flexible orchestration only; those here are uniform.
+        # Only scale sets with flexible orchestration have this; simulated ones are uniform.
         "virtualMachineScaleSet": {"id": ""},
         "vmId": machine.vm_id,
         "vmScaleSetName": in_set.name if in_set.kind == "scale_set" else "",

@@ -43,7 +43,7 @@ async def _command(url: str, *words: str) -> int:
 
 
 def _redis() -> Any:
-    # Loaded when it is needed: without caches the simulator is standard library only.
+    # Imported here, because without caches the simulator needs only the standard library.
     try:
         return importlib.import_module("redis.asyncio")
     except ModuleNotFoundError as error:

@@ -46,14 +46,14 @@ _ANNOUNCED = (
 )
 
 PLAYS: dict[str, tuple[Step, ...]] = {
-    # The primary goes, its partner takes over and is what FailoverComplete names; then the first one is the replica.
+    # The primary stops and the replica takes over; FailoverComplete names the new primary. The old one becomes replica.
     "failover": (
         *_ANNOUNCED,
         Step(788, away=7),
         Step(797, "NodeMaintenanceFailoverComplete", node=1),
         Step(969, "NodeMaintenanceEnded", start=969, replica=True),
     ),
-    # No client loses a connection, and nothing is promoted.
+    # No connections are lost, and no replica is promoted.
     "replica": (
         Step(0, "NodeMaintenanceScheduled", start=858, replica=True, node=1),
         Step(767, "NodeMaintenanceStarting", start=787, replica=True, node=1),
@@ -64,7 +64,7 @@ PLAYS: dict[str, tuple[Step, ...]] = {
         Step(0, "NodeMaintenanceScaleComplete", node=2),
         Step(3, "NodeMaintenanceScaleComplete", replica=True, node=3),
     ),
-    # Announced twice, and then nothing follows.
+    # The maintenance is announced twice but never starts.
     "announced_never_started": (
         Step(0, "NodeMaintenanceScheduled", start=858),
         Step(300, "NodeMaintenanceScheduled", start=858),

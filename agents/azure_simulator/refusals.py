@@ -6,7 +6,7 @@ from azure_simulator import instance
 from azure_simulator.documents import encoded
 from azure_simulator.http import Request, Response
 
-# As Azure sends it, byte for byte.
+# Exactly the bytes that Azure sends.
 NO_HEADER = b'{ "error": "Bad request: . Required metadata header not specified" }'
 BAD_VERSION_TEXT = (
     "Bad request. api-version is invalid or was not specified in the request. For more information refer to "

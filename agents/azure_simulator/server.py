@@ -36,7 +36,7 @@ class Server:
             raise FleetError(f"the fleet has no machine {as_vm!r}; it has: {', '.join(azure.machines)}")
         faults = Faults()
         self.url = ""
-        # Of the second listener, where there is one.
+        # Address of the second listener, or empty.
         self.wire_server_url = ""
         self.log = Log()
         # Signs the attested documents of machines.
@@ -113,7 +113,7 @@ async def start(
         server.control.maintenances.stop()
         for one in listening:
             one.close()
-        # Those that hang on purpose too.
+        # Also close connections whose requests hang on purpose.
         for connection in list(connections):
             connection.abort()
         for one in listening:

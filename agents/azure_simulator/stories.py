@@ -52,7 +52,7 @@ class Story:
     started_seconds: float
     machines: int = 1
     cancelled_after_seconds: float | None = None
-    # A demo that lasts needs the machines that it deletes again.
+    # A long demo needs the machines again that it deletes.
     back_after_seconds: float | None = None
 
 

@@ -122,7 +122,7 @@ _COMMANDS: dict[str, Callable[..., int]] = {"run": _run, "check": _check, "once"
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    # A second signal must not cut the tidying up short; it takes less than a second anyway.
+    # Ignore further signals during the cleanup, which takes less than a second.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise Stopped

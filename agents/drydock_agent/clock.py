@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 _FRACTION = re.compile(r"\.(\d+)")
-# A smaller difference is no step of a clock, but its drift and the reading of two clocks one after the other.
+# A smaller difference is only drift, or the time between reading the two clocks; the clock was not changed.
 STEP_SECONDS = 1.0
 
 

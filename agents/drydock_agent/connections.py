@@ -59,7 +59,7 @@ class Connections:
         self._proxies = dict(proxies or {})
         self._prepared: requests.PreparedRequest | None = None
         self._interrupted = threading.Event()
-        # When the call in progress, if any, has lasted too long; monotonic.
+        # Monotonic time at which the current call becomes overdue, or None.
         self._overdue_at: float | None = None
 
     def send(
@@ -101,7 +101,7 @@ class Connections:
     def _prepare(
         self, method: str, url: str, headers: Mapping[str, str] | None, body: bytes | None
     ) -> requests.PreparedRequest:
-        # The poll is the same request each second: preparing it is a quarter of what it costs.
+        # The poll is the same request each second, and preparing it takes a quarter of the time.
         last = self._prepared
         if last is not None and headers is None and body is None and (last.method, last.url) == (method, url):
             return last
@@ -154,7 +154,7 @@ class _CuttableAdapter(requests.adapters.HTTPAdapter):
         for connection in list(self._opened):
             sock = connection.sock
             if sock is not None:
-                # Below TLS, whose own shutdown would wait for the peer or for the thread that reads.
+                # Close the socket below TLS: TLS shutdown would wait for the peer or for the reading thread.
                 with contextlib.suppress(OSError):
                     socket.socket.shutdown(sock, socket.SHUT_RDWR)
 

@@ -20,9 +20,9 @@ from drydock_agent.context import Context
 from drydock_agent.spool.store import SpoolError
 
 IDLE_SECONDS = 3600.0
-# Delay from the answer to Started, as with Azure.
+# Seconds from the response to the status Started, as at Azure.
 START_SECONDS = 2.0
-# A drill found this long after its end is dropped: the agent did not run meanwhile.
+# A drill whose end is this long ago is dropped: the agent was not running.
 OVERDUE_SECONDS = 60.0
 
 KEY = "rehearsal"
@@ -75,12 +75,12 @@ class Rehearsal:
 
     def __init__(self, context: Context, *, changed: Callable[[], None]) -> None:
         self.wake = threading.Event()
-        # Set by the caller of `step`; without it no event would start or end.
+        # Set by the caller of `step`. Otherwise no event would start or end.
         self.running = False
         self._context = context
         self._changed = changed
         self._lock = threading.Lock()
-        # Whether the newest document lists anything real.
+        # Whether the newest document lists a real event.
         self._has_real_event = False
         self._current: SimulatedEvent | None = _from_text(context.spool.get(KEY))
 
@@ -181,7 +181,7 @@ class Rehearsal:
         named = str(event.get("EventId") or "").strip().lower()
         if notice > wire.MAX_DRILL_NOTICE_SECONDS or named != order.event_id.strip().lower():
             return None
-        # Mark the event as a drill, whatever else was sent.
+        # Always mark the event as a drill, also if the order does not.
         event = {**event, "EventId": order.event_id, "EventStatus": "Scheduled", "Drill": True}
         return SimulatedEvent(order.id, event, to_text(not_before), float(seconds))
 

@@ -72,7 +72,7 @@ def log_to_stderr(level: str, style: str) -> None:
     exceptions.
     """
     root = logging.getLogger()
-    # Until the settings were read the style may have been another one.
+    # Before the settings were loaded, another style may have been used.
     handler = next((one for one in root.handlers if isinstance(one, StderrHandler)), None) or StderrHandler()
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler])

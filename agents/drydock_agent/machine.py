@@ -28,10 +28,10 @@ ANSWER_TIMEOUT_SECONDS = 60.0
 QUERY_INTERVAL_SECONDS = 5.0
 # How long the service must answer as on a classic VM before a UUID identifies the machine.
 CLASSIC_SECONDS = 600.0
-# Between two readings of the instance metadata, and after a failed one.
+# Seconds between two readings of the instance metadata, and after a failed one.
 PERIOD_SECONDS = 3600.0
 RETRY_SECONDS = 60.0
-# After an answer that was not complete.
+# Seconds until the next reading after an incomplete response.
 PARTIAL_SECONDS = 300.0
 _NIL_UUID = "00000000-0000-0000-0000-000000000000"
 
@@ -176,7 +176,7 @@ class Instance:
         self.wake = threading.Event()
         self.compute = identity.compute
         self._complete = identity.complete
-        # Of the newest reading; empty before the first.
+        # The name in the newest reading; empty before the first.
         self.api_version = identity.api_version
         self._name = resource_name(context.settings, identity.compute)
         self._context = context

@@ -14,7 +14,7 @@ from typing import cast
 _CHARSET_DETECTORS = [name for name in ("chardet", "charset_normalizer") if name not in sys.modules]
 
 with warnings.catch_warnings():
-    # It warns that it found none.
+    # `requests` warns that the detector is missing.
     warnings.simplefilter("ignore")
     for _name in _CHARSET_DETECTORS:
         # None is how Python itself marks a module that must not be imported.

@@ -28,9 +28,9 @@ class Credential:
 
     machine_id: str
     machine_id_source: str
-    # Of a backend of 0.1.0; empty where there is a key.
+    # Credential from a backend of 0.1.0; empty if there is a key.
     secret: str = ""
-    # 32 bytes in hex, and the enrolment that it is of.
+    # Machine key: 32 bytes in hex. `generation` is the number of the enrolment that created it.
     key: str = ""
     generation: str = ""
 

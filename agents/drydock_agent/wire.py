@@ -1,23 +1,23 @@
-"""The wire between agents and the backend, protocol 1.
+"""Wire format between agents and the backend, protocol 1.
 
-Both sides import this file and nothing else of each other. It holds data classes and limits, no behaviour, and imports
-only the standard library. Every time is an RFC 3339 string in UTC on the wire (a `datetime` once decoded);
-both sides ignore fields and report kinds that they do not know.
+This is the only file that both sides import. It contains data classes and limits, no behaviour, and imports only the
+standard library. Times are sent as RFC 3339 strings in UTC and decoded to `datetime`. Both sides ignore unknown fields
+and unknown kinds of reports.
 
 An agent makes four calls, all outbound:
 
-* `POST CHALLENGES_PATH`: a nonce for Azure's attestation of this machine. 0.1.0 does not know it (404).
-* `POST ENROL_PATH`: an attested document, a join token, or both, for a key or a credential of this machine. Everything
-  else carries `Authorization: Drydock ...` (see `call_text`), or `Authorization: Bearer <credential>` as 0.1.0 does.
-* `POST REPORTS_PATH`: numbered reports in, an acknowledgement and waiting orders out.
+* `POST CHALLENGES_PATH`: request a nonce for Azure's attestation of this machine. 0.1.0 does not support it (404).
+* `POST ENROL_PATH`: send an attested document, a join token or both, and receive a key or credential. All later calls
+  have the header `Authorization: Drydock ...` (see `call_text`), or `Authorization: Bearer <credential>` as in 0.1.0.
+* `POST REPORTS_PATH`: send numbered reports, and receive an acknowledgement and waiting orders.
 * `GET ORDERS_PATH?wait=50&sent_at=…&last_poll_at=…&held=<order id>:<via>,…&spool=…&acknowledged=…&document=…&keys=…
-  &metadata=…`: held open until an order arrives or the backend's hold time ends, then repeated at once. Its query
-  reports everything that the backend needs to know of a machine while nothing happens: see `OrdersAnswer`.
+  &metadata=…`: long poll for an order; it is repeated at once. The query contains everything that the backend must know
+  about an idle machine (see `OrdersAnswer`).
 
 Errors are `application/problem+json` with `type`, `title`, `status`, `detail`: 401 (credential unknown or revoked:
-enrol again; with `server_time` the clock differed: sign the call again by that time), 403 (join token or attested
-document refused), 422 `intermediate-wanted` (the message of `errors` is an address on `ISSUER_HOSTS`, to be fetched),
-413 (too large), 422 (cannot be read), 429 and 503 (later; see `Retry-After`).
+enrol again; if `server_time` is included, the clocks differ: sign the call again with that time), 403 (join token or
+attested document refused), 413 (too large), 422 (invalid), 422 `intermediate-wanted` (fetch the certificate at the
+address in `errors`, on one of `ISSUER_HOSTS`), 429 and 503 (retry later; see `Retry-After`).
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ ENROL_CHECK_PATH = "/agent/v1/enrol/check"
 REPORTS_PATH = "/agent/v1/reports"
 ORDERS_PATH = "/agent/v1/orders"
 
-# Reports in one batch, bytes in one request, bytes in one document as received, levels of nesting, seconds held open.
+# Limits: reports in a batch, bytes in a request, bytes in a document, levels of nesting, seconds of a long poll.
 MAX_REPORTS = 200
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
 MAX_DOCUMENT_BYTES = 1024 * 1024
 MAX_DEPTH = 32
 MAX_WAIT_SECONDS = 50
 
-# An attested document, decoded; each of so many certificates that may come with it has at most as many bytes.
+# Limits: bytes of a decoded attested document and of each certificate, and number of certificates.
 MAX_ATTESTED_BYTES = 16 * 1024
 MAX_INTERMEDIATES = 4
-# From where certificates of issuers are fetched, and from nowhere else.
+# The only hosts from which issuer certificates are fetched.
 ISSUER_HOSTS = ("www.microsoft.com", "caissuers.microsoft.com")
-# How far the time of a signed call may be from the backend's.
+# Maximum difference in seconds between the time of a signed call and the backend's time.
 MAX_SKEW_SECONDS = 30
 SIGNED = "Drydock"
 
@@ -55,7 +55,7 @@ SIGNED = "Drydock"
 # reports, and sends its newest document again. Agents of 0.1.0 do so for any number that they had not sent.
 RENUMBER_SPOOL = 2**53
 
-# How the id of a drill's event begins: Azure's are GUIDs. An agent refuses a drill beyond these seconds.
+# Prefix of event ids of drills (Azure's ids are GUIDs), and limits in seconds beyond which an agent refuses a drill.
 DRILL_PREFIX = "DRILL-"
 MAX_DRILL_NOTICE_SECONDS = 3600
 MAX_DRILL_DURATION_SECONDS = 600
@@ -420,7 +420,7 @@ class ReportsRequest:
     held: list[str] = field(default_factory=list)
     # The ids of the signing keys that this agent trusts; null where it checks no signatures.
     signing_keys: list[str] | None = None
-    # Each one a `Report`; read one by one, so that an unreadable report stands alone.
+    # Each item is a `Report`. They are parsed one by one, so that an invalid report does not affect the others.
     reports: list[Any] = field(default_factory=list)
     acknowledged: int | None = None
     protocol: int = PROTOCOL
@@ -447,10 +447,10 @@ class Order:
     issued_at: datetime
     expires_at: datetime | None = None
     via: str = ""
-    # By every key that signs at this time.
+    # One signature by each key that is in use.
     signatures: list[Signature] = field(default_factory=list)
     drill: dict[str, Any] | None = None
-    # By what the decision behind it is found in every log. Not signed, and written down only.
+    # Ids by which the decision can be found in all logs. They are not signed, and only logged.
     request_id: str = ""
     trace_id: str = ""
 
@@ -460,7 +460,7 @@ def order_text(order: Order) -> bytes:
     if there is one.
     """
     times = [_microseconds(order.issued_at), _microseconds(order.expires_at)]
-    # All that a drill asks for: no reader on the way can turn a drill into an order, or an order into a drill.
+    # The whole drill is signed, so that an attacker cannot turn a drill into an order or an order into a drill.
     drill = [] if order.drill is None else [order.drill]
     fields = ["drydock order 1", order.id, order.machine_id, order.event_id, *times, *drill]
     return json.dumps(fields, ensure_ascii=True, separators=(",", ":"), sort_keys=True).encode()
@@ -506,7 +506,7 @@ class ReportsAnswer:
     acknowledged_before: int | None = None
     wanted: list[str] = field(default_factory=list)
     protocol: int = PROTOCOL
-    # There is a key for this machine, or a newer one: it enrols again with its present one.
+    # A key, or a newer key, is available for this machine. It must enrol again with its present one.
     renew: bool = False
 
 

@@ -93,8 +93,8 @@ def _way(request: Asked, known: Factors) -> str:
 
 
 def ask(request: Asked, kept: SavedForm | None = None, form: Any = None, *, status: int = 401) -> HttpResponse:
-    """Return the page that asks for a proof of identity: a box in the current page for htmx requests, else a full page.
-    `kept` is the form that the user submitted and that is restored afterwards; `form` is a rejected proof.
+    """Return the page on which the user proves their identity: a box in the current page for htmx requests, else a full
+    page. `kept` is a submitted form that is restored afterwards; `form` is a rejected proof.
     """
     known, there = factors_of(user_id=request.user.pk), get_next_redirect_url(request) or came_from(request)
     way = _way(request, known)
@@ -132,7 +132,7 @@ CHALLENGE_SECONDS = 300
 
 class Login(LoginView):  # type: ignore[misc]
     """Sign-in by name and password: on the sign-in page, or in a box or page with a stored form (`kept`) after a
-    session ended. The stages of allauth then ask for a second factor.
+    session ended. The stages of allauth then request a second factor.
 
     A stored form is shown only to the user who filled it in. The password of another user is rejected.
     """

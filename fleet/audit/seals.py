@@ -162,8 +162,8 @@ def _next_seal(now: datetime, most_rows: int) -> Seal | None:
 
 
 def _last_place(after: Place | None, most_rows: int) -> Place | None:
-    """Return the place (era, xid, id) where the next seal ends: `most_rows` rows after `after`, or at the last row that
-    can be sealed now. None if there is no such row.
+    """Return the place (era, xid, id) of the row with which the next seal ends: `most_rows` rows after `after`, or the
+    last row that can be sealed now. None if no row can be sealed.
     """
     behind, parameters = ("TRUE", []) if after is None else ("(era, xid, id) > (%s, %s, %s)", list(after))
     rows = (

@@ -203,7 +203,9 @@ class Container:
 
 
 class _Hidden(Exception):
-    """Stands for the cause of a failure. It contains only the type, because messages could contain secrets."""
+    """Replacement for the exception that caused a failure. It contains only the type, because messages could contain
+    secrets.
+    """
 
 
 def _in_time(until: float) -> None:

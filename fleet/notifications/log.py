@@ -132,7 +132,7 @@ class DeliveryRow:
 
 class DeliveryFilter(django_filters.FilterSet):  # type: ignore[misc]
     """Filter of deliveries. `event` is an EventId in any case. `moment` (a notification type) also finds groups that
-    contain such a message.
+    contain a message of this type.
     """
 
     channel = django_filters.NumberFilter(label="Channel")

@@ -373,7 +373,7 @@ def severity(facts: EventFacts) -> Severity:
 
 
 def _takes_down_whole_set(facts: EventFacts) -> bool:
-    """Return whether a whole set of at least two machines goes down, for longer than a pause and not at a user's
+    """Return whether all machines of a set of at least two are interrupted, for longer than a pause and not at a user's
     request.
     """
     if facts.source == OWN or event_type_of(facts.event_type).keeps_memory or len(facts.machines) < 2:

@@ -208,8 +208,8 @@ def _is_of_account(entry: Entry) -> bool:
 
 
 def _to_users(entries: Iterable[Entry], *, now: datetime) -> Iterator[Message]:
-    """Yield messages about users' accounts. Each goes to all personal channels of the user concerned, without a route.
-    Messages about a service account go to the owner. Two queries.
+    """Yield messages about users' accounts. Each is sent to all personal channels of the user concerned, without a
+    route. Messages about a service account are sent to the owner. Two queries.
     """
     users = {
         entry.pk: number_of(str(entry.data["person"]))

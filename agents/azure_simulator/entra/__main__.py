@@ -51,7 +51,7 @@ async def _serve(given: argparse.Namespace) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(stopped.wait(), PARENT_LOOK_SECONDS)
     server.close()
-    # Those that hang on purpose too.
+    # Also close connections whose requests hang on purpose.
     for connection in list(connections):
         connection.abort()
 

@@ -27,7 +27,7 @@ TENANT = "6babcaad-604b-40ac-a9d7-9fd97c0b779f"
 CODE_SECONDS = 60
 MOST_IN_TOKEN = 200
 COOKIE = "pretended_entra"
-# Of the endpoints, on request: it answers nothing, half an answer, or 503, or hangs up.
+# Faults of the endpoints on request: no response, half a response, 503, or a closed connection.
 TROUBLES = ("hang", "cut", "down", "reset")
 
 

@@ -89,7 +89,7 @@ class Keys:
             "future": {"iat": now + LIFE_SECONDS, "nbf": now + LIFE_SECONDS},
             "other-nonce": {"nonce": "another"},
             "other-tenant": {"tid": str(uuid4())},
-            # As of a provider that does not require a new sign-in, or invents its time.
+            # Like a provider that does not require a new sign-in, or states a wrong time of it.
             "not-again": {"auth_time": now - LIFE_SECONDS},
             "auth-time-ahead": {"auth_time": now + LIFE_SECONDS},
             "auth-time-as-text": {"auth_time": str(now)},

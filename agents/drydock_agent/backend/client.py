@@ -162,7 +162,7 @@ class BackendClient:
     def report(self, secret: Secret, request: wire.ReportsRequest, reports: Iterable[StoredReport]) -> Acknowledgement:
         """Send a batch of reports. `reports` are sent instead of `request.reports`."""
         envelope = {name: _to_json_value(value) for name, value in asdict(request).items() if name != "reports"}
-        # The stored data is JSON already: it is put in as it is.
+        # The stored data is already JSON and is inserted unchanged.
         lines = ",".join(
             f'{{"seq":{report.seq},"kind":{json.dumps(report.kind)},"at":"{report.at}","data":{report.data}}}'
             for report in reports
@@ -273,7 +273,7 @@ class BackendClient:
         if server_time is None:
             # Another server answers at this address: an answer of the backend has a server_time.
             raise NoAnswer("the answer is not the backend's: it holds no server_time")
-        # A held call is answered long after it was sent: then only the way back counts.
+        # A long poll is answered long after it was sent: only the time of the response counts then.
         self._server_clock.contact(server_time, received if wait else (sent + received) / 2)
         return content
 
@@ -296,7 +296,7 @@ def _secret(content: dict[str, Any], machine_id: str) -> Secret:
     if key and isinstance(key, str) and KEY_PATTERN.fullmatch(key) and isinstance(generation, int):
         return Key(str(content.get("machine_id") or machine_id), generation, key)
     credential = content.get("credential")
-    # It goes into a header, where nothing but printable ASCII may stand.
+    # It is sent in a header, which may contain only printable ASCII.
     if not isinstance(credential, str) or not (credential and credential.isascii() and credential.isprintable()):
         raise NoAnswer("the answer to enrolling holds no credential")
     return credential

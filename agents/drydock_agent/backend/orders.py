@@ -42,7 +42,7 @@ class _TrackedOrder:
     # The receipt's number in the spool, None until it is written there.
     receipt_seq: int | None = None
     receipt: dict[str, Any] | None = None
-    # When an earlier run wrote the attempt down and stopped before the receipt.
+    # Time of an attempt that an earlier run recorded before it stopped without a receipt.
     interrupted_at: datetime | None = None
     queued: bool = False
 
@@ -187,7 +187,7 @@ class Orders:
             # that the agent's stop interrupted is repeated: most likely it has started the event.
             reason = "already-started"
         if reason and tracked.interrupted_at is not None:
-            # Azure may have been asked before the stop: "refused" would deny that.
+            # An earlier run may have sent the request to Azure. The outcome "refused" would deny that.
             words = f"the agent stopped while it asked; now the order is {reason}"
             return _receipt(order, wire.FAILED, reason=words, attempted_at=tracked.interrupted_at)
         if reason:
@@ -206,7 +206,7 @@ class Orders:
                 again = not error.timed_out
             else:
                 again = started.status in LAGGING_STATUSES
-            # Azure starts an event once, however often it is asked.
+            # Azure starts an event only once, also after several requests.
             if not again or pause is None or self._is_settled_after(pause, order):
                 break
         return _receipt(

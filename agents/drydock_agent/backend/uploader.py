@@ -136,7 +136,7 @@ class Uploader:
         return wait
 
     def _retry_after(self, error: RefusedByBackend) -> float | None:
-        # Two machines that were given one id revoke each other: a fresh credential refused is no reason to hurry.
+        # Two machines with the same id revoke each other's credentials. If a new one is rejected, do not hurry.
         fresh = self._clock.monotonic() < self._enrolled_at + FRESH_SECONDS
         return ENROL_RETRY_SECONDS if error.status == 401 and fresh else error.retry_after
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 WINDOWS = os.name == "nt"
 
-# Windows' interpreters of scripts; a program needs none.
+# Interpreters of scripts on Windows. Executables need none.
 _RUNNERS: dict[str, tuple[str, ...]] = {
     ".ps1": ("powershell.exe", "-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass", "-File"),
     ".cmd": ("cmd.exe", "/d", "/c"),
@@ -59,7 +59,7 @@ def list_hooks(root: Path, phase: str) -> list[Hook]:
 
 def _hook(path: Path) -> Hook:
     word = _unsafe_reason(path.stat())
-    # A name is reported as text, whatever bytes the file system has for it.
+    # Names are reported as text, even if their bytes are not valid text.
     name = path.name.encode("utf-8", "replace").decode()
     return Hook(name, path, f"{name} is not run: it {word}." if word else "")
 
@@ -69,7 +69,7 @@ def _is_ignored(name: str) -> bool:
 
 
 def _is_executable(path: Path) -> bool:
-    # `stat` first: a link that leads nowhere is no file.
+    # Call `stat` first, because a broken link is not a file.
     if not path.is_file():
         return False
     return path.suffix.lower() in _RUNNERS if WINDOWS else bool(path.stat().st_mode & 0o111)

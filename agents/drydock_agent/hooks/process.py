@@ -16,7 +16,7 @@ from typing import IO
 from drydock_agent.connections import Interrupted
 from drydock_agent.hooks.progress import FAILED, OUTPUT_CHARACTERS, SUCCEEDED, TIMED_OUT
 
-# Between asking a hook to end and ending it; at the agent's own stop there is less time.
+# Seconds between the signal to end and the kill of a hook; less when the agent itself stops.
 GRACE_SECONDS = 5.0
 STOP_GRACE_SECONDS = 0.3
 # A child of the hook may keep its output open for ever, so waiting for the end is limited.
@@ -67,7 +67,7 @@ def run(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            # A group of its own, so that it can be ended whole, and so that a Ctrl-C is the agent's alone.
+            # A separate process group: it can be ended as a whole, and Ctrl-C reaches only the agent.
             start_new_session=True,
             creationflags=_NEW_GROUP,
         )
@@ -122,7 +122,7 @@ class _OutputTail:
         self._thread.join(DRAIN_SECONDS)
         with self._lock:
             text = self._kept.decode("utf-8", "replace")
-        # No database keeps a NUL in a text.
+        # Databases cannot store a NUL character in text.
         return text.replace("\0", "\ufffd")[-OUTPUT_CHARACTERS:]
 
     def _read(self, stream: IO[bytes] | None) -> None:
@@ -136,7 +136,7 @@ class _OutputTail:
 
 
 def _write_input(stream: IO[bytes] | None, stdin: bytes) -> None:
-    # In a thread: a hook need not read, and a pipe has a limited size.
+    # In a thread, because a hook may not read its input and the size of a pipe is limited.
     if stream is not None:
         with contextlib.suppress(OSError), stream:
             stream.write(stdin)
@@ -162,7 +162,7 @@ def _end(child: subprocess.Popen[bytes], grace: float) -> None:
     _signal(child, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(grace)
-    # Its children may have stayed when it went.
+    # Child processes may still run after the hook has ended.
     _signal(child, _SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(grace)
@@ -175,7 +175,7 @@ def _signal(child: subprocess.Popen[bytes], number: int) -> None:
 
 
 def _end_tree(child: subprocess.Popen[bytes]) -> None:
-    # As far as Windows records parents: children of a program that has ended are not found.
+    # Windows finds child processes only while their parent exists.
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(["taskkill", "/T", "/F", "/PID", str(child.pid)], capture_output=True, timeout=10, check=False)
     child.kill()

@@ -18,7 +18,7 @@ FAILED = "failed"
 TIMED_OUT = "timed-out"
 NOTHING = "nothing"
 
-# Kept from the end of a hook's output.
+# Number of characters at the end of a hook's output that are reported.
 OUTPUT_CHARACTERS = 4000
 
 Event = dict[str, Any]

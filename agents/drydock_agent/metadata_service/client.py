@@ -55,7 +55,7 @@ PASSING_STATUSES = (404, 408, 410, 429)
 
 
 class MetadataUnavailable(Exception):
-    """The metadata service gave no usable response. The message states the reason. `status` is None without a
+    """There was no usable response from the metadata service. The message states the reason. `status` is None without a
     response.
     """
 

@@ -1,8 +1,8 @@
 """Discovery of the metadata service by DHCP, for machines outside a virtual network.
 
-Such machines (classic VMs, cloud services) cannot reach 169.254.169.254. Azure's DHCP server states the address of the
-host's endpoint in option 245, as four bytes. Sources: "Scheduled Events for Linux VMs in Azure" (Microsoft,
-2023-01-25), section on endpoint discovery; RFC 2131 for the packets.
+Classic VMs and cloud services cannot reach 169.254.169.254. Azure's DHCP server states the address of the host's
+endpoint in option 245, as four bytes. Sources: "Scheduled Events for Linux VMs in Azure" (Microsoft, 2023-01-25),
+section on endpoint discovery; RFC 2131 for the packets.
 """
 
 from __future__ import annotations

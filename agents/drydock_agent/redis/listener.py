@@ -51,7 +51,7 @@ class Timing:
     hurry_for: float = 60.0
     # A corrected key or permission shows on the pages within a minute.
     refused: tuple[float, float] = (20.0, 40.0)
-    # A connection that lasted this long resets the backoff.
+    # A connection that has lasted this many seconds resets the backoff.
     steady: float = 30.0
     # Azure closes old connections; this spreads the reconnects of a fleet over an hour.
     renew: tuple[float, float] = (3600.0, 7200.0)
@@ -226,7 +226,7 @@ class CacheListener:
         if heard.kind != connection.LINE:
             return
         at, raw = self._clock.now(), heard.data
-        # Whatever the server is, it publishes.
+        # A line has arrived, so this server publishes notifications.
         self._report(SUBSCRIBED, "")
         # Written to disk before it is interpreted.
         self._record.line(raw, at)

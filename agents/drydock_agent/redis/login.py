@@ -25,7 +25,7 @@ API_VERSION = "2018-02-01"
 TIMEOUT = (2.0, 10.0)
 WHOLE_SECONDS = 20.0
 LIMIT = 64 * 1024
-# Where the answer does not say how long the token is good.
+# Assumed lifetime of a token if the response does not state it.
 UNSTATED_SECONDS = 3600.0
 
 

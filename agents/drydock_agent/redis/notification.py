@@ -13,7 +13,7 @@ STARTING = "NodeMaintenanceStarting"
 START = "NodeMaintenanceStart"
 FAILOVER_COMPLETE = "NodeMaintenanceFailoverComplete"
 ENDED = "NodeMaintenanceEnded"
-# The same thing under a name that occurs as well.
+# Alternative names that also occur.
 _ALIASES = {"nodemaintenancefailover": FAILOVER_COMPLETE}
 _KNOWN = ("NodeMaintenanceScheduled", STARTING, START, FAILOVER_COMPLETE, ENDED, "NodeMaintenanceScaleComplete")
 _TYPES = {**{word.casefold(): word for word in _KNOWN}, **_ALIASES}

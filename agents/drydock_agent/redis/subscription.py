@@ -39,7 +39,7 @@ CHANNEL = "AzureRedisEvents"
 CONNECT_SECONDS = 5.0
 # Azure Cache for Redis is Redis 6, without modules, until it is retired; Azure Managed Redis is Redis 7.4 or newer.
 NEWEST_MAJOR = 6
-# For each answer while connecting, and for the rest of one of which a part has come.
+# Time limit for each reply while connecting, and for the rest of a reply that has begun to arrive.
 ANSWER_SECONDS = 3.0
 
 _REFUSALS = (redis.AuthenticationError, redis.exceptions.AuthorizationError, redis.exceptions.NoPermissionError)
@@ -61,15 +61,17 @@ class Subscription:
     """Subscription that the server has acknowledged. For one thread; only `cut` may be called from another."""
 
     def __init__(self, cache: Cache, login: Login, *, answer_seconds: float = ANSWER_SECONDS) -> None:
-        """Connect and subscribe. Raises `RefusedByCache` and `CacheConnectionLost`."""
-        # Why this is no Azure Cache for Redis any more, which publishes no notifications; else empty.
+        """Connect and subscribe. `answer_seconds` is the time limit for each reply. Raises `RefusedByCache` or
+        `CacheConnectionLost`.
+        """
+        # Why this is no longer an Azure Cache for Redis (then there are no notifications), or empty.
         self.replacement = ""
         self._connection: Any = _connection(cache, login, answer_seconds)
         try:
             try:
                 with _translated_errors():
                     self._connection.connect()
-                    # Before it listens: without the right to ping it could not watch over itself.
+                    # Ping before subscribing: without the permission to ping, a dead connection would not be noticed.
                     self._connection.send_command("PING")
                     self._connection.read_response()
                     self.replacement = _replacement(cache, self._server())
@@ -129,7 +131,7 @@ class Subscription:
         """Abort a read in progress. May be called from any thread."""
         sock = self._connection._sock
         if sock is not None:
-            # Below TLS, whose own shutdown would wait for the peer or for the thread that reads.
+            # Close the socket below TLS: TLS shutdown would wait for the peer or for the reading thread.
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
@@ -147,7 +149,7 @@ def _replacement(cache: Cache, server: dict[str, Any]) -> str:
         return f"its name leads to {name}, an Azure Managed Redis, which publishes no maintenance notifications"
     version = server.get("version")
     major = version.partition(b".")[0] if isinstance(version, bytes) else b""
-    # Other servers, as Valkey, are no service of Azure: they count as what the configuration states.
+    # Other servers, for example Valkey, are not Azure services. The configured kind is used for them.
     if server.get("server") == b"redis" and (server.get("modules") or (major.isdigit() and int(major) > NEWEST_MAJOR)):
         stated = version.decode("ascii", "replace") if isinstance(version, bytes) else "with modules"
         return f"the server is Redis {stated}, an Azure Managed Redis, which publishes no maintenance notifications"
@@ -188,7 +190,7 @@ def _sentence(error: BaseException) -> str:
 
 
 class _Secure(redis.Connection):
-    """TLS connection that requires the certificate of the cache's host name, whatever address is connected to."""
+    """TLS connection that requires the certificate of the cache's host name, also if it connects to another address."""
 
     def __init__(self, *, name: str, context: ssl.SSLContext, **more: Any) -> None:
         self._name = name
@@ -213,7 +215,7 @@ def _connection(cache: Cache, login: Login, answer_seconds: float) -> Any:
         "retry": Retry(NoBackoff(), 0),
         # Empty: the client does not send CLIENT SETINFO, for which the agent needs no right.
         "driver_info": DriverInfo(name="", lib_version=""),
-        # The newer protocol mixes lines with answers to pings.
+        # The newer protocol mixes notifications with replies to pings.
         "protocol": 2,
         "decode_responses": False,
     }

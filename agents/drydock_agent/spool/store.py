@@ -1,8 +1,8 @@
-"""Durable spool: reports that the backend has not yet acknowledged, and orders.
+"""Durable spool on disk: reports that the backend has not acknowledged yet, and orders.
 
-SQLite in WAL mode with `synchronous=FULL`: data written by a call is on disk when it returns. One connection, used by
-one thread; the other threads hand it their work and wait. The connection locks the file exclusively, so that a second
-agent on the same state folder is refused and cannot mix in its numbers.
+It is a SQLite database in WAL mode with `synchronous=FULL`: when a call returns, the data is on disk. One thread uses
+the only connection; other threads give it their work and wait. The connection locks the file exclusively, so that a
+second agent cannot use the same state folder.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Spool:
 
     def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
         self.path = path
-        # By how many seconds the backend's clock is ahead of this machine's; set once that can be known.
+        # Seconds by which the backend's clock is ahead of this machine's. Set after the first contact.
         self.ahead: Callable[[], float | None] = lambda: None
         self._clock = clock or Clock()
         self._work: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
@@ -298,7 +298,7 @@ class _Job(Generic[T]):
                 self._result = self._work(db)
                 db.execute("COMMIT")
             finally:
-                # A commit that failed, for want of room say, leaves the transaction open.
+                # A failed commit, for example on a full disk, does not end the transaction.
                 if db.in_transaction:
                     db.execute("ROLLBACK")
         except (sqlite3.Error, ValueError, OverflowError) as error:
@@ -318,7 +318,7 @@ class _Job(Generic[T]):
         return cast(T, self._result)
 
 
-# SQLite's own numbers for busy, corrupt and no database; Python has names for them from 3.11 on.
+# SQLite's error codes for busy, corrupt and not a database. Python has names for them since 3.11.
 _ERRORS: dict[int, type[SpoolError]] = {5: SpoolBusy, 11: SpoolDamaged, 26: SpoolDamaged}
 
 

@@ -32,7 +32,7 @@ def insert(db: sqlite3.Connection, kind: str, at: str, data: str, reading: str |
     """Store one report and return its number. `reading` is the current `ClockReading` as text."""
     added = "INSERT INTO reports (kind, at, data, reading) VALUES (?, ?, ?, ?)"
     seq = db.execute(added, (kind, at, data, reading)).lastrowid
-    # SQLite always has one after an INSERT; the type only allows for other statements.
+    # SQLite always returns an id after an INSERT; the type is optional because of other statements.
     return cast(int, seq)
 
 

@@ -1,16 +1,17 @@
-"""Interface of a kind of channel: the delivery that it receives and the outcome that it returns.
+"""Interface of a kind of channel: the delivery that it receives, and the outcome that it returns.
 
-Each kind is a module in this folder with its name and one function:
+Each kind is a module in this folder, named like the kind. It declares the kind with its settings and secrets
+(`fleet.notifications.channels`), and has one function:
 
     def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome
 
-It renders the delivery for its receiver and sends it through `fleet.notifications.sender`, so that the address
-guard applies. It also declares the kind, with its settings and secrets (`fleet.notifications.channels`). A kind
-that mirrors open events instead of receiving messages (`messages=False`) has
+This renders the delivery and sends it through `fleet.notifications.sender`, so that the address guard applies. A kind
+that mirrors open events instead of receiving messages (`messages=False`) also has
 
     def mirror(channel: ChannelInUse, *, now: datetime) -> Outcome
 
-The worker calls it every 30 seconds, and soon after news. One thread at a time calls either for a channel.
+The worker calls `mirror` every 30 seconds, and soon after a change. Only one thread at a time calls these functions for
+the same channel.
 """
 
 from collections.abc import Collection, Mapping

@@ -81,8 +81,8 @@ class SmtpJob(msgspec.Struct, frozen=True, tag="smtp"):
 class AppriseJob(msgspec.Struct, frozen=True, tag="apprise"):
     """One notification that is sent with Apprise.
 
-    `title` and `body` may contain text from machines and users, which appears literally whatever markup the service
-    uses. `verbatim` is text of Drydock, for example a URL, and follows the body.
+    `title` and `body` may contain text from machines and users. It appears literally, also if the service supports
+    markup. `verbatim` is text of Drydock, for example a URL, and follows the body.
     """
 
     url: str
