@@ -157,7 +157,7 @@ def install() -> str:
     lines = install_lines(fleet_url=address, join_token=token, package=package)
     shown = {line.platform: line.text for line in lines}
     windows = f"On Windows, in PowerShell as administrator:\n\n```\n{shown['windows']}\n```"
-    unit = f"The unit that it writes; its state folder belongs to it, and it needs no root rights:\n\n```\n{UNIT}```"
+    unit = f"This writes the following unit. The agent runs as its own user, without root rights:\n\n```\n{UNIT}```"
     return f"On Linux with systemd:\n\n```\n{shown['linux']}\n```\n\n{unit}\n\n{windows}"
 
 
