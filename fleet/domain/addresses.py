@@ -1,4 +1,4 @@
-"""Client addresses behind trusted proxies, and the networks to which a token is limited."""
+"""Addresses of clients behind trusted proxies, and the networks from which a token may be used."""
 
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network

@@ -1,7 +1,7 @@
 """Estimates the database's time in each process, and measures how far the process's own clock is off.
 
 Processes run on several servers, whose clocks may be wrong. So each process regularly reads the database's clock, and
-adds the time that has passed since by a monotonic clock. No I/O in this module.
+adds the time that has passed since by a monotonic clock. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ClockReading:
 
 
 class DatabaseClock:
-    """The database's clock as one process estimates it. Thread-safe.
+    """The database's clock as one process estimates it. It is thread-safe.
 
     Arguments of the methods: `steady` is the monotonic time in seconds (`time.monotonic`), `own` the time of the
     process's own clock.
@@ -58,8 +58,9 @@ class DatabaseClock:
                 self._reading = ClockReading(least, most - least, answered)
 
     def age(self, steady: float) -> float:
-        """Return the seconds since the last reading. Infinite before the first reading, or if the monotonic clock has
-        gone back.
+        """Return the seconds since the last reading.
+
+        The result is infinite before the first reading, or if the monotonic clock has gone back.
         """
         known = self._reading
         return steady - known.at if known is not None and steady >= known.at else float("inf")
@@ -75,7 +76,7 @@ class DatabaseClock:
     def skew(self, *, steady: float, own: datetime) -> float:
         """Return by how many seconds the process's clock is ahead of the database's; negative if it is behind.
 
-        The value is the smallest difference that the duration of the reading permits. 0 before the first reading.
+        The value is the smallest difference that the duration of the reading permits. It is 0 before the first reading.
         """
         known = self._reading
         if known is None:
@@ -100,8 +101,9 @@ def is_ahead(at: datetime | None, *, now: datetime) -> bool:
 
 
 def seconds_since(at: datetime | None, *, now: datetime) -> float:
-    """Return the seconds since the stored time `at`. Infinite if there is none, or if it is in the future (see
-    `is_ahead`).
+    """Return the seconds since the stored time `at`.
+
+    The result is infinite if there is no time, or if the time is in the future (see `is_ahead`).
     """
     if at is None or is_ahead(at, now=now):
         return float("inf")

@@ -53,7 +53,9 @@ def relay_health(watch: Monitoring, *, now: datetime) -> RelayHealth:
 
 
 def monitoring_gaps(watch: Monitoring, *, now: datetime) -> tuple[Reason, ...]:
-    """Return the reasons why an empty page would not be reliable, the worst first. Empty if monitoring is complete."""
+    """Return the reasons why an empty page would not be reliable, the worst first. There are none if monitoring is
+    complete.
+    """
     found = []
     if not watch.ever:
         found.append(Reason("no-agents"))

@@ -1,6 +1,6 @@
-"""Prometheus metrics of the fleet: names, labels and help texts.
+"""Declarations of the Prometheus metrics: names, labels and help texts.
 
-`fleet.projections.desk.gauges` computes them; `fleet.relay.counts` counts those of Celery.
+`fleet.projections.desk.gauges` computes the values; `fleet.relay.counts` counts Celery's tasks.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,9 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Values of one Prometheus metric, by the values of its labels. Empty if there are none."""
+    """Values of one Prometheus metric, by the values of the labels. `values` is empty if the metric has no
+    value now.
+    """
 
     gauge: Gauge
     values: Mapping[tuple[str, ...], float]

@@ -1,6 +1,6 @@
 """Recommendation for an event that needs a decision, and the time by which to decide.
 
-A recommendation is only shown: no code acts on it. No I/O in this module.
+A recommendation is only shown: no code acts on it. This module does no I/O.
 """
 
 from collections.abc import Mapping

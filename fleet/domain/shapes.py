@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class InApi(Enum):
-    """How API answers show a field or property, given as `Annotated[type, InApi…]`.
+    """How API answers show a field or property. Use it as `Annotated[type, InApi…]`.
 
-    Without it, answers show every field and no property. A text as annotation is the description, and also shows a
-    property.
+    By default, answers show every field and no property. If the annotation is a text, it is the description in the
+    API's schema, and a property is shown, too.
     """
 
     SHOWN = "shown"
@@ -56,8 +56,8 @@ def names_of(shape: type[Any]) -> tuple[str, ...]:
 
 
 def of_values(shape: type[T], values: Sequence[Any]) -> T:
-    """Build the dataclass from one value for each name of `names_of`, in that order. Faster than `from_row`, for many
-    rows.
+    """Build the dataclass from one value for each name of `names_of`, in that order. It is faster than `from_row`, for
+    many rows.
     """
     names, readers = _ways(shape)  # type: ignore[arg-type]
     given = dict(zip(names, values, strict=True))

@@ -238,9 +238,9 @@ class ChainHead:
 
 
 class Chain:
-    """The hash of one seal, fed piece by piece, in bounded memory.
+    """Computes the hash of one seal from the lines of the timeline, which are fed in pieces, in bounded memory.
 
-    What is hashed, exactly: `hash` is the SHA-256, in lower case hex, of these bytes one after the other:
+    The hash is the SHA-256, in lower-case hex, of these bytes one after the other:
 
     1. the text `drydock-seal-1` (`drydock-seal-2` where `last_era` is greater than 1), a line feed, then number,
        `previous_hash` (64 zeros for the first seal) and `sealed_at` (`2026-11-20T13:00:00.000000+00:00`, in UTC), each
@@ -252,9 +252,9 @@ class Chain:
        decimals; `before`, `after` and `data` are jsonb as Postgres writes it; everything else is its own text;
     3. the text `end`, then rows, `last_era`, `last_xid` and `last_id`, each preceded by a blank, and a line feed.
 
-    Where `last_era` is 1, it and the column `era` are left out, as 0.1.0 did, and no row is of another era.
+    If `last_era` is 1, `last_era` and the column `era` are omitted, as in 0.1.0; all rows are then of era 1.
 
-    None of it depends on Django, so that another program can compute the same.
+    The definition does not depend on Django, so that another program can compute the same hash.
     """
 
     def __init__(self, *, number: int, previous_hash: str, sealed_at: datetime, era: int) -> None:

@@ -1,4 +1,4 @@
-"""Waves: several events of a service that are approved one after the other. No I/O in this module.
+"""Waves: several events of a service that are approved one after the other. This module does no I/O.
 
 The order applies across all sets of the wave. So damage by one event is seen before the next event starts, also in
 another set that depends on the first. Two fault domains of a set are never in flight at the same time.

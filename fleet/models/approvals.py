@@ -1,4 +1,4 @@
-"""Approvals, claims, holds, orders, waves and signing keys."""
+"""Tables of approvals, claims, holds, orders, waves and signing keys."""
 
 from django.conf import settings
 from django.db import models

@@ -34,7 +34,7 @@ def query(statement: str | Composable, *values: Any) -> list[tuple[Any, ...]]:
 def array(values: Iterable[Any]) -> str:
     """Return the values as a Postgres array literal, for a parameter with a cast such as `%s::text[]`.
 
-    Supports numbers, booleans, times, texts, bytes, UUIDs and None. Several times faster than the driver's own
+    Supports numbers, booleans, times, texts, bytes, UUIDs and None. It is several times faster than the driver's own
     conversion, which inspects the type of each element.
     """
     found = list(values)

@@ -190,7 +190,8 @@ def last_checked_at(rows: IndexScanRows[M], order: Sequence[str], beyond: Q) -> 
     """Return where the next portion of a scan ends, as (value of the sort column, id); None if no rows remain.
 
     `order` is (column, id), both in one direction; `beyond` is the condition that a row is after the previous portion.
-    Several keys share the portion equally: it ends where the first key has used up its share. One query on an index.
+    Several keys share the portion equally: it ends where the first key has used up its share. Runs one query on an
+    index.
     """
     walk = rows.walk or IndexWalk(0)
     column = order[0].lstrip("-")

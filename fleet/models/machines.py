@@ -1,4 +1,4 @@
-"""Machines, availability sets, credentials, enrolment and inventory."""
+"""Tables of machines, availability sets, credentials, enrolment and inventory."""
 
 from django.conf import settings
 from django.contrib.postgres.indexes import GinIndex

@@ -125,8 +125,8 @@ class Partition:
 
 
 def partitions(of: PartitionedTable) -> list[Partition]:
-    """Return the partitions of a table in the order of their ids. One query, and one more for each partition; all use
-    indexes.
+    """Return the partitions of a table in the order of their ids. Runs one query, and one more for each partition; all
+    use indexes.
     """
     found = []
     for name, bounds, rows, size, leaving in query(
@@ -169,7 +169,7 @@ class Ahead:
 
 
 def ahead(*tables: PartitionedTable) -> list[Ahead]:
-    """Return for each table how far it has filled its partitions. One query, which reads no rows of the tables."""
+    """Return for each table how far it has filled its partitions. Runs one query, which reads no rows of the tables."""
     return [
         Ahead(of, last, next((begin for begin, end in bounds if end is None), None))
         for of, last, bounds in _numbers_and_bounds(tables)
@@ -177,13 +177,13 @@ def ahead(*tables: PartitionedTable) -> list[Ahead]:
 
 
 def late_tables() -> list[Ahead]:
-    """Return the tables whose next partition was not created in time. One query."""
+    """Return the tables whose next partition was not created in time. Runs one query."""
     return [found for found in ahead(*TABLES) if found.is_late]
 
 
 def tables_without_room() -> list[str]:
-    """Return the names of tables that have no partition for the next row, so that writing fails. One query, no table
-    rows.
+    """Return the names of tables that have no partition for the next row, so that writing fails. Runs one query, which
+    reads no rows of the tables.
     """
     return [
         of.table

@@ -210,7 +210,7 @@ class CalendarFeed(models.Model):
     """A calendar that a user's calendar program downloads from a secret URL.
 
     The URL contains `prefix` and a secret, of which the SHA-256 is stored. `set_pattern` (with `*` and `?`) and
-    `service` restrict the calendar. It never shows more than its user may see.
+    `service` restrict the calendar. It never shows more than the user may see.
     """
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="calendar_feeds")
@@ -323,7 +323,7 @@ def names_in_entries(person: User) -> tuple[str, ...]:
 def rights_of(person: Person) -> Rights:
     """Return the rights and scopes of a user; empty for an account that is anonymous or inactive.
 
-    One query for each user object: the result is cached on the object, as Django caches permissions.
+    Runs one query for each user object: the result is cached on the object, as Django caches permissions.
     """
     if not isinstance(person, User) or not person.is_active:
         return Rights()
@@ -413,7 +413,7 @@ class ServiceAccount(models.Model):
 
 
 def service_of(account: object) -> ServiceAccount | None:
-    """Return the service account record of this account; None for a person. At most one query."""
+    """Return the service account record of this account; None for a person. Runs at most one query."""
     if not isinstance(account, User):
         return None
     found: ServiceAccount | None = getattr(account, "service_account", None)

@@ -146,7 +146,9 @@ class Stop(models.Model):
 
 
 def stop_in_force() -> StopFacts | None:
-    """Return the stop of all approvals that is in force, or None. One query; call it before each approval and order."""
+    """Return the stop of all approvals that is in force, or None. Runs one query; call it before each approval and
+    order.
+    """
     found = Stop.objects.filter(lifted_at__isnull=True).first()
     return None if found is None else StopFacts(by=found.stopped_by, at=found.stopped_at, why=found.why)
 
@@ -157,7 +159,7 @@ def rule_of(row: Rule) -> StandingRule:
 
 
 def rules_in_force(*, now: datetime) -> dict[int, Rule]:
-    """Return the rules that may decide now, by row id, in their order. One query."""
+    """Return the rules that may decide now, by row id, in their order. Runs one query."""
     lasting = Q(expires_at__isnull=True) | Q(expires_at__gt=now)
     rows = Rule.objects.filter(lasting, enabled=True, deleted_at__isnull=True).order_by("position", "pk")
     return {row.pk: row for row in rows}

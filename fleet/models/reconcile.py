@@ -31,7 +31,7 @@ class WrongClock(models.Model):
 
 
 def recently_wrong_clocks(*, now: datetime) -> list[WrongClock]:
-    """Return the processes whose clock was wrong within the last `RECENT`, by name. One query."""
+    """Return the processes whose clock was wrong within the last `RECENT`, by name. Runs one query."""
     return list(WrongClock.objects.filter(seen_at__gt=now - RECENT).order_by("process"))
 
 
@@ -62,7 +62,10 @@ class LastRun(models.Model):
 
 
 def seconds_since_run(name: str, *, now: datetime) -> float:
-    """Return the seconds since this job last ran. Infinite if it never ran, or if the stored time is in the future."""
+    """Return the seconds since this job last ran.
+
+    The result is infinite if the job never ran, or if the stored time is in the future.
+    """
     ran_at = LastRun.objects.filter(name=name).values_list("ran_at", flat=True).first()
     return seconds_since(ran_at, now=now)
 

@@ -39,7 +39,7 @@ UNBOUND: Any = {"blank": True, "on_delete": models.DO_NOTHING, "db_index": False
 
 
 class Entry(models.Model):
-    """One entry of the timeline. Append-only: the database refuses UPDATE and DELETE.
+    """One entry of the timeline. It is append-only: the database refuses UPDATE and DELETE.
 
     The database fills in `xid`, the number of the writing transaction, and `era`: after a restore, transaction numbers
     begin again in a new era. Readers follow (era, xid, id) up to the oldest running transaction, so that they skip no
@@ -117,7 +117,7 @@ class Entry(models.Model):
 
 
 class Seal(models.Model):
-    """A seal: one link of the hash chain over the timeline. Append-only.
+    """A seal: one link of the hash chain over the timeline. It is append-only.
 
     It covers the `rows` entries after the previous seal, up to and including (`last_era`, `last_xid`, `last_id`).
     `hash` is the SHA-256 in hex of the previous hash and these entries, as `fleet.domain.timeline.Chain` computes it.
@@ -196,7 +196,7 @@ class Numbering:
 
 
 def numbering() -> Numbering:
-    """Return the newest era and the transaction numbers of entries and server. One query."""
+    """Return the newest era and the transaction numbers of entries and server. Runs one query."""
     ((era, newest, following),) = query(
         f"""
         SELECT era.newest,

@@ -31,7 +31,7 @@ class AccessStates:
 
 @dataclass(slots=True)
 class Credentials:
-    """Functions that read credentials, registered by another package.
+    """Functions that read credentials. Another package registers them.
 
     `person_of_token` (`token`, `now`, `address`) returns the user and the token's row. `person_of_session`
     (`session_key`, `now`, `told`) returns the user. `states` (`accounts`, `sessions`, `tokens`, `now`) returns many

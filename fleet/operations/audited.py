@@ -1,6 +1,6 @@
-"""Save what a form or a serializer of a model contains, with its permission, version, validation and timeline entry.
+"""Saving of forms and serializers: checks permission, version and validity, and writes a timeline entry.
 
-A noun declares lengths, choices, labels and help texts on its model, then in the module that writes it:
+Lengths, choices, labels and help texts are declared on the model. The module that writes the model declares:
 
     class RuleForm(AuditedForm):                  # for pages
         class Meta(AuditedForm.Meta):
@@ -15,8 +15,8 @@ A noun declares lengths, choices, labels and help texts on its model, then in th
     def create_rule(sent, *, actor, now):
         return save_audited(sent, actor, RULES, row=Rule(created_at=now), now=now, check=faults)
 
-Edges access no model: a page passes a bound form, a call of the API the unread serializer that it finds as
-`self.wanted`. Both are validated here, after the permission and against the locked row.
+Pages and API views do not use models directly: a page passes a bound form, an API view the serializer `self.wanted`,
+not validated yet. Both are validated here, after the permission check and against the locked row.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -69,7 +69,7 @@ def answer_once(
 
 
 def complete(*, user: User, bodies: Mapping[str, dict[str, Any]]) -> None:
-    """Store answers by key for the parts of a request that are answered together at the end. Two statements."""
+    """Store answers by key for the parts of a request that are answered together at the end. Runs two statements."""
     rows = list(StoredAnswer.objects.filter(user=user, key__in=list(bodies)))
     for row in rows:
         row.body = storable(bodies[row.key])

@@ -79,7 +79,7 @@ class ClockTime(serializers.TimeField):
 class RequestSerializer(serializers.Serializer[Any]):
     """Serializer that refuses unknown fields and values of the wrong JSON type.
 
-    So a misspelt field is not silently ignored, and `0` is neither a name nor False.
+    So a misspelt field causes an error, and `0` is not accepted as a text or as false.
     """
 
     def to_internal_value(self, data: Any) -> Any:

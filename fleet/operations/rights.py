@@ -99,7 +99,7 @@ def expiry_within_token(wanted: datetime, actor: Actor) -> datetime:
 
 
 def is_token_valid(token: ApiToken, *, now: datetime) -> bool:
-    """Return whether a token is valid, and each token by which it was created. One query for each of those."""
+    """Return whether a token is valid, and each token by which it was created. Runs one query for each of those."""
     each: ApiToken | None = token
     while each is not None:
         if each.revoked_at is not None or (each.expires_at is not None and each.expires_at <= now):

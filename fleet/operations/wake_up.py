@@ -157,7 +157,7 @@ def _hint(hints: Iterable[Hint]) -> None:
 def prepare_hints() -> None:
     """Start connecting to the broker in the background, if there is no connection yet. Returns at once.
 
-    Without it, the first task of a process is sent some hundred milliseconds later than others.
+    If this is not called, the first task of a process is sent some hundred milliseconds later than others.
     """
     global _sender  # noqa: PLW0603 - one thread for this process, made when it is first needed
     with _starting:

@@ -1,4 +1,4 @@
-"""Conditions of approvals: sent to Azure now, or once a condition is met. No I/O in this module."""
+"""Conditions of approvals: sent to Azure now, or once a condition is met. This module does no I/O."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -1,5 +1,5 @@
-"""Check of an approval before anything is sent: does the decision cover the event as it is now? No I/O in this
-module.
+"""Check of an approval before anything is sent: does the decision cover the event as it is now? This module does no
+I/O.
 """
 
 from collections.abc import Collection, Iterable, Mapping

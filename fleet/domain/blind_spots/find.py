@@ -223,7 +223,7 @@ UNNAMED = Named()
 
 
 def of_set(each: SetFacts, *, now: datetime, version: str, protocol: int, clock_tolerance: float) -> list[BlindSpot]:
-    """Return all blind spots of one set, the most dangerous first. Arguments: see `of_its_agents`."""
+    """Return all blind spots of one set, the most dangerous first. The arguments are those of `of_its_agents`."""
     of_these = of_its_agents(each, now=now, version=version, protocol=protocol, clock_tolerance=clock_tolerance)
     return sorted([*of_these, *of_the_set(each, now=now)], key=lambda spot: RANKS[spot.code])
 

@@ -140,7 +140,7 @@ class Operation:
 
     @property
     def swapped(self) -> bool:
-        """Whether a primary was affected, so that its replica is now the primary."""
+        """Whether the maintenance affected a primary, so that the former replica is now the primary."""
         return self.failover_at is not None or (self.was_replica is False and self.is_replica is True)
 
     def concerns(self, heard: Heard) -> bool:

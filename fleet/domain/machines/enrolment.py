@@ -274,7 +274,10 @@ def _linux_steps(fleet_url: str, join_token: str, package: str) -> str:
 
 
 def _written(lines: list[str], path: str) -> str:
-    """Between double quotes, so that it can stand between single ones: quoted for printf, then for the shell."""
+    """Return a shell command that writes these lines to the file `path`.
+
+    The lines are escaped for printf and then for double quotes, so that the command can be inside single quotes.
+    """
     formats = [line.replace("\\", "\\\\").replace("%", "%%") for line in lines]
     shown = "".join(_plain(line) + r"\n" for line in formats)
     return f'printf "{shown}" > {path}'

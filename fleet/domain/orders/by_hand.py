@@ -1,4 +1,4 @@
-"""Instructions to approve an event by hand when no agent can, with commands to copy. No I/O in this module."""
+"""Instructions to approve an event by hand when no agent can, with commands to copy. This module does no I/O."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""The next step of the relay for one approval, and the timeouts. No I/O: the caller performs the step."""
+"""The next step of the relay for one approval, and the timeouts. It does no I/O: the caller performs the step."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

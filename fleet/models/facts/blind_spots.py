@@ -83,7 +83,7 @@ def to_judge(*, now: datetime) -> Q:
 
 
 def load_findings(set_ids: Collection[int], *, now: datetime) -> list[SetFindings]:
-    """Check these sets (row ids) and return the results. Merged sets are omitted. Five queries."""
+    """Check these sets (row ids) and return the results. Merged sets are omitted. Runs five queries."""
     machines = _machines(set_ids)
     missing: dict[int, list[tuple[str, str, str]]] = defaultdict(list)
     bare = InventoryMachine.objects.filter(WITHOUT_AGENT, availability_set__any=set_ids).order_by("name", "pk")
@@ -154,7 +154,9 @@ def _agent(
 
 
 def _elsewhere(set_ids: Collection[int]) -> dict[int, tuple[str, int]]:
-    """Return, by machine (row id), name and row id of another set whose open event the machine lists. One query."""
+    """Return, by machine (row id), name and row id of another set whose open event the machine lists. Runs one
+    query.
+    """
     rows = Sighting.objects.filter(
         machine__availability_set__any=set_ids,
         foreign=True,
@@ -171,7 +173,7 @@ def _elsewhere(set_ids: Collection[int]) -> dict[int, tuple[str, int]]:
 
 
 def _spools_begun(set_ids: Collection[int], now: datetime) -> dict[int, int]:
-    """Return how many spools each machine (row id) began within a day, only if there are many. One query."""
+    """Return how many spools each machine (row id) began within a day, only if there are many. Runs one query."""
     young = Spool.objects.filter(machine__availability_set__any=set_ids, first_seen_at__gt=now - timedelta(days=1))
     return dict(young.order_by().values_list("machine").annotate(Count("pk")).filter(pk__count__gte=MANY_A_DAY))
 
@@ -251,7 +253,7 @@ def is_any_agent_heard(*, now: datetime) -> bool:
 def troubles(*, now: datetime) -> Iterator[Trouble]:
     """Yield all current blind spots about which a notification is sent, except those of add-on packages.
 
-    Ten queries. Of the machines, only those with a fault are read.
+    Runs ten queries. Of the machines, only those with a fault are read.
     """
     yield from _of_agents(now)
     late = now - timedelta(seconds=presence_limits().late)

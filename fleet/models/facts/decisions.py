@@ -63,8 +63,8 @@ def decision_of(approval: Approval, *, lost: Reason | None = None, accepts: Coll
 def load_decisions(
     approvals: Collection[Approval], facts: Mapping[int, EventFacts], *, now: datetime
 ) -> dict[int, Decision]:
-    """Return the decisions of these approvals by row id, with what users and rules may no longer decide. At most five
-    queries.
+    """Return the decisions of these approvals by row id, with what users and rules may no longer decide. Runs at most
+    five queries.
 
     `facts` are the facts of their events, by the event's row id.
     """
@@ -133,7 +133,7 @@ def _has_ended(token: ApiToken, now: datetime) -> bool:
 def load_due(event_ids: Collection[int], *, now: datetime) -> dict[int, datetime]:
     """Return when to check each of these events (row ids) again if nothing is reported about it until then.
 
-    Three queries, and those of `load_facts` if an approval or rule needs them.
+    Runs three queries, and those of `load_facts` if an approval or rule needs them.
     """
     rows = list(ScheduledEvent.objects.filter(pk__any=event_ids))
     witnesses = load_witnesses(rows, now=now)
@@ -173,7 +173,7 @@ def load_due(event_ids: Collection[int], *, now: datetime) -> dict[int, datetime
 
 
 def _tried_again(approvals: Iterable[Approval], event_ids: Collection[int]) -> dict[int, list[datetime]]:
-    """Return, by event (row id), when its quarantined parts are retried. One query."""
+    """Return, by event (row id), when its quarantined parts are retried. Runs one query."""
     homes = {approval.pk: approval.event_id for approval in approvals}
     known = set(event_ids)
     found: dict[int, list[datetime]] = defaultdict(list)
@@ -189,7 +189,7 @@ def _tried_again(approvals: Iterable[Approval], event_ids: Collection[int]) -> d
 
 
 def orders_of(approval_ids: Collection[int]) -> dict[int, list[OrderFacts]]:
-    """Return the orders of each approval (row id), oldest first. One query."""
+    """Return the orders of each approval (row id), oldest first. Runs one query."""
     found: dict[int, list[OrderFacts]] = defaultdict(list)
     for order in Order.objects.filter(approval_id__any=approval_ids).order_by("offered_at", "id"):
         found[order.approval_id].append(from_row(OrderFacts, order, order_id=order.pk))
@@ -235,7 +235,7 @@ class Experiences:
 
 
 def experiences(set_ids: Collection[int]) -> Experiences:
-    """Return the experience from the newest events of these sets (row ids). One query."""
+    """Return the experience from the newest events of these sets (row ids). Runs one query."""
     found: dict[int, dict[str, Experience]] = defaultdict(dict)
     if set_ids:
         with connection.cursor() as cursor:
@@ -259,7 +259,7 @@ def return_timeout() -> timedelta:
 
 
 def load_members(wave_ids: Collection[int], *, now: datetime) -> dict[int, list[Member]]:
-    """Return the events of each wave (row id) in their order. Two queries."""
+    """Return the events of each wave (row id) in their order. Runs two queries."""
     if not wave_ids:
         return {}
     approvals = list(
@@ -326,7 +326,9 @@ def _returner(machine: Machine, event: ScheduledEvent, *, now: datetime) -> Retu
 
 
 def load_due_waves(wave_ids: Collection[int], *, now: datetime) -> dict[int, datetime]:
-    """Return when to judge each wave (row id) again if nothing is reported about its events until then. Two queries."""
+    """Return when to judge each wave (row id) again if nothing is reported about its events until then. Runs two
+    queries.
+    """
     members = load_members(wave_ids, now=now)
     return {
         wave_id: min(due_at(found, now=now, return_timeout=return_timeout()), at_the_latest(wave_id, now=now))
@@ -335,7 +337,7 @@ def load_due_waves(wave_ids: Collection[int], *, now: datetime) -> dict[int, dat
 
 
 def whose_turn(wave_ids: Collection[int], *, now: datetime) -> set[int]:
-    """Return the row ids of the approvals that these waves may send now. Three queries, or none without waves."""
+    """Return the row ids of the approvals that these waves may send now. Runs three queries, or none without waves."""
     if not wave_ids:
         return set()
     running = Wave.objects.filter(pk__in=wave_ids, state=WaveState.RUNNING.value).values_list("pk", flat=True)
@@ -345,6 +347,6 @@ def whose_turn(wave_ids: Collection[int], *, now: datetime) -> set[int]:
 
 
 def events_in_turn(wave_ids: Collection[int], *, now: datetime) -> list[int]:
-    """Return the row ids of the events that these waves (row ids) may approve now. At most four queries."""
+    """Return the row ids of the events that these waves (row ids) may approve now. Runs at most four queries."""
     approvals = whose_turn(set(wave_ids), now=now)
     return list(Approval.objects.filter(pk__in=approvals).values_list("event_id", flat=True)) if approvals else []

@@ -94,7 +94,7 @@ class Standing:
 
 
 def load_standing(events: Collection[ScheduledEvent], *, now: datetime) -> Standing:
-    """Load the machines and listings of these events. Two queries."""
+    """Load the machines and listings of these events. Runs two queries."""
     machines = machine_rows({event.availability_set_id for event in events}, now=now, limits=presence_limits())
     listings: dict[int, dict[int, MergedListing]] = defaultdict(dict)
     sightings = Sighting.objects.filter(event_id__any=[event.pk for event in events])
@@ -108,7 +108,7 @@ def load_witnesses(
 ) -> dict[int, list[Witness]]:
     """Return the machines of each event's set with their listings, by the event's row id.
 
-    Two queries; none if `standing` is given.
+    Runs two queries; none if `standing` is given.
     """
     known = standing or load_standing(events, now=now)
     found: dict[int, list[Witness]] = {}
@@ -154,7 +154,7 @@ def _rehearsing(
 
 
 def load_facts(event_ids: Collection[int], *, now: datetime) -> dict[int, EventFacts]:
-    """Return the facts for guards, rules and the relay, by the event's row id. Nine queries."""
+    """Return the facts for guards, rules and the relay, by the event's row id. Runs nine queries."""
     events = list(ScheduledEvent.objects.filter(pk__any=event_ids).select_related("availability_set"))
     machines = machine_rows({event.availability_set_id for event in events}, now=now, limits=presence_limits())
     standing = Sighting.objects.filter(event_id__any=event_ids, gone_at__isnull=True, foreign=False)
@@ -166,7 +166,9 @@ def load_facts(event_ids: Collection[int], *, now: datetime) -> dict[int, EventF
 
 
 def facts_standing(events: Collection[ScheduledEvent], standing: Standing, *, now: datetime) -> dict[int, EventFacts]:
-    """Return the facts of events, by row id, from loaded data. Events must be loaded with their sets. Six queries."""
+    """Return the facts of events, by row id, from loaded data. Events must be loaded with their sets. Runs six
+    queries.
+    """
     spelled = {
         (event_id, machine_id): listing.spelled
         for event_id, of_event in standing.listings.items()
@@ -185,7 +187,7 @@ def facts_of(
     *,
     now: datetime,
 ) -> dict[int, EventFacts]:
-    """Return the facts of events, by row id, from loaded rows. Five queries.
+    """Return the facts of events, by row id, from loaded rows. Runs five queries.
 
     Events must be loaded with their sets; `machines` are by set (row id).
     """
@@ -363,7 +365,7 @@ def _holds(event_ids: Collection[int]) -> dict[int, HoldFacts]:
 
 
 def _others(events: Collection[ScheduledEvent]) -> dict[int, Sequence[OtherEvent]]:
-    """Return the other open events of each event's set and service, by the event's row id. One query."""
+    """Return the other open events of each event's set and service, by the event's row id. Runs one query."""
     earlier = {event.pk: KeptRequirements.read(event.kept).homes for event in events}
     were = [home for homes in earlier.values() for home in homes]
     sets = {event.availability_set_id for event in events} | {home.set_id for home in were}

@@ -27,7 +27,7 @@ class EntranceFacts:
 
 
 def entrance_facts() -> EntranceFacts:
-    """Return the enrolment policy in force. A setting takes precedence over a choice on a page. One query."""
+    """Return the enrolment policy in force. A setting takes precedence over a choice on a page. Runs one query."""
     row = Entrance.objects.order_by("pk").first() or Entrance(policy="")
     stated = bool(settings.ENROLMENT_POLICY)
     subscriptions = settings.ATTESTED_SUBSCRIPTIONS | frozenset([] if stated else row.subscriptions)
@@ -64,7 +64,7 @@ COLUMNS = (
 
 
 def machine_rows(set_ids: Collection[int], *, now: datetime, limits: Limits) -> dict[int, list[MachineBasics]]:
-    """Return the machines of these sets, by set (row id), sorted by name. One query."""
+    """Return the machines of these sets, by set (row id), sorted by name. Runs one query."""
     found: dict[int, list[MachineBasics]] = defaultdict(list)
     rows = Machine.objects.filter(availability_set_id__any=set_ids).order_by("resource_name", "id")
     for set_id, pk, name, fault_domain, update_domain, revoked_at, *times in rows.values_list(*COLUMNS):
@@ -80,7 +80,7 @@ def machine_rows(set_ids: Collection[int], *, now: datetime, limits: Limits) -> 
 
 
 def names_and_sets(machine_ids: Collection[int]) -> dict[int, tuple[str, int]]:
-    """Return name and set (row id) of these machines, by machine (row id). One query; none without machines."""
+    """Return name and set (row id) of these machines, by machine (row id). Runs one query; none without machines."""
     rows = Machine.objects.filter(pk__any=machine_ids).values_list("pk", "resource_name", "availability_set_id")
     return {pk: (name, set_id) for pk, name, set_id in rows} if machine_ids else {}
 

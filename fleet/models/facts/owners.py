@@ -28,7 +28,8 @@ class _Bearer:
 
 
 def named_owners(resources: Mapping[str, tuple[int, Collection[str]]], *, now: datetime) -> dict[str, int]:
-    """Return, by EventId, the named set (row id) to which a new event belongs. Only clear cases; at most two queries.
+    """Return, by EventId, the named set (row id) to which a new event belongs. Unclear cases are omitted. Runs at most
+    two queries.
 
     `resources` maps each EventId to the machine (row id) that lists it first and to `Resources`. Considered are only
     events from machines of provisional sets. Exactly one named set must have a live machine that `Resources` names. A
@@ -57,7 +58,7 @@ def confirmed_owner(event: ScheduledEvent, machines: Iterable[Machine], *, now: 
     unclear.
 
     A live machine of the named set must list the event, and `Resources` must name a live machine of that set. If the
-    provisional set has a machine with the same name, the one that enrolled first counts. At most three queries.
+    provisional set has a machine with the same name, the one that enrolled first counts. Runs at most three queries.
     """
     here = event.availability_set
     named = {row.pk: row.availability_set for row in machines if row.availability_set.kind != PROVISIONAL}

@@ -318,7 +318,10 @@ def _decided_by(actor: Actor) -> dict[str, Any]:
 
 
 def with_undo(plan: Plan, facts: EventFacts, *, now: datetime) -> Plan:
-    """Return the plan with the time until which it can be undone; sent at once if no undo period is possible."""
+    """Return the plan with the time until which the approval can be undone.
+
+    If no undo period is possible, the returned plan sends the approval at once.
+    """
     until = undo_until(facts, now=now, seconds=settings.APPROVAL_UNDO_SECONDS)
     if until is None:
         return replace(plan, when=When.NOW, due_at=None)

@@ -145,8 +145,9 @@ def lift(*, event_id: str, actor: Actor, now: datetime, expected: Collection[str
 def _locked(
     event_id: str, actor: Actor, doing: str, *, now: datetime, expected: Collection[str] | None
 ) -> tuple[int, EventFacts, Actor]:
-    """Lock an event and return its row id, its facts and the actor with a cleaned reason. Raises Refused without the
-    right.
+    """Lock an event and return the row id, the facts, and the actor with a cleaned reason.
+
+    Raises Refused `not-permitted` if the actor does not have the right in any place.
     """
     actor = acting(actor, Right.APPROVE, doing=doing)
     event_pk = row_id(event_id)

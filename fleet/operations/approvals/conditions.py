@@ -62,7 +62,7 @@ def advance(*, now: datetime, event_pks: Collection[int] | None = None) -> int:
 
 
 def due_for_dispatch(*, until: datetime) -> list[tuple[datetime, list[int]]]:
-    """Return when undo periods end, up to `until`, each with the events (row ids) to dispatch then. One query."""
+    """Return when undo periods end, up to `until`, each with the events (row ids) to dispatch then. Runs one query."""
     rows = Approval.objects.filter(state=ApprovalState.WAITING.value, when=When.UNDO.value, due_at__lte=until)
     found: dict[datetime, list[int]] = defaultdict(list)
     for at, event_pk in rows.order_by("due_at", "pk").values_list("due_at", "event_id"):
@@ -137,11 +137,10 @@ def consent(
     """Record that a second person agrees to a proposal. It is then sent, or waits for its condition or (`undo`) undo
     period.
 
-    The guards are evaluated again: a new one needs a reason in `overrides` (`shown`: see `override`).
+    The guards are evaluated again; a new one needs a reason in `overrides` (`shown`: see `override`).
     `expected_version` is the displayed version of the event, `expected` are accepted ones. If the event has changed,
-    the proposal returns to the proposer. Raises Refused: `not-permitted` (also for the proposer), `validation`,
-    `unknown-approval`, `too-late`, `precondition-failed`, `version-changed` (details `version`), `guarded` (details
-    `guards`).
+    the proposal returns to the proposer. Raises Refused: `not-permitted`, `validation`, `unknown-approval`, `too-late`,
+    `precondition-failed`, `version-changed` (details `version`), `guarded` (details `guards`).
     """
     actor = acting(actor, Right.OVERRIDE, doing="consent")
     reasons = cleaned_reasons(overrides)

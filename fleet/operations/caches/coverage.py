@@ -143,7 +143,7 @@ def _announced(cache: Cache, at: datetime) -> bool:
 
 
 def vouch() -> None:
-    """Set the last contact of every open coverage period to that of the machine. One statement."""
+    """Set the last contact of every open coverage period to that of the machine. Runs one statement."""
     with connection.cursor() as cursor:
         # Locked rows are left to the next run.
         cursor.execute(

@@ -52,7 +52,9 @@ class News:
 
 
 def read_news(run: LastRun) -> News:
-    """Return what changed since the last read. Sets the new position in `run`, which the caller saves. One query."""
+    """Return what changed since the last read. Sets the new position in `run`, which the caller saves. Runs
+    one query.
+    """
     known = run.snapshot or "1:1:"
     with connection.cursor() as cursor:
         cursor.execute(

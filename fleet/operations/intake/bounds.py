@@ -38,7 +38,7 @@ COUNTED = ("new_caches", "new_statements", "quarantined")
 def bound(ahead: list[MachineDocument], *, now: datetime) -> list[MachineDocument]:
     """Return these documents without the events that must not be processed now.
 
-    No query if no machine lists many events. The documents must be in order.
+    Runs no query if no machine lists many events. The documents must be in order.
     """
     many: dict[int, int] = defaultdict(int)
     for one in ahead:

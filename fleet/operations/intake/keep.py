@@ -194,7 +194,7 @@ def news_among(rows: Sequence[KeptReport], spools: Iterable[tuple[int, Numbered]
     transaction.
 
     An agent sends reports in order, so reports after the acknowledged position are new. Earlier ones are looked up,
-    because they may have arrived late. No query if nothing is sent again.
+    because they may have arrived late. Runs no query if nothing is sent again.
     """
     offsets = {(machine_id, spool.epoch): spool.before for machine_id, spool in spools}
     behind = [row.key for row in rows if row.report.seq <= offsets[row.machine_id, row.epoch]]

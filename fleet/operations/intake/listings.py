@@ -140,8 +140,8 @@ def _move_latest(newest: list[MachineDocument]) -> dict[int, Position]:
 def merge(ahead: list[MachineDocument], *, now: datetime, only: Collection[str] | None = None) -> Merged:
     """Merge new documents into sightings, for all events or only for those in `only` (EventIds).
 
-    `ahead` are from `ahead_of_latest`. The caller then locks the events and calls `store`. One query if no events are
-    or were listed, else a few.
+    `ahead` are from `ahead_of_latest`. The caller then locks the events and calls `store`. Runs one query if no events
+    are or were listed, else a few.
     """
     merged = Merged(touched=set(), new_sightings=defaultdict(list), new_events=[], reporters=defaultdict(set))
     machine_ids = sorted({one.machine_id for one in ahead})

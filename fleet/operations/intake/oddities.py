@@ -70,7 +70,7 @@ def oldest(*, now: datetime) -> dict[QuarantineKind, set[str]]:
 
 
 def waited_for(event_pks: Collection[int]) -> set[int]:
-    """Return those of these events (row ids) about which reports wait. One query."""
+    """Return those of these events (row ids) about which reports wait. Runs one query."""
     waits = WaitingReport.objects.filter(what=QuarantineKind.EVENT.value)
     events = ScheduledEvent.objects.filter(pk__any=event_pks, event_id__in=waits.values("about"))
     return set(events.values_list("pk", flat=True))
@@ -157,7 +157,7 @@ class OverLimit:
 def over_measure(
     deliveries: Sequence[Delivery], bodies: Mapping[str, bytes], documents: Mapping[str, Document], *, now: datetime
 ) -> OverLimit:
-    """Return what exceeds the hourly limits on data that cannot be parsed. One query; none if everything is
+    """Return what exceeds the hourly limits on data that cannot be parsed. Runs one query; none if everything is
     readable.
     """
     odd: dict[int, list[tuple[str, ParsedReport, int]]] = defaultdict(list)

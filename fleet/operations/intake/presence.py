@@ -136,7 +136,7 @@ def count_within_period(
     """Add these counts, by machine (row id), to a column that begins again after each `period`.
 
     `since` is the column with the start of the period; the columns in `others` begin again, too. Return the new count
-    and the start of the period, by machine. One statement.
+    and the start of the period, by machine. Runs one statement.
     """
     table, machine_ids = PresenceRow._meta.db_table, sorted(counts)
     kept = [f"{name} = CASE WHEN row.{since} > %(begun)s THEN row.{name} ELSE 0 END" for name in (*others, column)]
@@ -159,7 +159,7 @@ def count_within_period(
 def turned(*, now: datetime, limits: Limits) -> dict[int, int]:
     """Return the machines (row ids) whose presence changed since the last call, with the number of the new presence.
 
-    The rules are those of `presence_of`, without revoked machines, since a revocation writes its own entry. One
+    The rules are those of `presence_of`, without revoked machines, since a revocation writes its own entry. Runs one
     statement for the whole fleet. Locked rows are skipped until the next call.
     """
     table = PresenceRow._meta.db_table
@@ -241,8 +241,8 @@ class HeartbeatCheck:
 
 
 def compare(heartbeats: Collection[AgentHeartbeat]) -> dict[int, HeartbeatCheck]:
-    """Compare heartbeats with the stored state, and return the results by machine (row id). One statement that uses
-    indexes.
+    """Compare heartbeats with the stored state, and return the results by machine (row id). Runs one statement that
+    uses indexes.
     """
     if not heartbeats:
         return {}

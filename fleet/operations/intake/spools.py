@@ -44,7 +44,7 @@ HELD_KINDS = [what.value for what in HELD]
 
 
 def ask(machine_ids: Sequence[int]) -> tuple[bool, set[int]]:
-    """Return whether earlier reports still wait, and which of these machines (row ids) are revoked. One query."""
+    """Return whether earlier reports still wait, and which of these machines (row ids) are revoked. Runs one query."""
     with driver.cursor() as cursor:
         waits, revoked = cursor.execute(ASK, [HELD_KINDS, driver.array(machine_ids)]).fetchone() or (False, [])
     return waits, set(revoked)
@@ -131,7 +131,7 @@ def taken(
 
 
 def _allowed(keys: Iterable[Key], now: datetime) -> list[Key]:
-    """Return those of these spools whose machine has not begun new spools too often. One query."""
+    """Return those of these spools whose machine has not begun new spools too often. Runs one query."""
     spools = Spool.objects.filter(machine__in={machine_id for machine_id, _ in keys}).values("machine_id")
     counted = spools.annotate(newest_at=Max("first_seen_at"), begun=Count("pk", filter=Q(first_seen_at__gt=now - DAY)))
     allowed = {

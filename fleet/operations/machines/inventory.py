@@ -206,7 +206,7 @@ def _take_item(row: InventoryMachine, item: InventoryItem, now: datetime) -> Non
 
 
 def _refused(rows: Iterable[InventoryMachine]) -> tuple[RefusedStatement, ...]:
-    """Return the statements that confinement overrules. Two queries, and one for each such machine."""
+    """Return the statements that confinement overrules. Runs two queries, and one for each such machine."""
     listed = {row.machine_id: placement.listed_key(row) for row in rows if row.machine_id is not None}
     confined = Machine.objects.filter(pk__any=listed, confined_to__isnull=False).order_by("resource_name", "pk")
     found = []

@@ -60,11 +60,10 @@ def are_bearer_credentials_accepted(now: datetime) -> bool:
 
 @transaction.atomic
 def revoke(*, machine_id: int, actor: Actor, now: datetime) -> None:
-    """Revoke a machine (row id): its credential ends, and open events are computed without its reports, in one
-    transaction.
+    """Revoke a machine (row id): the credential ends, and open events are computed without the machine's reports.
 
-    Gateways learn of it by a wake-up, or without Redis within about a second; reports in between are not stored. Raises
-    Refused `not-permitted`, `validation` or `unknown-machine`.
+    All of this is one transaction. Gateways learn of it by a wake-up, or without Redis within about a second; reports
+    in between are not stored. Raises Refused `not-permitted`, `validation` or `unknown-machine`.
     """
     require(actor, Right.ADMINISTER)
     actor = actor.because(cleaned(actor.why))

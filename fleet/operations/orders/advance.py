@@ -71,8 +71,8 @@ class Underway:
 
 
 def steps(event_pks: Collection[int] | None, now: datetime) -> dict[int, Underway]:
-    """Return the next step of each approval that is being sent, for these events (row ids) or all. Fixed number of
-    queries.
+    """Return the next step of each approval that is being sent, for these events (row ids) or all. Runs a fixed number
+    of queries.
     """
     approvals = _relayed(event_pks)
     if not approvals:
@@ -162,7 +162,9 @@ def recompute(event_pks: Iterable[int], *, now: datetime, via: str) -> None:
 
 
 def recompute_open(*set_ids: int, now: datetime, via: str) -> None:
-    """Call `recompute` for the open events of these sets (row ids), because other machines count for them now."""
+    """Call `recompute` for the open events of these sets (row ids). Needed after the machines of the sets have
+    changed.
+    """
     open_events = ScheduledEvent.objects.filter(availability_set__in=set_ids, status__in=OPEN_EVENTS)
     recompute(open_events.values_list("pk", flat=True), now=now, via=via)
 

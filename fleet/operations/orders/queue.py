@@ -54,8 +54,8 @@ def instruct(
 
 
 def waiting_instructions(*, machine_ids: Collection[int] | None = None) -> list[tuple[int, wire.Order]]:
-    """Return the open instructions of these machines (row ids) or all, each with the machine's row id. Not signed. One
-    query.
+    """Return the open instructions of these machines (row ids) or all, each with the machine's row id. They are not
+    signed. Runs one query.
     """
     rows = Instruction.objects.filter(closed_at__isnull=True)
     if machine_ids is not None:
@@ -138,7 +138,7 @@ WAITED_FOR = f"""
 def waited_for() -> set[int]:
     """Return the machines (row ids) that may have an open order or instruction.
 
-    One statement on two small indexes, because it runs many times a second for the whole fleet.
+    Runs one statement on two small indexes, because it runs many times a second for the whole fleet.
     """
     with driver.cursor() as cursor:
         return {machine_id for (machine_id,) in cursor.execute(WAITED_FOR)}

@@ -237,7 +237,7 @@ def _decided_again(approvals: Sequence[Approval]) -> set[int]:
 def _keep_proof(order: Order, now: datetime) -> None:
     """Record that Azure accepted an approval whose state does not change.
 
-    It was confirmed by inference, which is now certain, or its event was approved again.
+    Either the approval was confirmed by inference and is now certain, or the event was approved again later.
     """
     row = Approval.objects.filter(pk=order.approval_id, accepted_at__isnull=True)
     proof = {"accepted_at": now, "accepted_by": order.machine}

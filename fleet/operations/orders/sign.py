@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """A private key that signs orders, and its id."""
+    """A private key that signs orders, with the key's id."""
 
     key_id: str
     private: Ed25519PrivateKey
@@ -76,7 +76,7 @@ def unreadable(*, now: datetime) -> list[str]:
 
 
 def signed(orders: Collection[wire.Order], *, now: datetime) -> list[wire.Order]:
-    """Return these orders with the signatures of all current keys. One query; none without orders."""
+    """Return these orders with the signatures of all current keys. Runs one query; none without orders."""
     if not orders:
         return []
     signers = _signers(_active(now))
@@ -165,7 +165,7 @@ class KnownKey:
 
 
 def all_keys(*, now: datetime) -> list[KnownKey]:
-    """Return all signing keys that ever existed, oldest first. One query."""
+    """Return all signing keys that ever existed, oldest first. Runs one query."""
     return [
         KnownKey(
             introduction=_word(row, retired=False) if row.introduced_by else None,

@@ -200,7 +200,8 @@ def _load(rows: Sequence[WaitingReport]) -> EventReports:
 
 
 def catch_up(*, now: datetime) -> None:
-    """Process waiting reports whose locks are released, and those of machines that sent many. One query if none waits.
+    """Process waiting reports whose locks are released, and those of machines that sent many. Runs one query if none
+    waits.
 
     Reports of each machine have their own transaction. Otherwise the machine's next report would wait for those of
     others.

@@ -24,7 +24,7 @@ from fleet.operations.timeline.entries import tell, tell_machine
 def tell_apart(*names: str) -> None:
     """Update the suffixes of all sets with these names (in any letter case).
 
-    Call it after a set was created, named or merged. Two queries, and one for each changed suffix.
+    Call it after a set was created, named or merged. Runs two queries, and one for each changed suffix.
     """
     named = AvailabilitySet.objects.alias(lower=Lower("name")).filter(lower__in=[name.lower() for name in names])
     duplicates: dict[str, list[AvailabilitySet]] = defaultdict(list)
@@ -82,7 +82,7 @@ def settle_sets(
 
 
 def _listed_elsewhere(events: Collection[ScheduledEvent], reporters: Mapping[int, set[int]]) -> set[int]:
-    """Return the events (row ids) that a machine of another set lists or has listed. At most two queries."""
+    """Return the events (row ids) that a machine of another set lists or has listed. Runs at most two queries."""
     reporter_ids = set().union(*reporters.values())
     homes = dict(Machine.objects.filter(pk__any=reporter_ids).values_list("pk", "availability_set_id"))
     found = {

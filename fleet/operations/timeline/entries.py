@@ -138,7 +138,7 @@ def entry(
 
 
 def tell(kind: EntryKind, actor: Actor, *, at: datetime, **rest: Any) -> None:
-    """Write one timeline entry. Arguments: see `entry`."""
+    """Write one timeline entry. The arguments are those of `entry`."""
     write([entry(kind, actor, at=at, **rest)])
 
 
@@ -232,7 +232,7 @@ def _after_commit(call: Callable[[], object]) -> None:
 def _replace_names(rows: list[Entry]) -> None:
     """Replace the names of other people in these entries by pseudonyms, because sealed entries must not contain names.
 
-    No query if the entries name no other person.
+    Runs no query if the entries name no other person.
     """
     named: set[str] = set()
     naming = [row for row in rows if EntryKind(row.kind).naming is not None]
