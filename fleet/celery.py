@@ -91,6 +91,6 @@ def _say_the_end_as_a_line(**_: Any) -> None:
     """
     if _lines_are_json():
         line = line_of("json")
-        # Of workers only, and there by now.
+        # Only workers have this module, and it is loaded at this point.
         worker = sys.modules["celery.apps.worker"]
         vars(worker)["safe_say"] = lambda words, file=None: os.write(2, f"{line(words)}\n".encode())

@@ -78,7 +78,7 @@ def asker(request: HttpRequest) -> User | None:
     """Return the user of the request; None if it has not been loaded. No query."""
     # Django loads the user of a session on first use, and caches it here; the API does so with those of tokens.
     known = (getattr(request, "_cached_user", None), request.__dict__.get("user"))
-    # Not `isinstance`, which would have Django look.
+    # Not `isinstance`, which would make Django load the user.
     return next((cast(User, one) for one in known if issubclass(type(one), AbstractBaseUser)), None)
 
 
@@ -100,6 +100,6 @@ def note(call: Call, request: HttpRequest) -> None:
         call.route = settings.STATIC_URL
     person = asker(request)
     if person is not None:
-        # Logs are kept elsewhere, where no name can be erased.
+        # Logs are stored outside of Drydock, where a user's name could not be erased.
         call.person = pseudonym(person.pk)
     call.token = str(getattr(getattr(request, "auth", None), "name", ""))

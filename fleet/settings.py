@@ -30,7 +30,7 @@ INSTALLED_TEMPLATES = Path(__file__).resolve().parent / "templates"
 # Addresses and servers
 
 DEBUG = read.flag("DEBUG")
-# Without a key each process makes its own: nothing can be forged, and logins end with the process. A check reports it.
+# Without a key each process creates one. This is safe, but sessions end with the process. A system check reports it.
 SECRET_KEY = read.text("SECRET_KEY") or secrets.token_urlsafe(48)
 SECRET_KEY_FALLBACKS = read.words("SECRET_KEY_FALLBACKS")
 # (present name, former name) of each setting that only its former name sets; a check warns.
@@ -343,8 +343,8 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "filter": True},
 }
 
-# Celery: hints only, no results. With its default options a worker stands still for minutes after a network drops
-# packets in silence, and a sender waits for ever for a broker that is gone.
+# Celery tasks only trigger work, and have no results. With default options, a worker stalls for minutes after a network
+# silently drops packets, and a sender waits for ever for an unavailable broker.
 
 
 def broker(url: str) -> str:
@@ -382,7 +382,7 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_REDIRECT_STDOUTS = False
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
 CELERY_TIMEZONE = "UTC"
-# The schedule is a few lines of code; the file that beat would keep it in only gets in the way.
+# The schedule is defined in code, so beat needs no schedule file.
 CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"
 CELERY_BEAT_MAX_LOOP_INTERVAL = 1
 CELERY_BEAT_SCHEDULE = {

@@ -276,11 +276,11 @@ class Call(APIView):
         return shape(row, context={"now": self.now}).data
 
     def many(self, shape: Shape, rows: Iterable[Any]) -> Any:
-        """Return several rows as JSON values."""
+        """Return several rows as a list of JSON values in this shape."""
         return shape(rows, many=True, context={"now": self.now}).data
 
     def paged(self, shape: Shape, read: Callable[[], Page[Any]]) -> dict[str, Any]:
-        """Return one page as JSON values. `next` and `previous` are full URLs."""
+        """Return the page that `read` returns as JSON values. `next` and `previous` are full URLs."""
         try:
             page = read()
         except (BadCursorError, ValidationError) as error:
@@ -302,7 +302,9 @@ def _parameters_of(function: Any) -> frozenset[str]:
 
 
 def filtered(request: Request, filters: Any) -> Any:
-    """Return the queryset of a FilterSet. Raises Problem `validation` for invalid values."""
+    """Return the rows of this FilterSet, filtered by the query parameters. Raises Problem `validation` for invalid
+    values.
+    """
     errors = [
         {"field": name, "message": str(message)}
         for name, messages in (filters.errors or {}).items()
@@ -348,7 +350,7 @@ def _shape(parameter: OpenApiParameter) -> Mapping[str, Any]:
 
 
 def _error(parameter: OpenApiParameter, value: str) -> str:
-    """Return the error of a value; empty if it is valid."""
+    """Return why a parameter's value is invalid; empty if it is valid."""
     shape = _shape(parameter)
     shape = shape.get("items", shape)
     if parameter.enum and value not in parameter.enum:

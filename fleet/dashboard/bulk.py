@@ -73,7 +73,7 @@ def _result(choice: Choice, said: str, *, done: bool = True, **made: int) -> Res
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_reader
 def bulk(request: Asked) -> HttpResponse:
-    """Show the selection with the fields of the action (GET), or perform it (POST)."""
+    """Show the review page of the selected events with the fields of the action (GET), or perform the action (POST)."""
     sent = request.POST if request.method == "POST" else request.GET
     try:
         form = BulkForm(sent)

@@ -35,12 +35,12 @@ class Sent(forms.Form):
     wrong = ""
 
     def said(self) -> str:
-        """Return the error message for users."""
+        """Return the error message of the form for users."""
         return self.wrong or " ".join(str(one[0]) for one in self.errors.values())
 
     @property
     def values(self) -> dict[str, Any]:
-        """Return the cleaned values. Raises Refused `validation`."""
+        """Return the validated values of the form. Raises Refused `validation`."""
         if not self.is_valid():
             raise Refused("validation", self.said())
         return self.cleaned_data

@@ -53,9 +53,9 @@ def become(parent: int, death_signal: int, uid: int, gid: int, command: list[str
         os.setgroups([])
         os.setgid(gid)
         os.setuid(uid)
-    # After the change of user, which would take the wish away.
+    # After the change of user, because that would cancel the request to the kernel.
     end_with_parent(death_signal)
-    # The parent may have died before the wish was made.
+    # The parent may have died before the kernel received the request.
     if os.getppid() != parent:
         raise SystemExit(1)
     try:

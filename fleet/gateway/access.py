@@ -56,7 +56,7 @@ class Access:
         times.observe(seconds)
         # Called again and again by machines.
         quiet = route in PROBES or route.startswith("/agent/")
-        # A held call is open until there is something to say.
+        # A long poll is open until there are orders, so its duration is no problem.
         is_slow = seconds > SLOW_SECONDS and route != wire.ORDERS_PATH
         if quiet and sent.status < 400 and not is_slow and not LOGGER.isEnabledFor(logging.DEBUG):
             return
@@ -122,7 +122,7 @@ def call_of(scope: Scope) -> Call:
     named: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in (b"x-request-id", b"traceparent"):
-            # Twice is no id: who would say which?
+            # A header that occurs twice is ignored, because it is unclear which value is right.
             named[name] = b"twice, so none" if name in named else value
     given = named.get(b"x-request-id", b"").decode("latin-1")
     call = Call(trace_of(given, named.get(b"traceparent", b"").decode("latin-1").strip()))

@@ -49,7 +49,7 @@ CLOCKS_DIFFER_SECONDS = 60.0
 MOST_HELD = 100
 # Signing keys that one call may say the agent trusts.
 MOST_KEYS = 100
-# The longest name of a spool in a held call, in characters, and the limit of its numbers.
+# The longest name of a spool in a long poll, in characters, and the limit of its numbers.
 MOST_SPOOL = 100
 BIGGEST = 2**63
 HASH = re.compile("[0-9a-f]{64}")
@@ -158,7 +158,7 @@ class Agents:
         """Handle `GET /agent/v1/orders` as a long poll. Answer 200 with OrdersAnswer, which may be empty. Raises
         Problem 401, 422, 429, 503.
         """
-        # Data of the call is not kept while it is held: there are tens of thousands of them.
+        # The call's data is released during the long poll, because there are tens of thousands of them.
         waiter = await self._waiter_of(request)
         try:
             # The call of a disconnected client ends: its next call queries for itself.
@@ -237,7 +237,7 @@ class Agents:
         """
         began = clock.now()
         changed = machines.credentials_since(self._revoked_before - timedelta(seconds=CLOCKS_DIFFER_SECONDS))
-        # A call may be held by a machine whose credential was looked up while it was revoked.
+        # A machine may have an open long poll although it was revoked while its credential was queried.
         held = {machine_id for machine_id, key in changed.items() if not key and self.waiters.holds_any(machine_id)}
         ended = self.credentials.outdated(changed) | held
         if ended:
@@ -315,7 +315,7 @@ def _standing(machine_id: int, query: dict[str, str]) -> AgentHeartbeat:
 def _count(orders: list[wire.Order]) -> None:
     for order in orders:
         metrics.DELIVERED.labels(order.via).inc()
-        # The ids of its decision; the call that carries it away has ids of its own.
+        # Log the request ids of the decision; the call that delivers the order has other ones.
         trace = trace_as_kept(order.request_id, order.trace_id)
         log.info("order.handed_out", order=order.id, path=order.via, **(trace.words if trace else {}))
 

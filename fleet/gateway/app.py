@@ -95,7 +95,7 @@ class Gateway:
             return
         call, method, began = call_of(scope), scope["method"], time.monotonic()
         sent = CountingSend(send, call.trace.request_id)
-        # Tens of thousands of calls are held within this: structlog's own `with` keeps three times as much for each.
+        # Tens of thousands of long polls are open here: structlog's own `with` needs three times the memory for each.
         bind_contextvars(**call.trace.words)
         try:
             await self._answer(scope, receive, sent, call)
@@ -221,7 +221,7 @@ class Gateway:
         deadline = time.monotonic() + STOP_SECONDS
         for loop in ending:
             await asyncio.to_thread(loop.join, max(deadline - time.monotonic(), 0.0))
-        # Contacts noted and orders queried since the last round.
+        # Write the contacts collected and the orders received since the last run.
         with suppress(Problem):
             await self.threads.run(self.agents.contacts.flush)
         await asyncio.to_thread(self.threads.stop)

@@ -36,20 +36,20 @@ NOT_STORED = "it cannot be stored"
 # After a commit of this many deliveries, the next one gathers for this long.
 GATHERING = 16
 GATHER_SECONDS = 0.004
-# In a storm many machines report the same events, each of which is computed once a commit. So a commit that took as
-# long as this is followed by a pause of its own length, up to the second limit.
+# When many machines report the same events at once, each event is computed once for each commit. A commit that took at
+# least this long is therefore followed by a pause of the same length, up to the second limit.
 SLOW_SECONDS = 0.1
 GATHER_SLOW_SECONDS = 0.25
 # Urgent deliveries wait for the running commit and for their own. So a commit takes as many reports as the last one
 # would have written in this time, but at least this many. With longer commits, an order would seem unanswered, and
-# another machine would be asked.
+# would be sent to another machine.
 COMMIT_SECONDS = 1.0
 LEAST_REPORTS = 100
 
-# A machine whose reports fail gets this much time at once, and then the others this much.
+# A machine whose reports fail gets this much time, then the other machines get this much.
 SALVAGE_SECONDS = 0.3
 SALVAGE_PAUSE = 1.5
-# Costly deliveries are written in parts, this long at once; then the others have this multiple of it, up to this long.
+# Costly deliveries are written for this long; then the others get this multiple of that time, up to this long.
 COSTLY_SECONDS = 0.05
 COSTLY_PAUSES = 4.0
 COSTLY_LONGEST_PAUSE = 2.0
@@ -134,7 +134,7 @@ class Committer:
             wrote = self._write_costly() or wrote
             if not wrote:
                 return
-            # Under load, one larger commit costs less than two small ones: let those come that were just answered.
+            # Under load, one larger commit costs less than two small ones: wait for reports of the answered agents.
             if pause := pause_after(len(batch), self.lanes.waiting(), took=time.monotonic() - self._began):
                 self.loop.sleep(pause)
 
@@ -184,7 +184,7 @@ class Committer:
             self.loop.failing = True
             self.loop.sleep(0.2)
         finally:
-            # Whatever happened, no call waits for ever.
+            # Answer the calls after any error, so that none waits for ever.
             answered = self.lanes.done(batch, behind=self._behind)
             self.events.call_soon_threadsafe(_answer, answered, done, otherwise)
         took, reports = time.monotonic() - self._began, sum(pending.weight for pending in batch)
@@ -212,7 +212,7 @@ class Committer:
         try:
             taken = with_connection(lambda: record.record(deliveries=deliveries, now=now, careful=careful))
         except Exception as error:
-            # Whatever one report breaks, the others are not to suffer.
+            # An error caused by one report must not affect the others.
             if is_quarantined(error):
                 raise
             if is_timeout(error):
@@ -221,7 +221,7 @@ class Committer:
             if len(deliveries) > 1:
                 return self._record_halves(deliveries, done, careful=careful)
             if again:
-                # It may only have met another process on its way.
+                # The cause may only have been a conflict with another process.
                 return self._record(deliveries, done, again=False, careful=careful)
             if not self._salvages:
                 self.lanes.trouble(deliveries[0].machine_id)
@@ -257,8 +257,8 @@ class Committer:
 
     def _wait(self, deliveries: list[Delivery], done: dict[int, Written | Problem]) -> bool:
         """Handle a lock timeout: record the deliveries in halves, so that only the one whose rows are locked must be
-        sent again. If there is no time to find it, the agents send all of them again. Return False, or as `_record`
-        does for the halves.
+        sent again. If there is no time to find it, all agents send theirs again. Return whether none must be sent
+        again.
         """
         if len(deliveries) > 1 and time.monotonic() < self._began + SPLIT_SECONDS:
             return self._record_halves(deliveries, done, careful=True)
@@ -314,7 +314,7 @@ class Committer:
         if not clock.is_clock_correct():
             return
         answered = {machine_id for machine_id, written in done.items() if isinstance(written, Written)}
-        # Nearly always there is nothing, and to ask for whom costs a hundredth of asking what.
+        # Usually there are no orders, and querying which machines have any costs a hundredth of querying the orders.
         machines = answered & queue.waited_for() if answered else answered
         for machine_id, orders in queue.waiting_orders(machine_ids=sorted(machines)).items() if machines else ():
             written = done.get(machine_id)

@@ -15,7 +15,7 @@ from fleet.gateway.threads import Threads
 from fleet.operations.machines import keys
 from fleet.projections.machines import MachineIdentity, identities_of
 
-# More than the machines that one process holds.
+# Cached credentials: more than the machines that one process serves.
 SIZE = 200_000
 # A wrong credential may be sent again and again; a new one is never looked up before it exists.
 WRONG_SIZE = 10_000
@@ -75,7 +75,7 @@ class Credentials:
             waits = self._asked[key] = asyncio.get_running_loop().create_future()
         if self._asking is None:
             self._asking = asyncio.ensure_future(self._ask())
-        # Several may wait for it: one that goes away takes nothing from the others.
+        # Several calls may wait for the future: a call that disconnects must not cancel it for the others.
         return await asyncio.shield(waits)
 
     def look_up(self, hashes: Collection[str]) -> Mapping[str, MachineIdentity]:

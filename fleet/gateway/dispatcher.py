@@ -38,8 +38,8 @@ SEAL_PAUSE_SECONDS = 20.0
 SEAL_QUIET_SECONDS = 90.0
 # How long after a wake-up a call counts as caused by it.
 WAKE_UP_SECONDS = 1.0
-# Calls within this time after a query are gathered for the next: at most fifty queries a second, or ten while only
-# calls arrive that will be held.
+# Calls within this time after a query are combined in the next one. This allows at most fifty queries a second, or ten
+# while only long polls arrive.
 GATHER_SECONDS = 0.02
 GATHER_HELD_SECONDS = 0.1
 
@@ -60,7 +60,7 @@ class Dispatcher:
         self._held: set[Held] = set()
         self._next_full = 0.0
         self._looked = float("-inf")
-        # Set when a caller waits for the next query; calls held for longer than the gathering period do not set it.
+        # Set when a caller waits for the next query. Long polls do not set it, because they wait anyway.
         self._awaited = threading.Event()
 
     def ask(self, standing: AgentHeartbeat, *, held: bool) -> None:

@@ -71,7 +71,9 @@ class Pages:
         large: Mapping[str, int] | None = None,
         open_calls: OpenCalls | None = None,
     ) -> None:
-        """`page_of` returns the error page for an HTTP status; programs get a problem document instead. `large` maps
+        """Create the application around Django's `handler`, with this many `threads` and at most `queue` requests.
+
+        `page_of` returns the error page for an HTTP status; programs get a problem document instead. `large` maps
         addresses that accept larger bodies to their limit in bytes. `open_calls` ends streamed files when the user's
         access ends.
         """
@@ -172,7 +174,7 @@ class Pages:
         if (access := answer.access) is None:
             return None
         by = credentials_of(request)
-        # Pages know nothing of tokens, whatever a browser sends.
+        # Pages accept no tokens, so a token that a browser sends is ignored.
         return self.open_calls.open(by if access.scopes is not None else replace(by, token=""), access)
 
 

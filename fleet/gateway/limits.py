@@ -29,8 +29,8 @@ class GatewayLimits:
     reports: int = wire.MAX_REPORTS
     depth: int = wire.MAX_DEPTH
     wait: float = wire.MAX_WAIT_SECONDS
-    # How long calls with polls are held, as a part of the time after which a machine is no longer live. `close_hold`
-    # applies where something is under way; at most `close_renewals` of those are renewed a second.
+    # Duration of long polls: a part of the time after which a machine is no longer live. `close_hold` applies to
+    # sets with open events; at most `close_renewals` of these calls are renewed each second.
     hold: float = HOLD_SECONDS
     close_hold: float = 2.0
     close_renewals: int = 250
@@ -41,7 +41,7 @@ class GatewayLimits:
     # Reports and bytes that may wait for the writer: memory, and an answer within a few seconds.
     queue_reports: int = 20_000
     queue_bytes: int = 128 * 1024 * 1024
-    # One commit at most: enough for the disk to be no limit. Under load the writer takes about what goes in a second.
+    # Limits of one commit, so high that the disk is no bottleneck. Under load a commit takes about a second.
     commit_reports: int = 2_500
     commit_bytes: int = 8 * 1024 * 1024
     # How long a report waits for its commit before its agent has to send it again.

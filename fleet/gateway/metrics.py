@@ -79,7 +79,7 @@ def read(left: Mapping[bytes, bytes], now: datetime) -> Sequence[Sample]:
                 seconds[task,] = number
             case str(kind), [] if kind == BEAT:
                 beat[()] = seconds_since(at(number), now=now)
-    # A counter that begins with its first failure has not grown, to Prometheus: so each begins at 0.
+    # Prometheus does not see the first increase of a counter that starts at 1, so each starts at 0.
     for task in {task for task, _ in counted}:
         counted = {(task, outcome): 0.0 for outcome in OUTCOMES} | counted
     return [Sample(gauges.TASKS, counted), Sample(gauges.TASK_SECONDS, seconds), Sample(gauges.BEAT_AGE, beat)]
@@ -126,7 +126,7 @@ class Figures:
             self._wanted = True
             self.loop.wake()
             try:
-                # Where the last count failed there is little hope: the answer comes sooner.
+                # If the last measurement failed, this one probably fails, too: wait for a shorter time.
                 async with asyncio.timeout(WAIT_SECONDS / 4 if self.loop.failing else WAIT_SECONDS):
                     await self._counted.wait()
             except TimeoutError:
@@ -170,7 +170,7 @@ COMMIT_REPORTS = Histogram(
     "drydock_commit_reports", "Reports in one group commit.", buckets=(1, 3, 10, 30, 100, 300, 1000, 3000)
 )
 SHED = Counter("drydock_shed", "Requests rejected under load, by reason.", ["why"])
-# A counter that begins with its first trouble has not grown, to Prometheus: so these begin at 0.
+# Prometheus does not see the first increase of a counter that starts at 1, so these start at 0.
 for _why in ("queue", "slow", "pages"):
     SHED.labels(_why)
 ENROLMENTS_REFUSED = Counter("drydock_enrolments_refused", "Refused enrolments by problem code.", ["code"])

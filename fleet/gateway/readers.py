@@ -127,7 +127,7 @@ def _check_document(document: wire.DocumentData, limits: GatewayLimits) -> None:
     if sha256(body).hexdigest() != document.hash:
         raise Unreadable("hash is not the SHA-256 of the body: the body was damaged on the way")
     if len(body) > limits.document_bytes:
-        # Stored up to the limit; a cut body is no document.
+        # Store only the beginning, up to the limit. A cut body is no valid document, so it is stored as bytes.
         body_start = body[: limits.document_bytes]
         document.body, document.encoding = base64.b64encode(body_start).decode(), "base64"
         document.hash, document.incarnation = sha256(body_start).hexdigest(), None
@@ -263,7 +263,7 @@ def check_nested(data: dict[str, Any], depth: int) -> None:
     NaN, infinite, or larger than 64 bits.
     """
     if all(type(value) is str or value is None or _is_small(value) for value in data.values()):
-        # As in a document: there is nothing to look into.
+        # Only texts and small numbers, as in a document: nothing is nested.
         return
     level: list[Any] = [data]
     for _ in range(depth):

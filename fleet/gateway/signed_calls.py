@@ -80,7 +80,7 @@ LONGEST = 1000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-# Not frozen: one is made for each call, and that would make it thrice as dear.
+# Not frozen: one is created for each call, and a frozen dataclass would cost three times as much.
 @dataclass(slots=True)
 class SignedCall:
     """A call with a valid signature.

@@ -18,7 +18,7 @@ from fleet.gateway.threads import Loop
 SILENT_SECONDS = 30.0
 PAUSE_SECONDS = 10.0
 FOLDER = Path("/proc/self/fd")
-# Of `struct tcp_info`: milliseconds since data came, or since the connection was made; and how many bytes came.
+# Offsets in `struct tcp_info`: milliseconds since the last data (or the connection's start), and received bytes.
 LAST_CAME, BYTES_CAME = 52, 128
 TCP_INFO_BYTES = BYTES_CAME + 8
 

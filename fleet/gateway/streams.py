@@ -222,7 +222,7 @@ class Streams:
             subscription.queue.clear()
             if fresh:
                 if any(entry.about_access for entry in fresh):
-                    # At once, and not only when open calls are compared: the new entries may be invisible by now.
+                    # Check now, before the next comparison of open calls: new entries may no longer be visible.
                     heard = await self._ear(request, credentials_of(request))
                     if heard is None:
                         return

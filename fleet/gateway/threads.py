@@ -84,8 +84,8 @@ class Loop(threading.Thread):
 
 T = TypeVar("T")
 
-# Thresholds of the garbage collector for young, older and all objects. A full collection over tens of thousands of held
-# calls takes half a second, during which no call is answered.
+# Thresholds of the garbage collector for young, older and all objects. With tens of thousands of long polls, a full
+# collection takes half a second, during which no call is answered.
 COLLECTED_AFTER = (20_000, 20, 100)
 
 

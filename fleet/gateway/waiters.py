@@ -27,7 +27,7 @@ from fleet.operations.wake_up import CHANNEL
 
 # This part of a hold is jitter, so that a fleet that called at once spreads out.
 JITTER = 0.1
-# How long before an agent is asked again to report, or to remind.
+# Seconds before an agent is requested again to report or to send a reminder.
 TOLD_SECONDS = 60.0
 MOST_TOLD = 10_000
 # When this process ends, its agents are asked to return at this many a second; those needed soon return within one
@@ -73,14 +73,14 @@ class Waiter:
     def __init__(self, machine_id: int, held: frozenset[str], *, carries: bool, once: bool) -> None:
         self.machine_id = machine_id
         self.held = held
-        # Its agent needs no other heartbeat: then the backend chooses how long it is held.
+        # The call replaces the agent's other heartbeats, so the backend chooses its duration.
         self.carries = carries
-        # The agent does not want to wait: it ends with the first answer of the dispatcher.
+        # The agent does not want to wait: the call ends with the first result of the dispatcher.
         self.once = once
         self.answer: asyncio.Future[list[Order]] = asyncio.get_running_loop().create_future()
-        # What ends it when nothing else does.
+        # The timer that ends the call if there are no orders.
         self.until: asyncio.TimerHandle | None = None
-        # As far as known: its set, whether something is under way there, and what is requested from its agent.
+        # If known: the machine's set, whether the set has open events, and what the agent is requested to send.
         self.set_id: int | None = None
         self.close = False
         self.report = self.remind = False

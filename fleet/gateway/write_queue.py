@@ -23,10 +23,10 @@ from fleet.gateway.limits import GatewayLimits
 from fleet.operations.intake.keep import Delivery, ParsedReport
 from fleet.operations.intake.spools import Taken
 
-# Costlier deliveries are written separately, after the others and in parts of this size. An agent that starts costs
-# less.
+# Deliveries with a higher cost are written separately, after the others and in parts of this cost. The first reports of
+# a starting agent cost less.
 COSTLY = 30
-# A machine that costs this much a second is judged by that, whatever each of its deliveries costs.
+# Deliveries of a machine that costs more than this each second are costly, even if each of them is cheap.
 UNITS_A_SECOND, AT_ONCE = 20.0, 90.0
 REMEMBERED = 10_000
 # A statement about itself may move a machine; a reminder may point to a body of a mebibyte; each event is computed.
@@ -203,7 +203,7 @@ class LaneQueue:
 
     def __init__(self) -> None:
         self.count = 0
-        # By set; a machine of which none is known stands alone. The first to be taken up is the one whose turn it is.
+        # By (set, 0), or by (None, machine) if the set is unknown. The first entry is processed next.
         self._sets: OrderedDict[tuple[int | None, int], deque[Pending]] = OrderedDict()
 
     def append(self, pending: Pending) -> None:

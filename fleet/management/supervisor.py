@@ -36,19 +36,19 @@ def web(*, host: str, port: int, stop_seconds: int = STOP_SECONDS, more: Sequenc
     """
     return [
         sys.executable, "-m", "granian", "--interface", "asgi", "--host", host, "--port", str(port),
-        # Agents and proxies speak HTTP/1.1; a server that could do more keeps 9 KiB more for each held call.
+        # Agents and proxies use HTTP/1.1. Support for HTTP/2 would need 9 KiB more memory for each long poll.
         "--workers", "1", "--no-ws", "--http", "1", "--backlog", str(BACKLOG), "--backpressure", str(HELD_CALLS),
         "--workers-kill-timeout", str(stop_seconds), "--log-config", str(LOG_CONFIG), *more, "fleet.asgi:application",
     ]  # fmt: skip
 
 
 def worker(*, concurrency: int = CONCURRENCY, more: Sequence[str] = ()) -> list[str]:
-    """Return Celery's arguments for a worker."""
+    """Return the command-line arguments for a Celery worker."""
     return [*WORKER, "--concurrency", str(concurrency), *more]
 
 
 def beat(*, more: Sequence[str] = ()) -> list[str]:
-    """Return Celery's arguments for the beat."""
+    """Return the command-line arguments for Celery's beat, the scheduler."""
     return [*BEAT, *more]
 
 
@@ -69,7 +69,7 @@ class Recipe:
     name: str
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
-    # The signal when we are killed. A process with children of its own can end them.
+    # Signal to the process when its parent is killed. A process with child processes needs one that it can handle.
     death_signal: signal.Signals = signal.SIGKILL
 
 
@@ -99,7 +99,7 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # A group of its own: Ctrl-C in the terminal is for us, and we end the others in order.
+                # A separate process group: Ctrl-C reaches only the supervisor, which stops the others in order.
                 start_new_session=True,
             )
         self.started_at = time.monotonic()

@@ -219,7 +219,7 @@ class Overridden:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRow:
-    """An approval with its orders, oldest first."""
+    """One approval with its orders, oldest order first."""
 
     id: int
     event_id: str
@@ -258,7 +258,7 @@ class ApprovalRow:
     # Last change of the approval, its orders and its event, by the database's clock.
     changed_at: datetime
     server_time: datetime
-    # The decision, which is checked again before anything is sent. It names all sets, whatever the reader may see.
+    # The decision, which is checked again before sending. It includes sets that the reader may not see.
     decision: Annotated[Decision | None, InApi.OMITTED] = field(default=None, metadata={"internal": True})
     # The wave that the approval belongs to, and its place in it.
     request_id: Annotated[
@@ -277,13 +277,13 @@ class ApprovalRow:
 
     @property
     def may_be_withdrawn(self) -> Annotated[bool, InApi.SHOWN]:
-        """Return whether a user may withdraw the approval: only before an order was offered."""
+        """Return whether a user may still withdraw the approval: only as long as no order was offered to an agent."""
         return self.state in (ApprovalState.PROPOSED, ApprovalState.WAITING, ApprovalState.GRANTED) and not self.orders
 
     @property
     def may_be_undone(self) -> bool:
-        """Return whether the approval can be undone. It is dispatched at `due_at` unless a user undoes it; after that
-        time only another condition delays it.
+        """Return whether the undo period of the approval is still running. It ends at `due_at`, when Drydock dispatches
+        the approval unless it waits for another condition.
         """
         waits = self.state == ApprovalState.WAITING and self.when == When.UNDO
         return waits and self.due_at is not None and self.due_at > self.server_time

@@ -360,7 +360,7 @@ def _unheard(now: datetime) -> QuerySet[Cache]:
 
 
 def _caches(rows: Iterable[Cache], now: datetime) -> list[CacheFacts]:
-    """Return the facts of these caches. Two queries."""
+    """Return the facts about these caches that the evaluation of blind spots needs. Two queries."""
     caches = list(rows)
     listeners: dict[int, list[ListenerRow]] = defaultdict(list)
     for row in with_machine().filter(until=None, cache__any=[cache.pk for cache in caches]):
@@ -378,7 +378,7 @@ def _caches(rows: Iterable[Cache], now: datetime) -> list[CacheFacts]:
 
 
 def _quarantine() -> list[QuarantineFacts]:
-    """Return the quarantined rows. One query, and two more if there are any."""
+    """Return the facts about quarantined rows. One query, or three if there are any."""
     rows = list(visible(QuarantinedRow).order_by("what", "row_id"))
     events = dict(
         visible(ScheduledEvent)

@@ -122,7 +122,9 @@ def last_poll(machine: str = "") -> Greatest:
 
 
 def is_live(*, now: datetime, machine: str = "") -> Q:
-    """Return the condition that a machine is live."""
+    """Return the query condition that a machine is live; `machine` is the lookup path to the machine, such as
+    `machine__`.
+    """
     after = now - timedelta(seconds=presence_limits().live)
     there = now - timedelta(seconds=presence_limits().gone)
     heard = f"{machine}presence__last_heard_at"

@@ -321,7 +321,7 @@ class AdmissionFilter(MachinePlaceFilter):
 
 
 class EventEntryFilter(VisibleRows):
-    """Filter of one event's entries, by machine."""
+    """Filter of the timeline entries of one event, by machine."""
 
     machine = IdsFilter(field_name="machine", label="The id of a machine; may be repeated.")
     machine_name = TextsFilter(
@@ -334,7 +334,7 @@ class EventEntryFilter(VisibleRows):
         model = Entry
 
     def keeps(self, entry: Entry) -> bool:
-        """Return whether the filter matches an archived entry."""
+        """Return whether an archived entry, which no query can select, matches the filter."""
         asked = self.form.cleaned_data
         names = {name.casefold() for name in asked.get("machine_name") or ()}
         name = entry.machine.resource_name.casefold() if entry.machine else None

@@ -63,7 +63,7 @@ class PresenceCounts:
         return self.total + self.gone
 
     def parts(self) -> tuple[tuple[Presence, int], ...]:
-        """Return the counts that are not zero, in the order of the states."""
+        """Return the counts that are not 0, each with its presence, in the order of the enum."""
         counted = tuple((presence, getattr(self, presence.value)) for presence in Presence)
         return tuple((presence, count) for presence, count in counted if count)
 

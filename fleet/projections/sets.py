@@ -1,4 +1,4 @@
-"""Availability sets with their machines and domains."""
+"""Read models of availability sets, with their machines and domains."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ class Grid:
 
     @property
     def stated(self) -> bool:
-        """Return whether any machine states its domains."""
+        """Return whether at least one machine states its domains."""
         return any(row.fault_domain is not None for row in self.rows) or any(
             domain is not None for domain in self.update_domains
         )
@@ -161,7 +161,7 @@ class SetNumbers:
 
 @dataclass(frozen=True, slots=True)
 class SetLine(SetNumbers):
-    """One set as a row of a long list."""
+    """One set as a row of a long list, with counts instead of machines."""
 
     open_events: tuple[OpenEventBrief, ...]
     admits_until: datetime | None

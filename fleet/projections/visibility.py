@@ -281,7 +281,7 @@ def _sent(reader: LimitedReader, walk: Iterator[T]) -> Iterator[T]:
 
 
 def visible(model: type[M]) -> QuerySet[M]:
-    """Return the rows of a table that the reader may see."""
+    """Return the rows of a model that the current reader may see. All read models use this query."""
     rule, reader = VISIBLE_ROWS[model], _reader.get()
     rows = model._default_manager.all()
     if reader is None:

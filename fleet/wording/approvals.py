@@ -199,7 +199,7 @@ def _after_delivery(values: Values, reader: Reader) -> str:
     return f"{values['reason']} {listed(values['machines'])} {had} the order, which cannot be recalled."
 
 
-# Why a decision no longer holds.
+# Why a decision is no longer valid.
 RETURNED: dict[str, Sentence] = {
     "decided-on-other-values": lambda values, reader: (
         f"The event changed after the decision: {_changes(values, reader)}. {fill(AGAIN, values, reader)}"

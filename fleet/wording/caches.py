@@ -98,7 +98,9 @@ def _effect(values: Mapping[str, Any], reader: Reader) -> str:
 
 
 def _cut_off(values: Mapping[str, Any], reader: Reader) -> str:
-    """Return a sentence such as `8 machines lost their connection to orders. All reconnected within 2 s.`"""
+    """Return the sentence about connections lost in a maintenance, such as `8 machines lost their connection to orders.
+    All reconnected within 2 s.`
+    """
     lost = f"{counted(values['count'], 'machine')} lost {'its' if values['count'] == 1 else 'their'} connection"
     lost = f"{lost} to {values['host']}{' without a notification' if values['unannounced'] else ''}."
     if values["away"]:

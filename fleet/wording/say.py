@@ -19,7 +19,7 @@ NAMES = (
     "orders policy sets timeline waves",
 )
 ROOMS = [import_module(f"fleet.wording.{name}") for name in " ".join(NAMES).split()]
-# Each module words its own codes and kinds; none is worded twice.
+# Each module contains the texts of its own codes and kinds; no code has two texts.
 SENTENCES: dict[str, Sentence] = {code: sentence for room in ROOMS for code, sentence in room.SENTENCES.items()}
 ENTRIES: dict[EntryKind, EntryText] = {kind: text for room in ROOMS for kind, text in room.ENTRIES.items()}
 

@@ -36,7 +36,7 @@ class Change:
 
 
 def changes(row: TimelineRow, reader: Reader) -> tuple[Change, ...]:
-    """Return the changed fields of an action."""
+    """Return the fields that an action changed, with their values before and after it as text."""
     before, after = row.before or {}, row.after or {}
     found = [
         Change(name.replace("_", " "), shown(before.get(name), reader), shown(after.get(name), reader))

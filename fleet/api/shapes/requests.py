@@ -190,7 +190,7 @@ def with_reasons(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def version_field(help_text: str) -> serializers.IntegerField:
-    """Return the field for the version of the event that the caller has seen."""
+    """Return the field for `expected_version`: the version of the event that the caller has seen."""
     return optional_number(help_text, 0, MAX_INTEGER)
 
 

@@ -1,1 +1,1 @@
-"""Views of the API: each parses its request, makes one call, and responds."""
+"""Views of the API. Each validates its request, calls one operation or read model, and returns the response."""

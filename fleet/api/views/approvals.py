@@ -1,4 +1,4 @@
-"""Approvals: grant, agree as the second approver, withdraw, and read their progress."""
+"""API calls about approvals: grant, consent as the second approver, withdraw, and read the progress."""
 
 from fleet.api.calls import Call
 from fleet.api.schema import describe, detail_call, list_call

@@ -1,4 +1,4 @@
-"""Bulk calls: several events in one call, each on its own, with its own result."""
+"""API calls for several events. Each event is decided separately and has its own result."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -64,12 +64,14 @@ class BulkClaims(Call):
 
 
 def _versions(call: Call) -> dict[str, int]:
-    """The versions that the caller has looked at, by EventId."""
+    """Return the versions that the caller has seen, by EventId in upper case."""
     return {event_id.strip().upper(): version for event_id, version in call.wanted["expected_versions"].items()}
 
 
 def _approvals(call: Call, answers: Sequence[Body]) -> list[Body]:
-    """Return the approvals that were only named by id, read together after the last decision."""
+    """Return the full rows of the approvals in `answers`, which contain only ids. They are read together after the last
+    decision.
+    """
     rows = orders.approvals([one["id"] for one in answers], now=call.now)
     return [call.values(shapes.ApprovalShape, rows[one["id"]]) if one["id"] in rows else one for one in answers]
 
@@ -80,11 +82,11 @@ def each(
     act: Callable[[str, LockedFacts | None], Body],
     load: Callable[[Call, Sequence[Body]], list[Body]] | None = None,
 ) -> Response:
-    """Act on each selected event, and return the response with all results. The selected ids are stored with the key,
-    because a filter may find others later.
+    """Call `act` for each selected event, and return the response with all results. With an `Idempotency-Key`, the
+    selected ids are stored, because the filter may match other events at a repeat.
 
-    With `load`, `act` returns only ids; `load` then returns the full rows, which are stored. If the call was cut off
-    before that, a repeat returns their state at the time of the repeat.
+    With `load`, `act` returns only ids, and `load` returns the full rows, which are stored then. If the call was
+    interrupted before that, a repeat returns the rows as they are at the repeat.
     """
     if idempotency_key(call.request) is None:
         event_ids = chosen(call)
@@ -122,7 +124,9 @@ def each(
 
 
 def chosen(call: Call) -> list[str]:
-    """Return the selected EventIds. Raises Problem `validation`, Refused `count-changed`."""
+    """Return the selected EventIds. Raises Problem `validation`, or Refused `count-changed` if a filter matches another
+    number of events than the caller expects.
+    """
     wanted = call.wanted
     if "events" in wanted:
         found = list(dict.fromkeys(event_id.strip().upper() for event_id in wanted["events"]))

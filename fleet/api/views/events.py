@@ -1,4 +1,4 @@
-"""Scheduled events with their timeline and documents, and the 404 problem of unknown URLs."""
+"""API calls about scheduled events with their timeline and documents, and the 404 problem for unknown URLs."""
 
 from typing import NoReturn
 

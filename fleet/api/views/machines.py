@@ -1,4 +1,4 @@
-"""Machines, join tokens, inventories as `az` prints them, and the blind spots of the fleet."""
+"""API calls about machines, join tokens, inventories from `az`, and blind spots."""
 
 from collections.abc import Mapping
 from typing import IO, Any
@@ -30,7 +30,7 @@ COMPLETE = OpenApiParameter(
 
 
 class Printed(BaseParser):
-    """What `az` prints: JSON of any shape. Raises Problem and Refused."""
+    """Parser for the output of `az`: JSON of any shape. Raises Problem and Refused."""
 
     media_type = "application/json"
 

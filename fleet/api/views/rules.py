@@ -1,4 +1,4 @@
-"""Rules, dry runs, no-approval windows, and the stop of all approvals."""
+"""API calls about rules, dry runs, no-approval windows, and the stop of all approvals."""
 
 from fleet.api.calls import Call
 from fleet.api.schema import describe, detail_call, list_call

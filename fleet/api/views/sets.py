@@ -1,6 +1,4 @@
-"""Availability sets, and caches with their maintenance and notifications. Notifications are for programs and need no
-approval.
-"""
+"""API calls about availability sets, and about caches with their maintenances and notifications."""
 
 from typing import Any
 

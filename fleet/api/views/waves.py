@@ -1,4 +1,4 @@
-"""Drills, which rehearse an event of a set with real agents and without Azure, and waves."""
+"""API calls about waves and drills. A drill rehearses an event of a set with real agents and without Azure."""
 
 from fleet.api.calls import Call
 from fleet.api.schema import describe, detail_call, list_call

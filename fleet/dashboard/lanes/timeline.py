@@ -201,8 +201,8 @@ class Choice:
 
 
 def chosen_window(asked: Mapping[str, str], *, now: datetime, since: datetime | None = None) -> Choice:
-    """Return the period that the URL requests with `from` and `to`, or with `hours` until now. It does not begin before
-    `since`, the time from which there are observations.
+    """Return the period that the URL requests: with `from` and `to`, or the last `hours` up to shortly after now. It
+    does not begin before `since`, the time from which there are observations.
     """
     begin, end = _time(asked.get("from", "")), _time(asked.get("to", ""))
     live = begin is None and end is None

@@ -1,4 +1,4 @@
-"""`drydock-fleet end_join_token`: revoke a join token."""
+"""`drydock-fleet end_join_token`: revoke a join token, so that no further agent can enrol with it."""
 
 from datetime import datetime
 

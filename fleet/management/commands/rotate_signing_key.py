@@ -1,4 +1,4 @@
-"""`drydock-fleet rotate_signing_key`: create a new key that signs orders."""
+"""`drydock-fleet rotate_signing_key`: create a new key with which Drydock signs orders."""
 
 from datetime import datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""`drydock-fleet stop_all_approvals --why …`: stop every approval of the installation."""
+"""`drydock-fleet stop_all_approvals --why …`: stop all approvals in the installation until the stop is lifted."""
 
 from datetime import datetime
 

@@ -31,7 +31,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, data: Path | None, command: list[str], **options: Any) -> None:
         # SIGTERM ends the block below like Ctrl-C does, so that the servers stop orderly. A shell without job control
-        # starts what stands behind `&` with SIGINT ignored.
+        # starts background commands (`&`) with SIGINT ignored.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.default_int_handler)
         try:

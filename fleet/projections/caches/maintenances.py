@@ -119,14 +119,16 @@ class MaintenanceRow:
 
     @property
     def seconds(self) -> float | None:
-        """Return the seconds from the loss of the node to the end of the maintenance."""
+        """Return the seconds from the loss of the node to the end of the maintenance; None if one of them is
+        unknown.
+        """
         if self.began_at is None or self.ended_at is None or self.ended_at < self.began_at:
             return None
         return (self.ended_at - self.began_at).total_seconds()
 
     @property
     def effect(self) -> Annotated[Reason, "What it does to the cache, in one sentence."]:
-        """Return the effect on the cache, by tier and role."""
+        """Return the effect on the cache as a sentence, by the cache's tier and the node's role."""
         return Reason("maintenance-effect", tier=self.tier, was_replica=self.was_replica)
 
 

@@ -1,4 +1,4 @@
-"""Caches with their nodes and roles, listeners and current maintenance."""
+"""Caches with their nodes and roles, their listeners and their current maintenance."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -69,7 +69,7 @@ class CacheRow(CacheRef):
 
 @dataclass(frozen=True, slots=True)
 class CacheDetail:
-    """One cache with its maintenances, newest first, and the machines that listened from `begin` to `end`."""
+    """One cache with its maintenances, newest first, and the machines that listened to it from `begin` to `end`."""
 
     cache: CacheRow
     maintenances: tuple[MaintenanceRow, ...]

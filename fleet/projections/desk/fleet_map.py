@@ -98,7 +98,9 @@ def set_cells(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None) -
 
 
 def _events(scope: Mapping[str, Any], *, now: datetime) -> dict[int, dict[str, Any]]:
-    """Return the counts of open events by set. One query."""
+    """Return the facts about open events of each set (row id): numbers by state, first due time, and types. One
+    query.
+    """
     undecided = Q(undecided_now=True)
     counted = (
         visible(ScheduledEvent)
@@ -281,7 +283,7 @@ class FleetMap:
 
     @property
     def cells(self) -> tuple[SetCell, ...]:
-        """Return the sets in one list, the worst first."""
+        """Return all sets of all services in one list, the worst state first."""
         found = [cell for group in self.groups for cell in group.sets]
         return tuple(sorted(found, key=lambda cell: (WORST_FIRST[cell.glance], cell.due_at is None, cell.due_at)))
 

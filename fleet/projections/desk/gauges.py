@@ -192,7 +192,7 @@ def _counted(set_ids: Sequence[int], *, now: datetime) -> list[dict[str, int]]:
 
 
 def _caches(now: datetime) -> Sample:
-    """Return the coverage of caches. One query."""
+    """Return the gauge for the coverage of caches by listeners. One query."""
     newest = visible(Coverage).filter(cache=OuterRef("pk"), until=None)
     hearing = newest.alias(polled=last_poll("machine__")).filter(is_live(now=now, machine="machine__"))
     has_listener = Exists(hearing.filter(state="subscribed"))

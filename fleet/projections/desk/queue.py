@@ -112,7 +112,7 @@ class DecisionQueue:
 
     @property
     def in_groups(self) -> int:
-        """Return the number of events in the groups."""
+        """Return the number of events that the groups summarise."""
         return sum(group.count for group in self.groups)
 
     @property

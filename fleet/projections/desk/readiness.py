@@ -109,7 +109,7 @@ class FirstSteps:
 
     @property
     def done(self) -> int:
-        """Return how many of the five steps are done."""
+        """Return how many of the five steps of the checklist are done."""
         return sum([self.token or bool(self.agents), self.live, self.named, self.told, self.drill is not None])
 
 
@@ -119,7 +119,7 @@ def is_new() -> bool:
 
 
 def first_steps(*, now: datetime) -> FirstSteps:
-    """Return the progress of the first steps. Eight queries."""
+    """Return the progress of the onboarding checklist. Eight queries."""
     valid = visible(JoinToken).filter(revoked_at=None, expires_at__gt=now)
     newest = list(with_presence().filter(revoked_at=None).order_by("-pk")[:NEWEST])
     agents = machine_rows(newest, now=now, limits=presence_limits())

@@ -1,4 +1,4 @@
-"""Detail page of one scheduled event."""
+"""Read model of the detail page of one scheduled event."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -121,7 +121,7 @@ class EventDetail:
 
     @property
     def seen_summary(self) -> Reason:
-        """Return a summary such as `seen by 5 of 6, not by vm6`."""
+        """Return which machines have reported the event, as text such as `seen by 5 of 6, not by vm6`."""
         missing = [machine.resource_name for machine in self.not_seen_by]
         return Reason("seen-by", seen=len(self.seen_by), total=len(self.seen_by) + len(missing), not_seen_by=missing)
 

@@ -177,7 +177,9 @@ class BlastRadius:
 
     @property
     def summary(self) -> Annotated[Reason, InApi.SHOWN]:
-        """Return a summary such as `4 of 6 machines stay live`, or `4 of 6 machines stay live (minimum 5)`."""
+        """Return the impact as text, such as `4 of 6 machines stay live`, or `4 of 6 machines stay live (minimum
+        5)`.
+        """
         return Reason("blast-radius", stay_up=self.stay_up, total=self.total, min_live=self.min_live)
 
 
@@ -327,14 +329,16 @@ class EventRow:
 
     @property
     def started_seconds(self) -> Annotated[float | None, "How long it has been, or was, Started."]:
-        """Return how long the event has been, or was, Started; None before that."""
+        """Return the seconds for which the event has been, or was, Started; None before that."""
         if self.started_at is None:
             return None
         return max(0.0, ((self.ended_at or self.server_time) - self.started_at).total_seconds())
 
     @property
     def approval_to_start_seconds(self) -> Annotated[float | None, "From our approval to Started."]:
-        """Return the seconds from our approval to Started; None without an approval, or before the start."""
+        """Return the seconds from Drydock's approval to the status Started; None without an approval, or before the
+        start.
+        """
         granted = self.approval.granted_at if self.approval and self.approval.accepted_at else None
         if self.started_at is None or granted is None:
             return None

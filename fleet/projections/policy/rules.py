@@ -196,7 +196,7 @@ class StopState:
 
 
 def current() -> StopRow | None:
-    """Return the stop in force. One query."""
+    """Return the stop of all approvals that is in force; None if there is none. One query."""
     found = visible(Stop).filter(lifted_at__isnull=True).first()
     return None if found is None else from_row(StopRow, found)
 
@@ -213,7 +213,7 @@ def banner() -> Banner:
 
 
 def state() -> StopState:
-    """Return the current state of the stop. Three queries."""
+    """Return the state of the stop of all approvals. Three queries."""
     past = visible(Stop).filter(lifted_at__isnull=False).order_by(F("stopped_at").desc())[:MOST]
     pending = visible(Approval).filter(state__in=[one.value for one in UNASKED]).count()
     return StopState(current=current(), pending=pending, past=tuple(from_row(StopRow, row) for row in past))
