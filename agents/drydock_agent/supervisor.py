@@ -38,7 +38,7 @@ else:
     # Most machines use no cache.
     caches = LazyImport("drydock_agent.redis.parts")
 
-# A thread that sits in a connect cannot be cut; it is a daemon and is left behind.
+# A thread that is connecting cannot be stopped. It is a daemon thread, so it ends with the process.
 JOIN_SECONDS = 0.5
 SURVIVAL_PAUSE_SECONDS = 5.0
 
@@ -190,7 +190,7 @@ class Supervisor:
 
     def _work(self, part: Part) -> None:
         while not self.stopping.is_set():
-            # Cleared before the work: a wake during the work is work to come, and must not be slept over.
+            # Clear the event before the work, so that a wake during the work is not lost.
             part.wake.clear()
             try:
                 pause = part.step()

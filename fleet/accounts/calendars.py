@@ -37,7 +37,7 @@ from fleet.wording.events import named
 from fleet.wording.sentences import some
 from fleet.wording.times import one_line
 
-# Limit of open calendars per user.
+# Maximum number of calendar feeds per user.
 MOST = 20
 
 
@@ -87,9 +87,9 @@ def asked_for(*, token: str, now: datetime) -> CalendarFeed | None:
     return feed
 
 
-# Dates of a calendar: announced events, recent events, no-approval windows, and maintenance of caches.
+# Entries of a calendar: announced events, recent events, no-approval windows, and cache maintenance.
 
-# Ended dates stay this long, as cancelled: some calendar programs never remove a date that is merely missing.
+# Ended entries remain for this time, as cancelled: some calendar programs never remove an entry that is missing.
 KEPT = timedelta(days=2)
 # Maximum age of the first sighting of an event that ended recently.
 SEEN_WITHIN = timedelta(days=30)
@@ -97,7 +97,7 @@ SEEN_WITHIN = timedelta(days=30)
 AHEAD = timedelta(days=14)
 # Limit for each kind.
 MAX_DATES = 200
-# Length of dates without a stated one.
+# Duration of entries that state none.
 SHORTEST = timedelta(minutes=5)
 EDGES = 400
 
@@ -277,7 +277,7 @@ def _date(*, uid: str, is_over: bool, lines: Iterable[str], path: str, summary: 
     date.add("summary", one_line(summary, MAX_LINE_BYTES))
     date.add("description", "\n".join(one_line(line, LONGEST_LINE) for line in (*lines, NO_ALERT)))
     date.add("status", "CANCELLED" if is_over else "CONFIRMED")
-    # The date does not mark the user as busy.
+    # The entry does not mark the user as busy.
     date.add("transp", "TRANSPARENT")
     date.add("url", f"{settings.BASE_URL}{path}")
     return date

@@ -35,7 +35,7 @@ from fleet.dashboard.saved_form import SavedForm, forget_user, load_form, page_u
 from fleet.domain.reasons import Reason, Refused
 from fleet.operations import clock, step_up
 
-# Session key: the form that a user was about to send when they had to prove their identity.
+# Session key for the form that a user submitted when they had to prove their identity.
 KEPT = "kept"
 
 
@@ -53,7 +53,7 @@ def back(request: Asked) -> HttpResponse:
     if request.htmx:
         return box(request, status=200)
     kept = load_form(request.session.pop(KEPT, ""))
-    # A kept form is shown only to the user who filled it in.
+    # A stored form is shown only to the user who filled it in.
     if kept is None or kept.username != request.user.get_username():
         return redirect("queue")
     return render(request, "again/send.html", {"kept": kept})

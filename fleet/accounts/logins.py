@@ -123,8 +123,8 @@ def forget_sessions(*, now: datetime) -> None:
 
 @transaction.atomic
 def succeeded(attempt: Attempt, *, user: User, address: str) -> None:
-    """Reset the failure counters after a successful sign-in. Counters that are shared with other names decrease by
-    one.
+    """Reset the failure counters of this user after a successful sign-in. Counters that are shared with other names or
+    addresses are reduced by this attempt.
     """
     own = [key for key, limit in _limits(user.get_username(), address).items() if limit in (NAME_AND_ADDRESS, IN_A_ROW)]
     if attempt.known_device:

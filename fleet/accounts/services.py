@@ -313,7 +313,7 @@ def _set_rights(person: User, rights: Rights) -> None:
 
 
 def _set_group(person: User, group: str) -> None:
-    """Replace the role of a user by `group`, unless this is empty. Groups that are not roles remain."""
+    """Replace the role of a user by `group`; an empty one removes the role. Groups that are not roles remain."""
     others = person.groups.exclude(name__in=GROUPS)
     person.groups.set([*others, *([Group.objects.get_or_create(name=group)[0]] if group else [])])
 

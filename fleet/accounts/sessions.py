@@ -85,7 +85,7 @@ def _first(names: tuple[tuple[str, str], ...], header: str) -> str:
 
 # Browser sessions: every sign-in method starts them, their user or an administrator ends them.
 
-# A session in use is noted in memory at this interval, and the notes are written at this one (seconds).
+# Intervals in seconds: of recording a used session in memory, and of writing the records to the database.
 NOTED_EVERY = timedelta(minutes=5)
 WRITTEN_EVERY = 30.0
 # Limit of sessions that one process remembers; above it, the memory is cleared.

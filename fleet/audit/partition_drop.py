@@ -225,7 +225,7 @@ OUTLIVES = f"""
     OR EXISTS (SELECT FROM {WaitingReport._meta.db_table} AS waiting WHERE waiting.machine_id = row.machine_id
                AND waiting.epoch = row.epoch AND waiting.seq = row.seq)
 """
-# Those of them that are in no later partition. Rows up to `last` are in this partition or an earlier one.
+# Rows of `OUTLIVES` that are not in a later partition. Rows up to `last` are in this partition or an earlier one.
 NOT_FORWARD = f"""({OUTLIVES}) AND NOT EXISTS (
     SELECT FROM {Observation._meta.db_table} AS again WHERE again.machine_id = row.machine_id
     AND again.epoch = row.epoch AND again.seq = row.seq AND again.id > %(last)s)"""

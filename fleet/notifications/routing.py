@@ -218,7 +218,7 @@ DELIVERY_MOVES: Mapping[DeliveryState, tuple[DeliveryState, ...]] = {
 }  # fmt: skip
 
 OPEN_DELIVERIES = [DeliveryState.QUEUED.value, DeliveryState.SENDING.value]
-# Not tried again automatically.
+# Final states: no automatic retry.
 SETTLED_DELIVERIES = frozenset({DeliveryState.DELIVERED, DeliveryState.DROPPED, DeliveryState.GIVEN_UP})
 
 # State of the messages in a delivery, by the state of the delivery.

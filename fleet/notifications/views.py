@@ -58,8 +58,8 @@ def channel_new(request: Asked, kind: str) -> HttpResponse:
 
 
 def _at_fields(form: AuditedForm, error: Refused) -> dict[str, Any]:
-    """Show the faults of a refusal at the form fields that they name. Return the faults without a field as context for
-    the page.
+    """Show the faults of a refusal at the form fields that they name. Return the rest of the refusal as context for the
+    page.
     """
     context = refused(error)
     form.show(context.pop("refusal"))

@@ -26,16 +26,17 @@ from drydock_agent.metadata_service.versions import (
 from drydock_agent.version import user_agent
 
 CONNECT_SECONDS = 2.0
-# Between two pieces of an answer.
+# Read timeout in seconds between two pieces of a response.
 READ_SECONDS = 10.0
 FIRST_READ_SECONDS = 130.0
-# An answer that arrives in many small pieces is cut after this many seconds beyond that.
+# Seconds in addition to the read timeout after which a response in many small pieces is aborted.
 WHOLE_SECONDS = 20.0
 
-# A plain 404 may pass, or be about the version: the list of versions tells, and is read at most so often.
+# A 404 without a reason may be temporary or caused by the version. The list of versions is then read, but at most once
+# in this many seconds.
 LIST_VERSIONS_SECONDS = 600.0
 
-# Keys of `compute` that every VM states, and those that may rightly be empty.
+# Keys of `compute` that every VM has, and keys whose values may be empty.
 NEVER_EMPTY = ("vmId", "name", "location", "resourceGroupName", "subscriptionId", "vmSize", "osType")
 MAYBE_EMPTY = (
     "zone",
@@ -46,11 +47,11 @@ MAYBE_EMPTY = (
     "tagsList",
 )
 
-# The largest answer that is read: one byte more than the largest that may be forwarded would not be taken anyway.
+# Maximum size of a response. The backend would not accept a larger document.
 LIMIT = wire.MAX_DOCUMENT_BYTES
 
 
-# "Try again later", as Azure documents it; every other 4xx lasts until the machine is changed.
+# Statuses that Azure documents as "try again later". Any other 4xx lasts until the machine is changed.
 PASSING_STATUSES = (404, 408, 410, 429)
 
 
@@ -108,7 +109,7 @@ class Imds:
             }
         )
         self.events_version = self.versions.current
-        # Of the newest good answer; empty before the first.
+        # The api-version of the last successful response; empty before the first.
         self.instance_version = ""
         self._clock = Clock()
         self._newest_listed = ""
@@ -124,7 +125,7 @@ class Imds:
         answer, version = self._get("scheduledevents", self.versions, read_seconds)
         if not answer.body.strip():
             raise MetadataUnavailable("the metadata service answered 200 with an empty body", status=200)
-        # The one that this document came with; `versions` is shared and may have moved on.
+        # The version of this document. `versions` is shared and may have changed since.
         self.events_version = version
         return answer.body
 
@@ -220,7 +221,7 @@ class Imds:
                     timeout=(CONNECT_SECONDS, read_seconds),
                     whole=read_seconds + WHOLE_SECONDS,
                     limit=LIMIT,
-                    # A body that is too long is kept up to the limit: it is no document then.
+                    # A body that is too long is cut at the limit, and is then not a valid document.
                     cut=versions is self.versions,
                 )
             except NoAnswer as error:

@@ -19,7 +19,7 @@ from pathlib import Path
 SERVER_PORT, CLIENT_PORT = 67, 68
 # Seconds to wait before each request.
 REQUEST_DELAYS_SECONDS = (0.0, 10.0, 30.0, 60.0, 60.0)
-# Seconds to listen after each.
+# Seconds to listen after each request.
 LISTEN_SECONDS = 5.0
 
 ENDPOINT_OPTION = 245
@@ -29,7 +29,7 @@ _REQUEST, _REPLY = 1, 2
 _COOKIE = bytes((99, 130, 83, 99))
 # op, htype, hlen, hops, xid, secs, flags, ciaddr, yiaddr, siaddr, giaddr, chaddr, sname, file
 _HEADER = struct.Struct("!BBBB4sHH4s4s4s4s16s64s128s")
-# The answer is to be a broadcast: this socket receives none that is addressed to this machine.
+# Request a broadcast response, because this socket receives no packets addressed to this machine.
 _BROADCAST = 0x8000
 # Some servers drop packets shorter than BOOTP's.
 _MIN_BYTES = 300
@@ -110,12 +110,12 @@ def _options(data: bytes) -> dict[int, bytes]:
 
 
 def _bind(sock: socket.socket, interface: str) -> None:
-    # The system's own DHCP client may hold the port too; broadcasts reach both.
+    # The DHCP client of the system may use the same port; broadcasts reach both.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
     to_device = getattr(socket, "SO_BINDTODEVICE", None)
     if interface and to_device is not None:
-        # So that the request finds its way where there is no route at all.
+        # Bind to the interface, so that the request is sent even without any route.
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, to_device, interface.encode())
     try:

@@ -11,10 +11,10 @@ from datetime import datetime
 from drydock_agent.clock import Clock
 from drydock_agent.metadata_service.client import LIMIT, Imds, MetadataUnavailable
 
-# More than an hour of changes. A further document replaces the newest, so that the first and the last are kept.
+# Enough for more than an hour of changes. Above it, a new document replaces the newest; the first ones remain.
 MAX_DOCUMENTS = 64
 MAX_BYTES = 2 * LIMIT
-# Pause after an answer that refuses this agent.
+# Seconds to wait after a response that rejects this agent.
 REFUSED_SECONDS = 30.0
 
 

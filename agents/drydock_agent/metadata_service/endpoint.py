@@ -76,7 +76,7 @@ def find(
     for wait in waits:
         if wait:
             pause(wait)
-            # At the start of a machine the network may merely have been late.
+            # The network may not have been ready yet when the machine started.
             if not needs_discovery(settings):
                 return Endpoint(settings.imds_url)
         try:

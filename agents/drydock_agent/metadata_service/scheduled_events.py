@@ -17,7 +17,7 @@ from drydock_agent.metadata_service.document import Document, read, to_data
 from drydock_agent.metadata_service.early_poller import EarlyDocument
 from drydock_agent.spool.store import Spool
 
-# Bytes of unreadable answers kept an hour, so that they do not fill the disk. A small page counts as a whole report.
+# Maximum bytes of invalid documents reported in an hour, so that they do not fill the disk. Small ones count as more.
 UNREADABLE_BYTES = 4 * (wire.MAX_DOCUMENT_BYTES + 4096)
 UNREADABLE_SECONDS = 3600.0
 UNREADABLE_MIN_BYTES = 4096
@@ -42,10 +42,10 @@ class ScheduledEvents:
         self, context: Context, *, imds: Imds, on_document: Callable[[Document], None] = lambda document: None
     ) -> None:
         self.wake = threading.Event()
-        # Set by the first good answer of this run: from then on `listed` is current.
+        # Set by the first successful poll of this run; only then `listed` is current.
         self.seen = threading.Event()
         self.last_poll_at: datetime | None = None
-        # Why the last poll was not good, as in `wire.metadata_text`; empty before the first poll.
+        # Problem of the last poll, as in `wire.metadata_text`; empty before the first poll.
         self.problem = ""
         self._refusals = 0
         # Time of the last good poll and hash of the last forwarded document; set once all findings are in the spool.
@@ -176,7 +176,7 @@ class ScheduledEvents:
                 self._take_unreadable(document, at)
                 return
             self._last_body = body
-            # Before the document counts as the newest one.
+            # This must precede making the document the newest one.
             needs_confirmation = self._needs_confirmation(document)
             if is_resend or document.content_key != self._content_key:
                 self._forward(document, at)
@@ -209,7 +209,7 @@ class ScheduledEvents:
         return document.incarnation < self._incarnation or (document.incarnation == self._incarnation and lost)
 
     def _first_call(self) -> bool:
-        # By the wall clock: a machine that was put to sleep for a day wakes to a service that is switched off.
+        # Use the wall clock: after a day of sleep, the service is disabled for this machine.
         return (
             self._last_good_at is None
             or (self._clock.now() - self._last_good_at).total_seconds() > SWITCHED_OFF_SECONDS

@@ -25,7 +25,7 @@ EVENTS_VERSIONS = (
 )
 INSTANCE_VERSIONS = ("2020-09-01", "2019-08-01", "2017-12-01")
 
-# Retry the newest version, because the cloud may have been updated.
+# Seconds until the newest version is tried again, because the cloud may have been updated.
 RETRY_NEWEST_SECONDS = 24 * 3600.0
 
 _VERSION = re.compile(r"20\d\d-\d\d-\d\d")
@@ -77,7 +77,7 @@ class Versions:
         lower = [known for known in self.known if known < version and known <= (newest or version)]
         named = [name for name in _versions(body, "newest-versions") if name < version]
         both = [known for known in lower if known in named]
-        # One that the answer names and that is known; else the next known one; else what the answer names.
+        # A known version that the response lists; else the next older known one; else any that the response lists.
         return next(iter([*both, *lower, *named]), None)
 
 

@@ -16,7 +16,7 @@ TLS_PORT = 6380
 PLAIN_PORT = 6379
 TIERS = ("basic", "standard", "premium")
 MANAGED_IDENTITY = "managed-identity"
-# The permitted keys of a table, and of the query of an address: its other parts are in the address.
+# Permitted keys of a table, and of the query in an address (the other values are parts of the address).
 KEYS = (
     "host", "port", "tls", "username", "password", "password_file", "entra", "tier", "divisor", "connect", "ca_file",
 )  # fmt: skip
@@ -89,7 +89,7 @@ def _from_address(text: str) -> Cache:
         port = parts.port
     except ValueError:
         raise ValueError("holds an address that cannot be read; reserved characters of a key must be escaped") from None
-    # No message repeats an address: it may hold the key.
+    # Messages do not contain the address, because it may contain the access key.
     if parts.scheme not in ("redis", "rediss") or parts.path.strip("/") or parts.fragment:
         raise ValueError(
             "holds an address that is not rediss://HOST:PORT?…; characters like / and # in a key are escaped"
@@ -132,7 +132,7 @@ def _from_table(table: Mapping[str, Any], *, secure: bool | None = None) -> Cach
 
 
 def _secure(secure: bool | None, connect: str) -> bool:
-    # A socket is of this machine, and no certificate belongs to it.
+    # A Unix socket is on this machine and has no certificate.
     return not connect.startswith("unix:") and secure is not False
 
 

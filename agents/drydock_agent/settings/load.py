@@ -65,7 +65,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     values: dict[str, Any] = {}
     for name, (default, parse) in SPEC.items():
         variable = f"DRYDOCK_{name.upper()}"
-        # An empty variable counts as not set: unit files and compose files leave such ones behind.
+        # An empty variable counts as not set, because unit files and compose files often contain empty ones.
         given: object = environ.get(variable) or table.get(name)
         if given is None or given == "":
             given = default(environ) if callable(default) else default
@@ -199,7 +199,7 @@ def _signed(value: object) -> str:
     return text
 
 
-# name: (default, parser). The variable is DRYDOCK_ and the name in capitals; in the TOML file it is the name alone.
+# name: (default, parser). The variable is DRYDOCK_ plus the name in capitals; the TOML file uses the name itself.
 SPEC: dict[str, tuple[str | Callable[[Mapping[str, str]], str], Callable[[object], Any]]] = {
     "fleet_url": ("", _fleet_url),
     "join_token": ("", _text),

@@ -12,7 +12,7 @@ from typing import Any
 from drydock_agent.log_limiter import LogLimiter
 from drydock_agent.spool.store import Spool, SpoolError
 
-# Reports kept in memory while the disk cannot be written; beyond that the oldest is dropped.
+# Maximum number of reports in memory while the disk cannot be written. Above it, the oldest is dropped.
 MAX_PENDING = 1000
 
 

@@ -326,7 +326,7 @@ def _kind(error: Exception) -> type[SpoolError]:
     code: int | None = getattr(error, "sqlite_errorcode", None)
     if code is not None:
         return _ERRORS.get(code & 0xFF, SpoolError)
-    # Python 3.10 keeps the number to itself. Of what can happen here it raises the plain class for damage only.
+    # Python 3.10 does not expose the error code. Here it raises the plain class only for a damaged file.
     if type(error) is sqlite3.DatabaseError:
         return SpoolDamaged
     return SpoolBusy if str(error) == "database is locked" else SpoolError

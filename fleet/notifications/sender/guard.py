@@ -94,7 +94,7 @@ class Guard:
             self.refuse(reason)
 
     def open(self, path: object, mode: object, flags: object) -> None:
-        # A number is a file that is open already.
+        # A number is the descriptor of a file that is already open.
         if isinstance(path, int):
             return
         if isinstance(flags, int) and flags & WRITING:

@@ -69,7 +69,7 @@ class SmtpJob(msgspec.Struct, frozen=True, tag="smtp"):
     port: int
     sender: str
     recipient: str
-    # In its transport form.
+    # The mail as bytes, as sent to the server.
     message: bytes
     tls: Literal["none", "starttls", "tls"] = "none"
     user: str = ""
