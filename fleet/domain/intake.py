@@ -313,8 +313,9 @@ BAD_OUTCOMES = ("failed", "timed-out")
 
 
 def prepared_of(*, prepare_outcome: str, recover_outcome: str) -> Prepared:
-    """Return the preparation of a machine for an event from the outcomes of its hooks. An outcome of the recover phase
-    wins.
+    """Return the preparation of a machine for an event from the outcomes of its hooks.
+
+    Once the recover phase has an outcome, only that one counts.
     """
     recovered = {"running": Prepared.RECOVERING, "succeeded": Prepared.RECOVERED}
     prepared = {"running": Prepared.PREPARING, "succeeded": Prepared.PREPARED, "nothing": Prepared.NOTHING}

@@ -88,7 +88,7 @@ class Member:
 
     @property
     def named(self) -> dict[str, Any]:
-        """The event for the sentence of a reason: type and machines."""
+        """The event as values for a reason: type and machines."""
         return {"type": self.event_type, "resources": list(self.resources)}
 
     @property

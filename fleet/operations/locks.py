@@ -118,7 +118,9 @@ def no_timeouts() -> None:
 
 
 def make_due(rows: models.QuerySet[Any], *, pass_by: bool = False) -> None:
-    """Let the next tick check these rows. With `pass_by`, rows that another session has locked are skipped."""
+    """Let the next reconciliation check these rows. With `pass_by`, rows that another session has locked are
+    skipped.
+    """
     with transaction.atomic(savepoint=False):
         locked = rows.order_by("pk").select_for_update(skip_locked=pass_by, no_key=True, of=("self",))
         pks = list(locked.values_list("pk", flat=True))
@@ -136,10 +138,12 @@ def take_due(
     ids_from: str = "",
     **values: list[str],
 ) -> list[int]:
-    """Take up to `most` due rows, those due longest first, and return their ids. Other ticks skip them for a while.
+    """Take up to `most` due rows, those due longest first, and return their ids. Other runs of reconciliation skip them
+    for a while.
 
-    Rows in `besides` and locked rows are skipped, so that no tick waits. `open_only` is the condition of the index on
-    `next_check_at`, `ids_from` a query of permitted ids; both are trusted SQL with the parameters `values`.
+    Rows in `besides` and locked rows are skipped, so that no run of reconciliation waits. `open_only` is the condition
+    of the index on `next_check_at`, `ids_from` a query of permitted ids; both are trusted SQL with the parameters
+    `values`.
     """
     name = table._meta.db_table
     among = f"AND id IN ({ids_from})" if ids_from else ""

@@ -1,8 +1,8 @@
 """Reconciliation: finds everything that is due in Postgres and processes it, without user actions.
 
-Celery beat runs it every two seconds, or the gateway if Celery is unavailable; hints run parts of it immediately.
-`ScheduledEvent.next_check_at` is when an event is checked next: now after a change, otherwise when time alone may
-change something. So a tick without due events costs the same for any number of open events.
+Celery beat runs it every two seconds, or the gateway if Celery is unavailable; Celery tasks run parts of it
+immediately. `ScheduledEvent.next_check_at` is when an event is checked next: now after a change, otherwise when time
+alone may change something. So a run without due events costs the same for any number of open events.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -160,7 +160,7 @@ def _notice(now: datetime, via: str) -> bool:
 
 
 def _portions(looked: list[int], now: datetime) -> Iterator[list[int]]:
-    """Yield the due events in portions, decided ones first, each once in a tick. Appends their ids to `looked`."""
+    """Yield the due events in portions, decided ones first, each once in a run. Appends their ids to `looked`."""
     for decided in (True, False):
         while len(looked) < MOST_PORTIONS * scheduling.PORTION:
             taken = scheduling.take(now=now, decided=decided, besides=looked)
@@ -244,7 +244,7 @@ def advance_new_approval(*, approval_id: int, now: datetime, via: str) -> None:
     """Process a new approval immediately: check its condition, then wake its machine.
 
     While many reports arrive, the event is locked almost all the time. The machine is woken without waiting for that
-    lock, because its order is already committed. The next tick does the rest.
+    lock, because its order is already committed. The next reconciliation does the rest.
     """
     row = Approval.objects.filter(pk=approval_id).values_list("event_id", "state").first()
     if row is not None and row[1] == ApprovalState.WAITING.value:
@@ -258,7 +258,7 @@ def advance_new_approval(*, approval_id: int, now: datetime, via: str) -> None:
 
 
 def advance_new_approvals(approval_ids: Sequence[int], *, now: datetime, via: str) -> None:
-    """Process several new approvals (row ids). Locked events are left to the next tick.
+    """Process several new approvals (row ids). Locked events are left to the next reconciliation.
 
     If it fails, they are halved, so that one failing approval does not stop the others.
     """
@@ -274,5 +274,5 @@ def advance_new_approvals(approval_ids: Sequence[int], *, now: datetime, via: st
 
 
 def _leave_to_the_tick(approval_id: int, error: Exception) -> None:
-    """Log the failure of one approval. The next tick quarantines it with the error."""
+    """Log the failure of one approval. The next reconciliation quarantines it with the error."""
     log.warning("an approval is left to the tick", approval=approval_id, error=error_text(error))

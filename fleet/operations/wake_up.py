@@ -206,7 +206,7 @@ def _send_hints() -> None:
 def _send_approvals(line: "_Broker", approvals: Mapping[int, Trace | None]) -> None:
     """Send one approval as the task that release 0.1.0 knows, several as one newer task.
 
-    A worker of 0.1.0 drops the newer task, and the next tick finds the approvals.
+    A worker of 0.1.0 drops the newer task, and the next reconciliation finds the approvals.
     """
     if len(approvals) == 1:
         for approval_id, trace in approvals.items():

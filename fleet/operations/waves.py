@@ -234,7 +234,7 @@ def advance(*, now: datetime, event_pks: Collection[int] = ()) -> list[int]:
 
 
 def make_due(which: Q) -> None:
-    """Let the next tick judge the waves that match the filter `which`."""
+    """Let the next reconciliation judge the waves that match the filter `which`."""
     # Unlike those of events, these rows are waited for: a transaction that locks one need not make it due.
     locks.make_due(Wave.objects.filter(which, state=WaveState.RUNNING.value, next_check_at__gt=AT_ONCE))
 

@@ -1,4 +1,4 @@
-"""Celery tasks. Each task calls one operation; the next tick does the work of a lost task.
+"""Celery tasks. Each task calls one operation; the next reconciliation does the work of a lost task.
 
 A worker whose clock is wrong performs no task that decides or deletes; another worker or a web process does it.
 """
@@ -12,7 +12,7 @@ from fleet.relay import counts
 
 @shared_task(name="fleet.relay.tasks.relay_approval", ignore_result=True)
 def relay_approval(approval_id: int) -> None:
-    """Send a new approval (row id). Queued when its transaction has committed."""
+    """Send a new approval (row id). The task is queued after the commit of the approval."""
     if clock.may_clock_decide():
         reconcile.advance_new_approval(approval_id=approval_id, now=clock.now(), via="celery")
 
@@ -28,21 +28,21 @@ def relay_approvals(approvals: list[tuple[int, dict[str, str]]]) -> None:
 
 @shared_task(name="fleet.relay.tasks.follow", ignore_result=True)
 def follow(event_pks: list[int]) -> None:
-    """Process what depends on these events (row ids). Queued when reports about them were committed."""
+    """Process what depends on these events (row ids). The task is queued after the commit of reports about them."""
     if clock.may_clock_decide():
         reconcile.advance_dependents(event_pks, now=clock.now())
 
 
 @shared_task(name="fleet.relay.tasks.advance", ignore_result=True)
 def advance() -> None:
-    """Process everything that is due. Sent by Celery beat."""
+    """Process everything that is due. Celery beat sends this task."""
     if clock.may_clock_decide():
         reconcile.advance(now=clock.now(), via="beat")
 
 
 @shared_task(name="fleet.relay.tasks.compare", ignore_result=True)
 def compare() -> None:
-    """Check whether blind spots began or ended. Sent by Celery beat."""
+    """Check whether blind spots began or ended. Celery beat sends this task."""
     now = clock.now()
     reconcile.repair(now=now)
     blind_spots.compare(now=now, via="beat")
@@ -50,5 +50,5 @@ def compare() -> None:
 
 @shared_task(name="fleet.relay.tasks.renew", ignore_result=True)
 def renew() -> None:
-    """Compute the stored counts of all sets that changed, and check some others. Sent by Celery beat."""
+    """Compute the stored counts of all sets that changed, and check some others. Celery beat sends this task."""
     coverage.renew_all(now=clock.now())

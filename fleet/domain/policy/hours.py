@@ -49,7 +49,7 @@ def next_edge(
 
 
 def _days(today: date, weekdays: Collection[int], *, days: int) -> Iterator[date]:
-    """Yield yesterday, today and the following days, `days` in number from today, that are among the weekdays."""
+    """Yield the days that are among the weekdays, from yesterday up to `days` days that begin with today."""
     every = (today + timedelta(days=number) for number in range(-1, days))
     return (day for day in every if not weekdays or day.weekday() in weekdays)
 

@@ -67,7 +67,7 @@ def advance(*, now: datetime, event_pks: Collection[int] = ()) -> int:
 
 
 def _make_due(event_pks: Collection[int]) -> None:
-    """Let the next tick check the drills in the sets of these events (row ids)."""
+    """Let the next reconciliation check the drills in the sets of these events (row ids)."""
     sets = ScheduledEvent.objects.filter(pk__any=list(event_pks)).values("availability_set")
     make_due(Drill.objects.filter(closed_at__isnull=True, event__availability_set__in=sets, next_check_at__gt=AT_ONCE))
 

@@ -25,7 +25,7 @@ OURS = (*RELAYED_APPROVALS, ApprovalState.CONFIRMED)
 
 
 def lock(event_pks: Iterable[int], *, pass_by: bool = False) -> list[ScheduledEvent]:
-    """Lock these events (row ids) in the order of their ids and return them, due for the next tick.
+    """Lock these events (row ids) in the order of their ids and return them, due for the next reconciliation.
 
     With `pass_by`, events that another transaction has locked are skipped. Lock events before approvals, and approvals
     before orders.

@@ -95,7 +95,7 @@ IS_OPEN = Q(status__in=OPEN_EVENTS)
 
 
 def make_due(which: Q) -> None:
-    """Let the next tick check the events that match the filter `which`."""
+    """Let the next reconciliation check the events that match the filter `which`."""
     locks.make_due(ScheduledEvent.objects.filter(which, next_check_at__gt=AT_ONCE), pass_by=True)
 
 
@@ -106,7 +106,7 @@ def repair(*, now: datetime) -> None:
 
 
 def make_sets_due(sets: Collection[int]) -> None:
-    """Let the next tick check the open events of these sets (row ids), and ended ones whose approval awaits a
+    """Let the next reconciliation check the open events of these sets (row ids), and ended ones whose approval awaits a
     receipt.
     """
     # Two statements, each with its index.
@@ -115,7 +115,7 @@ def make_sets_due(sets: Collection[int]) -> None:
 
 
 def make_all_due() -> None:
-    """Let the next tick check every event that may still change."""
+    """Let the next reconciliation check every event that may still change."""
     make_due(Q(next_check_at__lt=NEVER))
 
 
@@ -169,7 +169,7 @@ def _near(set_ids: Collection[int]) -> list[int]:
 def take(*, now: datetime, decided: bool, besides: Collection[int] = ()) -> list[int]:
     """Take up to a portion of due events, except `besides` (row ids), and return their row ids.
 
-    Other ticks skip them for a while. With `decided`, only events with an open approval.
+    Other runs of reconciliation skip them for a while. With `decided`, only events with an open approval.
     """
     decisions = f"SELECT event_id FROM {Approval._meta.db_table} WHERE state = ANY(%(live)s)" if decided else ""
     live = [state.value for state in LIVE_APPROVALS]

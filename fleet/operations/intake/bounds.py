@@ -1,7 +1,8 @@
 """Limits on the reports of one machine: reports beyond them are stored and quarantined, with one timeline entry an
 hour.
 
-Documents with many events are processed in portions: the first when they are stored, the rest by later ticks.
+Documents with many events are processed in portions: the first when they are stored, the rest by later runs of
+reconciliation.
 """
 
 from collections import defaultdict

@@ -1,4 +1,7 @@
-"""Reports that cannot be parsed or are refused, within limits; and reports that wait to be processed."""
+"""Reports that cannot be parsed or are refused, within limits; and reports that wait to be processed.
+
+The subject of a waiting report is what it is about: an event (EventId), a cache (host name) or a machine (row id).
+"""
 
 import json
 from collections import defaultdict

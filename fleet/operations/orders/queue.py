@@ -148,7 +148,7 @@ def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, l
     """Return the open orders and instructions of these machines (row ids) or all, signed, by machine.
 
     The caller sets `via`. While all approvals are stopped, no order is returned. An order whose decision does not cover
-    the event as it is now is omitted, and the next tick ends it.
+    the event as it is now is omitted, and the next reconciliation ends it.
     """
     # In one statement with the orders: nothing is handed out that was read after the stop.
     rows = Order.objects.filter(~Exists(Stop.objects.filter(lifted_at__isnull=True)))

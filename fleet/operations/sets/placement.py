@@ -104,8 +104,8 @@ def claim_of(machine: Machine) -> Claim:
 
 
 def decide(claim: Claim) -> Decision:
-    """Decide to which set a machine belongs, without writing. It is used by enrolment, admission, reports, imports,
-    moves and merges.
+    """Decide to which set a machine belongs, without writing. Enrolment, admission, reports, imports, moves and merges
+    all call it.
 
     A confined machine belongs to its set, independent of other sources. The join token's set counts if the machine
     states none.
