@@ -103,7 +103,7 @@ def test_nor_does_an_inventory_which_says_what_it_refuses(fleet: Fleet) -> None:
     found = import_inventory(inventory=read_inventory(items), now=fleet.now)
     assert found.refused == (RefusedStatement("web1", "availability_set:WEB", "availability_set:db"),)
     assert home_of(machine) == "db"
-    assert "that web1 is in availability_set:WEB; it is confined to availability_set:db" in text(
+    assert "web1 in availability_set:WEB, because it is confined to availability_set:db" in text(
         Entry.objects.get(kind="inventory_imported")
     )
     # The same file again says it again.

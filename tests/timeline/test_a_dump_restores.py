@@ -63,7 +63,7 @@ def test_restore_needs_no_special_rights_and_the_timeline_continues(restored: Fl
     agent = restored.agents["vm1"]
     both = agent.document(listing(), listing(OTHER), at=restored.now)
     delivery = agent.delivery(both)
-    delivery.told = agent.seq - 1
+    delivery.acknowledged = agent.seq - 1
     restored.record(delivery)
     assert set(ScheduledEvent.objects.values_list("event_id", "status")) == {(EVENT, "SCHEDULED"), (OTHER, "SCHEDULED")}
     assert Entry.objects.filter(kind="reports_lost", era=2).exists()

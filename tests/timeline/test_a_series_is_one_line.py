@@ -43,7 +43,7 @@ def test_the_story_of_an_event_tells_it_once_with_what_it_is_made_of(fleet: Flee
     first, *_, last = Entry.objects.filter(kind="order_answered").order_by("at")
     assert (series.count, series.first_at, series.last_at) == (4, first.at, last.at)
     said = say(series.text, API)
-    assert said.startswith("It answered 500 (3 times) and 429 (1 time) from ")
+    assert said.startswith("Azure answered 500 (3 times) and 429 (1 time) from ")
     told = by_series(rows)
     (members,) = [members for _, members in told if members]
     # Nothing is lost, and everything stands once.
@@ -58,17 +58,17 @@ def test_the_story_of_an_event_tells_it_once_with_what_it_is_made_of(fleet: Flee
 def test_pages_calls_and_files_tell_it(fleet: Fleet) -> None:
     reader = viewer()
     page = logged_in(reader).get(f"/events/{EVENT}/")
-    assert text_of(page).count("It answered 500 (3 times) and 429 (1 time)") == 1
+    assert text_of(page).count("Azure answered 500 (3 times) and 429 (1 time)") == 1
     assert "12 entries" in text_of(page)
     assert page.content.count(b'data-key="series-') == 2
     for address in ("/timeline/", "/", f"/sets/{fleet.agents['vm1'].machine.availability_set_id}/"):
-        assert "It answered 500 (3 times)" in text_of(logged_in(reader).get(address)), address
+        assert "Azure answered 500 (3 times)" in text_of(logged_in(reader).get(address)), address
     told = caller(reader).get(f"events/{EVENT}/timeline/").json()["results"]
     inside = [row for row in told if row["series"]]
     assert len(inside) == 12
     assert {row["series"]["count"] for row in inside} == {4}
     assert inside[0]["series"]["id"] == inside[0]["id"]
-    assert inside[0]["series"]["text"].startswith("It answered 500")
+    assert inside[0]["series"]["text"].startswith("Azure answered 500")
     file = json.loads(logged_in(reader).get(f"/events/{EVENT}/export.json").content)
     assert len([row for row in file["timeline"] if row["series"]]) == 12
 
