@@ -298,8 +298,8 @@ def renew(refresh_token: str, *, now: datetime) -> Renewed:
 
 
 def by_basic(configured: Mapping[str, Any]) -> bool:
-    """Return whether the client secret is sent in the Authorization header: only if the provider accepts no other
-    method. `configured` is the provider's configuration.
+    """Return whether the client secret must be sent in the Authorization header, because the provider does not accept
+    it in the request body. `configured` is the provider's configuration.
     """
     methods = configured.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
     return "client_secret_post" not in methods

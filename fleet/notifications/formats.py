@@ -78,7 +78,9 @@ def refused(sentence: str) -> str:
 
 
 def stranger(account: str, address: str) -> str:
-    """Return the text for a Slack account that is not linked to a user. `address` is the page for linking it."""
+    """Return the text for a Slack account (member id) that is not linked to a user. `address` is the invitation link,
+    valid for 10 minutes.
+    """
     return (
         "Nothing was claimed: Drydock does not know who you are. Open this within 10 minutes, log in, and say that this"
         f" account is yours; the link is for you alone: {address} An admin can do it as well: your member id is"

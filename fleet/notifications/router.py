@@ -294,7 +294,8 @@ def _to_channels(
     candidate: _Candidate, routes: Sequence[RouteInForce], followers: Mapping[str, set[int]], *, now: datetime
 ) -> list[Message]:
     """Return the messages for a notification: one for each channel of the matching routes and for each channel that
-    follows the event. If there is none and the type requires one, return an alarm message without a channel.
+    follows the event. If there is none, return an alarm message without a channel if the type requires it; drills raise
+    no alarm.
     """
     facts, subject = candidate.facts, _subject(candidate.entry)
     rows: list[Message] = []

@@ -105,8 +105,8 @@ def url_of(news: MessageNews) -> str:
 
 
 def signed(name: str, body: str, values: Mapping[str, Any], *, now: datetime) -> dict[str, str]:
-    """Return the three signature headers for a message with the id `name`. During the replacement of a secret, there is
-    also a signature with the previous one.
+    """Return the three signature headers for a message whose id is `name`. During the replacement of a secret, the
+    message is also signed with the previous one.
     """
     secrets: Sequence[str] = [values[each] for each in ("secret", "earlier_secret") if values.get(each)]
     # The library takes any other zone for UTC.
