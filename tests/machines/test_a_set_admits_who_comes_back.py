@@ -60,7 +60,7 @@ def test_while_the_rule_lasts_who_comes_back_needs_no_person(fleet: Fleet) -> No
     # No request waits, and the timeline records the admission.
     assert not Admission.objects.exists()
     (line,) = entries("machine_admitted")
-    assert "vm1" in text(line) and "10.0.0.4" in text(line) and "rule" in text(line)
+    assert "vm1" in text(line) and "10.0.0.4" in text(line) and "automatically" in text(line)
     fleet.later(DAY.total_seconds())
     assert not comes_back(fleet)
 

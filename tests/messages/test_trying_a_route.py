@@ -57,7 +57,7 @@ def test_a_route_that_names_something_counts_that(fleet: Fleet) -> None:
     found = tried(fleet, moments=("event.ended",), enabled=False)
     assert (found.messages, found.considered) == (1, 4)
     assert (found.wording.code, found.wording.values["moments"]) == ("route", ["event.ended"])
-    assert sentence(tried(fleet, service="none").sentence) == "In the last 30 days: no message."
+    assert sentence(tried(fleet, service="none").sentence) == "In the last 30 days: no notification."
 
 
 def test_nights_and_weeks_are_those_of_the_routes_zone() -> None:
