@@ -39,8 +39,9 @@ class Clock:
         """Return the seconds since boot, the same in every process. On Linux they include the time in which the machine
         slept.
         """
-        kind = getattr(time, "CLOCK_BOOTTIME", None)
-        return time.monotonic() if kind is None else time.clock_gettime(kind)
+        # Windows has neither.
+        read, kind = getattr(time, "clock_gettime", None), getattr(time, "CLOCK_BOOTTIME", None)
+        return float(read(kind)) if read is not None and kind is not None else time.monotonic()
 
 
 @dataclass(slots=True, frozen=True)

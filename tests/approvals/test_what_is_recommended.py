@@ -126,6 +126,7 @@ def test_advice_can_be_stated_as_a_rule_that_means_this_place_only() -> None:
     assert as_rule(FACTS, recommend(replace(FACTS, event_type="Redeploy"), SEEN_OFTEN, now=NOW)) == {}
 
 
+@pytest.mark.django_db
 def test_the_history_of_the_set_is_counted_and_its_way_to_azure_measured(fleet: Fleet) -> None:
     fleet.enrol_set()
     for number in range(3):
@@ -143,6 +144,7 @@ def test_the_history_of_the_set_is_counted_and_its_way_to_azure_measured(fleet: 
     assert (other.count, other.median_seconds, other.relay_seconds) == (0, None, 7.0)
 
 
+@pytest.mark.django_db
 def test_only_the_newest_of_a_set_are_looked_back_on(fleet: Fleet) -> None:
     first = factories.freeze_completed(fleet)
     rows = [
@@ -158,6 +160,7 @@ def test_only_the_newest_of_a_set_are_looked_back_on(fleet: Fleet) -> None:
     assert found.count == NEWEST
 
 
+@pytest.mark.django_db
 def test_card_has_one_line_for_each_fact(fleet: Fleet) -> None:
     event = factories.announced(fleet, event_type="Reboot")
     found = event_detail(event_id=event.event_id, now=fleet.now)

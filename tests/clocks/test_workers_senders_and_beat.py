@@ -118,7 +118,7 @@ def test_a_sender_with_a_wrong_clock_routes_and_sends_nothing(
     set_clock: SetClock, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     begun: list[int] = []
-    monkeypatch.setattr(telling.queue, "schedule", lambda: [(1, datetime(2020, 1, 1, tzinfo=UTC))])
+    monkeypatch.setattr(telling.delivery, "schedule", lambda: [(1, datetime(2020, 1, 1, tzinfo=UTC))])
     one = notification_tasks.Worker()
     monkeypatch.setattr(one, "_begin", begun.append)
     set_clock(seconds)
@@ -169,7 +169,7 @@ def test_a_wrong_clock_is_shown_told_and_over(set_clock: SetClock, client: Clien
     assert [doubt.code for doubt in overview(now=now).doubts if doubt.code == "clocks-wrong"] == ["clocks-wrong"]
     assert "clocks-wrong" in notification_tasks.troubles(now=now)
     client.force_login(operator())
-    assert "1</b> <span>wrong clock" in client.get("/drills/").content.decode()
+    assert "Wrong server clocks</span> <b>1</b>" in client.get("/drills/").content.decode()
     blind_spots.compare(now=now, via="beat")
     assert OpenTrouble.objects.filter(code="clocks-wrong").exists()
     told = Entry.objects.filter(kind=EntryKind.COVERAGE_OPENED.value)

@@ -77,9 +77,9 @@ def test_what_lies_apart_stays_apart(listeners: Listeners) -> None:
     cut(listeners, *NAMES[2:4])
     listeners.later(600)
     cut(listeners, NAMES[0])
-    assert [text.partition(" of")[0] for text in said()] == [
-        "2 listeners",
-        "2 listeners",
+    assert [text.partition(" lost")[0] for text in said()] == [
+        "2 machines",
+        "2 machines",
         "8 machines listen to orders.redis.cache.windows.net.",
     ]
     # One machine's own entries stand by themselves.
