@@ -20,7 +20,7 @@ therefore import no client of the metadata service, and only `supervisor` and `c
     hooks               hook programs: folder, processes and progress
     metadata_service    Azure's Instance Metadata Service: discovery, client, scheduled events
     machine             identity of this machine
-    redis               maintenance notifications of caches; imported only if a cache is configured
+    redis               maintenance cache notifications; imported only if a cache is configured
     backend             enrolment, sending reports, receiving orders
     supervisor          runs each part in its own thread
     check               connectivity check in plain sentences

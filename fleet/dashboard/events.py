@@ -207,9 +207,7 @@ def panel_of(
     refusal: Mapping[str, Any] | None = None,
     sent: Mapping[str, str] | None = None,
 ) -> DecisionPanel:
-    """Return the decision panel for the user with this name and these rights. After a refused form, `refusal` is the
-    reason and `sent` are the submitted values.
-    """
+    """Return the decision panel for a user. After a refused form, `refusal` is the reason, `sent` are its values."""
     approval = detail.event.approval
     proposed = approval is not None and approval.state is ApprovalState.PROPOSED
     hidden = {"already-decided"} if proposed else set()

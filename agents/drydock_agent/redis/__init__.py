@@ -1,1 +1,1 @@
-"""Maintenance notifications of caches (Azure Cache for Redis). Imported only if a cache is configured."""
+"""Notifications of maintenance of caches (Azure Cache for Redis). Imported only if a cache is configured."""
