@@ -38,8 +38,8 @@ OUTSIDE = {"slack": "Slack", "pagerduty": "PagerDuty"}
 MAY = {
     VIEWER: "reads everything",
     OPERATOR: "also claims, approves, and leaves events to Azure",
-    APPROVER: "is also the second person, and may override guards that block",
-    ADMIN: "also manages people, tokens, rules, sets and machines",
+    APPROVER: "also confirms proposals of other users, and may override guards that block",
+    ADMIN: "also manages users, tokens, rules, sets and machines",
 }
 
 

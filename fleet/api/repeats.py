@@ -77,7 +77,7 @@ def _asked(request: Request) -> str:
 
 
 def answered(answer: Answer, headers: Mapping[str, str] | None = None) -> Response:
-    """Return the response for this answer. `headers` are added unless the answer is a refusal."""
+    """Return the HTTP response for the result of a call. `headers` are added unless the result is a refusal."""
     refused = answer.status >= 400
     sent = {**({} if refused else headers or {}), **({"Idempotency-Replayed": "true"} if answer.repeated else {})}
     return Response(answer.body, answer.status, headers=sent, content_type=CONTENT_TYPE if refused else None)

@@ -68,7 +68,7 @@ class ArchiveFile(models.Model):
 
 class ArchiveState(models.Model):
     """State of archiving. The table has one row. `fault` is a code of `fleet.audit.archive_format.StoreFault`, or
-    empty. `held` has, by kind, the code of the reason why the next rows are retained.
+    empty. `held` maps each kind of row to the code of the reason why its oldest rows cannot be archived yet.
     """
 
     name = models.TextField(primary_key=True)

@@ -172,7 +172,7 @@ class Waiters:
                 waiter.end([])
 
     def end_all(self) -> None:
-        """Answer all calls without orders. Each gets a different time to call again, so that the agents do not return
+        """End every held call with an answer that has no orders. Each gets a different time to call again, so that the agents do not return
         all at once.
         """
         spread = self.count / COMING_A_SECOND

@@ -89,7 +89,7 @@ class StandingRoute(RouteConditions):
 
     @property
     def step(self) -> NotificationType | None:
-        """The notification type of an escalation step, which becomes due at a time; None for any other route."""
+        """Return the notification type if this route is a step of an escalation, else None."""
         if self.unclaimed_after_seconds is not None:
             return NotificationType.UNCLAIMED
         return None if self.before_decide_by_seconds is None else NotificationType.UNDECIDED

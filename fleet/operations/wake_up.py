@@ -167,7 +167,7 @@ def prepare_hints() -> None:
 
 
 def _connect_to_broker() -> None:
-    """Do everything that sending needs, without a message: load Celery modules, connect, and declare the queue."""
+    """Prepare for sending without sending anything: load Celery's modules, connect, and declare the queue."""
     amqp = current_app.amqp
     _ = amqp.send_task_message, current_app.backend
     with current_app.producer_or_acquire() as producer:

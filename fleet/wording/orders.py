@@ -126,7 +126,7 @@ def answered(row: TimelineRow, reader: Reader) -> str:
             return f"Azure answered {row.data['azure_status']} to {machine}."
         case "refused":
             return f"{machine} did not send the approval: {refusal(reason)}."
-    return f"{machine} sent the approval and received no answer: {spoken(reason) or 'no reason given'}."
+    return f"{machine} sent the approval and received no answer (reason: {spoken(reason) or 'not stated'})."
 
 
 def late_receipt(row: TimelineRow, reader: Reader) -> str:

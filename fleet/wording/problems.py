@@ -25,7 +25,9 @@ PROBLEMS: dict[str, Problem] = {
     ),
     "not-permitted": Problem(403, "The user or token lacks the right for this", "Use one that has this right."),
     "join-token-refused": Problem(403, "The join token does not admit this agent", "Create a new join token for it."),
-    "attestation-refused": Problem(403, "The attested document is rejected", "Correct it, or use a join token."),
+    "attestation-refused": Problem(
+        403, "The attested document is rejected", "Request a new document, or use a join token."
+    ),
     "not-found": Problem(404, "Not found", "Check the address; paths end with a slash."),
     "unknown-event": Problem(404, "No machine has reported this EventId", "Look it up in the list of events."),
     "unknown-machine": Problem(404, "No machine has this id", "Look it up in the list of machines."),

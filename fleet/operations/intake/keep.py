@@ -76,10 +76,10 @@ class ParsedReport:
 
 @dataclass(slots=True)
 class Delivery:
-    """The reports in one call of one machine (row id). `refused` are (seq, reason) of reports that could not be
-    decoded.
+    """The reports in one call of a machine.
 
-    `acknowledged`: the last report that the agent knows to be acknowledged; None if it does not state it.
+    `machine_id` is its row id. `refused` are (number, reason) of reports that could not be decoded. `acknowledged` is
+    the number of the last report whose acknowledgement the agent received; None if the agent did not send it.
     """
 
     machine_id: int

@@ -44,7 +44,7 @@ class Contact:
     metadata: str = ""
 
     def not_after(self, now: datetime) -> "Contact":
-        """Return this contact with no time later than `now`."""
+        """Return this contact of a machine, with times in the future replaced by `now`."""
         if self.heard_at <= now:
             return self
         return replace(self, heard_at=now, poll_at=self.poll_at and min(self.poll_at, now))

@@ -172,7 +172,7 @@ def maintenance_rows(rows: Iterable[Maintenance]) -> tuple[MaintenanceRow, ...]:
 
 
 def notification_rows(rows: Sequence[Notification]) -> tuple[NotificationRow, ...]:
-    """Build the rows of notifications that were loaded with their cache. One query, for the reporting machines."""
+    """Return the rows of notifications, whose `cache` must be loaded. Runs one query, for the reporting machines."""
     reporters: dict[int, list[ReporterRow]] = defaultdict(list)
     for one in (
         visible(Reporter)

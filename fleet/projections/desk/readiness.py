@@ -172,7 +172,7 @@ def notices() -> dict[str, str]:
 
 
 def is_era_missing() -> bool:
-    """Return whether a dump was restored without beginning a new era of the timeline. One query."""
+    """Return whether a dump was restored and `begin_era` was not run. Runs one query."""
     return numbering().missing
 
 

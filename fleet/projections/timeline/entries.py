@@ -352,7 +352,7 @@ Told = tuple[TimelineRow, tuple[TimelineRow, ...]]
 
 
 def by_series(rows: Iterable[TimelineRow]) -> list[Told]:
-    """Return each row with the other rows of its series. A series appears once, at the place of its first row."""
+    """Group rows by series, in the order of the first row of each series. A row without a series is a group."""
     grouped: list[tuple[TimelineRow, list[TimelineRow]]] = []
     begun: dict[int, list[TimelineRow]] = {}
     for row in rows:
