@@ -172,8 +172,8 @@ class Waiters:
                 waiter.end([])
 
     def end_all(self) -> None:
-        """End every held call with an answer that has no orders. Each gets a different time to call again, so that the agents do not return
-        all at once.
+        """End every held call with an answer that has no orders. Each gets a different time to call again, so that the
+        agents do not return at the same time.
         """
         spread = self.count / COMING_A_SECOND
         for waiters in self._by_machine.values():
