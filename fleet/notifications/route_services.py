@@ -158,8 +158,8 @@ def tried_route(
     sent: Sent, *, person: User | None, route_id: int | None = None, own: bool = False, inside: str = ""
 ) -> StandingRoute:
     """Validate a route for a dry run and return it; nothing is saved. With `route_id`, it is the saved route with the
-    submitted changes. `own`: it is a route of `person` alone. `inside`: prefix of field names in errors. Raises Refused:
-    `not-found`, `validation`.
+    submitted changes. `own`: it is a route of `person` alone. `inside`: prefix of field names in errors. Raises
+    Refused: `not-found`, `validation`.
     """
     row = Route(owner=person if own else None)
     if route_id is not None:
