@@ -91,7 +91,7 @@ def test_a_wave_stops_before_the_eyes_of_who_looks_at_it(fleet: Fleet, open_page
     watched = open_page(f"/waves/{wave.pk}/", viewport=PHONE, color_scheme="dark")
     faults = watched.faults()
     waves.stop(wave_id=wave.pk, actor=factories.acting(factories.operator(), via="api", why="enough"), now=fleet.now)
-    expect(watched.page.locator("#wave-body .notice.tone-bad")).to_contain_text("otto stopped it.")
+    expect(watched.page.locator("#wave-body .notice.tone-bad")).to_contain_text("otto stopped the wave.")
     assert faults + watched.faults() == []
 
 
@@ -140,7 +140,7 @@ def test_a_rule_is_made_tried_and_switched_on(
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Short freezes")
     page.get_by_role("link", name="Rules", exact=True).first.click()
-    page.get_by_role("button", name="Try Short freezes earlier").click()
+    page.get_by_role("button", name="Move Short freezes up").click()
     expect(page.locator(".rule-name").nth(1)).to_contain_text("Short freezes")
     page.get_by_role("switch", name="Short freezes").click()
     expect(page.get_by_role("switch", name="Short freezes")).to_have_attribute("aria-checked", "true")
