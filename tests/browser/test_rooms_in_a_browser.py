@@ -261,7 +261,7 @@ def test_the_map_goes_by_keyboard_and_a_service_shows_what_meets(services: Liste
     expect(page.get_by_role("heading", name="web", level=1)).to_be_visible()
     # One state alone, by its chip.
     watched.open("/fleet/")
-    page.get_by_role("link", name="1 needs a decision").click()
+    page.get_by_role("link", name="Decision needed: 1").click()
     expect(page.locator(".map a")).to_have_count(1)
     watched.open("/services/shop/")
     expect(page.locator(".notice", has_text="Reboot of web-vm1 (web) and the maintenance of orders")).to_be_visible()
