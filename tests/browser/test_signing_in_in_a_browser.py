@@ -50,7 +50,7 @@ def test_passkey_is_added_signs_in_and_is_removed(fleet: Fleet, open_page: OpenP
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()
     page.get_by_role("link", name="Add a passkey").click()
-    page.get_by_label("Name").fill("Laptop <b>")
+    page.get_by_role("textbox", name="Name", exact=True).fill("Laptop <b>")
     page.get_by_role("button", name="Add the passkey").click()
     expect(page.get_by_role("heading", name="Your recovery codes")).to_be_visible()
     expect(page.get_by_role("row", name="Laptop <b>")).to_be_visible()
