@@ -26,7 +26,7 @@ WATCH = """() => {
 
 
 class Painter:
-    """The page of the queue, logged in as this person; nothing where it is not wanted or there is no chromium."""
+    """The page of the queue, signed in as this person; nothing where it is not wanted or there is no chromium."""
 
     def __init__(self, url: str, username: str, password: str, *, wanted: bool) -> None:
         self.url, self.username, self.password = url, username, password

@@ -36,7 +36,7 @@ PATIENCE = 20.0
 
 @dataclass(slots=True)
 class Demo:
-    """The running demo: where it answers and who may log in."""
+    """The running demo: where it answers and who may sign in."""
 
     url: str
     simulator: str
@@ -104,7 +104,7 @@ def start(stage: Stage) -> Demo:
     def ready() -> bool:
         if child.poll() is not None:
             raise RuntimeError(f"the demo ended: {stage.said(child)}")
-        # It says how to log in once everything answers.
+        # It says how to sign in once everything answers.
         return f"http://127.0.0.1:{port}" in stage.said(child)
 
     until(ready, seconds=120)

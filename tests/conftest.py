@@ -137,7 +137,7 @@ def clock_without_database(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def product_passwords() -> None:
-    """For a test with a log-in at the real server: that is another process, which knows the product's hash only."""
+    """For a test with a sign-in at the real server: that is another process, which knows the product's hash only."""
 
 
 @pytest.fixture(autouse=True)

@@ -289,7 +289,7 @@ def add_passkey(request: Asked) -> HttpResponseBase:
     codes = factors.add_passkey(
         actor=request.actor, name=request.POST.get("name", ""), credential=credential, now=request.now
     )
-    return _added(request, "You can log in by this passkey from now on.", codes)
+    return _added(request, "You can sign in by this passkey from now on.", codes)
 
 
 @action_view(signing_in_answer)

@@ -99,7 +99,7 @@ class Probes:
         said |= {"signing": found.signing, "era": found.era}
         # A row that cannot be advanced is no failure of this process.
         said |= {"quarantined": found.quarantined} if found.quarantined else {}
-        # Numbers alone: names are for who may log in.
+        # Numbers alone: names are for who may sign in.
         said |= found.unusable
         faults: dict[str, Any] = {
             "tables_locked": found.locked,

@@ -106,7 +106,7 @@ class Streams:
         by = credentials_of(request)
         ear = await self._ear(request, by)
         if ear is None:
-            raise Problem(401, "not-authenticated", "Log in, or send a valid token as `Authorization: Bearer …`.")
+            raise Problem(401, "not-authenticated", "Sign in, or send a valid token as `Authorization: Bearer …`.")
         request.refuse_parameters()
         if self.count >= self.limits.streams or self.stopping:
             metrics.SHED.labels("streams").inc()

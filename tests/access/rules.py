@@ -117,7 +117,7 @@ def rights_do_not_depend_on_the_sign_in_method(lines: Iterable[Line]) -> list[st
         for line in lines
         for other in OTHER_SIGN_IN_METHODS
         if other in line[3] and line[3][other] != line[3]["operator"] and (other, *named(line)) not in OWN_RULES
-        # What asks for a proof asks whom a proxy has logged in, too.
+        # What asks for a proof asks whom a proxy has signed in, too.
         if not (other == "by-proxy" and line[3][other] == "again" == line[3]["unproved"])
     ]
 

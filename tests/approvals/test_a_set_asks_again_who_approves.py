@@ -20,7 +20,7 @@ APPROVE = f"/events/{factories.EVENT}/approve/"
 
 @pytest.fixture
 def otto() -> Client:
-    """Logged in for long; the event lies in a set that asks again."""
+    """Signed in for long; the event lies in a set that asks again."""
     fleet = factories.Fleet(now=datetime.now(UTC))
     factories.announced(fleet)
     factories.change_set(

@@ -101,7 +101,7 @@ class Watched:
         assert unexpected == []
 
     def session_of(self, person: User) -> None:
-        """From now on this person is logged in."""
+        """From now on this person is signed in."""
         client = Client()
         client.force_login(person)
         key = client.cookies[settings.SESSION_COOKIE_NAME].value
@@ -153,7 +153,7 @@ def watched_pages(browser: Browser) -> Iterator[OpenPage]:
 
 @pytest.fixture
 def open_page(browser: Browser, gateway: Gateway) -> Iterator[OpenPage]:
-    """Opens a page of the gateway, logged in as an operator or as `who`, once it is live."""
+    """Opens a page of the gateway, signed in as an operator or as `who`, once it is live."""
     with watched_pages(browser) as make:
 
         def opened(

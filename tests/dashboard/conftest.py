@@ -1,4 +1,4 @@
-"""People in their browsers, without one: Django's client, logged in, and a fleet whose story happens now."""
+"""People in their browsers, without one: Django's client, signed in, and a fleet whose story happens now."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ HTMX = {"HX-Request": "true", "X-Drydock-User": "otto"}
 
 @pytest.fixture
 def otto(fleet: factories.Fleet) -> Client:
-    """Logged in and on a page of his; then his session ends."""
+    """Signed in and on a page of his; then his session ends."""
     user = factories.operator()
     user.set_password(PASSWORD)
     user.save()
@@ -62,7 +62,7 @@ def test_a_form_leads_to_the_password_then_to_what_it_would_send_and_only_then_t
     assert 'value="otto" readonly' in asked.content.decode()
     back = again(otto, asked)
     assert not Approval.objects.exists()
-    # As its form holds it, with the key that logging in has made.
+    # As its form holds it, with the key that signing in has made.
     fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', back.content.decode())
     sent = otto.post(f"/events/{factories.EVENT}/approve/", {name: unescape(value) for name, value in fields})
     assert sent.status_code == 302

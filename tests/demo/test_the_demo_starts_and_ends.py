@@ -111,7 +111,7 @@ def test_nothing_is_written_for_others_before_everything_answers(environment: di
     path.write_text(Path(environment["DEMO_DIR"], "people.json").read_text())
     demo = start([PYTHON, "manage.py", "demo"], environment=environment, log=tmp_path / "log")
     try:
-        # What an earlier start has left is gone at once, and comes back with what to log in with.
+        # What an earlier start has left is gone at once, and comes back with what to sign in with.
         wait_for(lambda: "Starting Drydock" in demo.said() or None, seconds=60, what="a demo that starts")
         wait_for(lambda: not path.exists() or None, seconds=20, what="the end of the old file")
         wait_for(lambda: path.exists() or None, seconds=120, what="a new file", every=0.01)

@@ -80,7 +80,7 @@ def test_unknown_account_gets_a_link_and_claims_nothing(caller: SlackCaller, the
     # An admin finds them.
     row = OutsideAccount.objects.get()
     assert (row.team, row.account, row.name, row.user) == ("T1", "U9", "otto.o", None)
-    # The link alone does nothing; who is logged in says that it is theirs.
+    # The link alone does nothing; who is signed in says that it is theirs.
     address = "/" + told.partition("://")[2].partition("/")[2].split(" ")[0]
     otto = logged_in(factories.operator())
     shown = otto.get(address).content.decode()

@@ -48,7 +48,7 @@ REFUSED = {
     "reserved": "192.0.0.8 198.18.0.1 240.0.0.1 [2001:10::1] [100::1] [5f00::1] [::8.8.8.8] [4000::1]",
 }
 ELSEWHERE = [
-    # Who logs in, or where the host ends.
+    # Who signs in, or where the host ends.
     "http://example.com@169.254.169.254/",
     "http://user:secret@10.0.0.1/",
     "http://169.254.169.254\\@example.com/",

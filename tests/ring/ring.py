@@ -183,7 +183,7 @@ class Ring:
         return answer.json()
 
     def logged_in(self, who: str = "operator") -> requests.Session:
-        """A browser without a screen, logged in."""
+        """A browser without a screen, signed in."""
         session = requests.Session()
         address = f"{self.url}/accounts/login/"
         session.get(address, timeout=10)

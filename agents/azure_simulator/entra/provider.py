@@ -145,7 +145,7 @@ class Provider:
         account = self.accounts.get(name)
         if account is None or not account.enabled:
             if asked.get("prompt") == "none":
-                return refused("login_required", "no user is logged in")
+                return refused("login_required", "no user is signed in")
             return self._ask(asked)
         code = secrets.token_urlsafe(24)
         self.codes[code] = Given(

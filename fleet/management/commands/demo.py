@@ -289,7 +289,7 @@ def welcome(credentials: dict[str, Any], folder: Path) -> str:
     return f"""
 Drydock answers at {credentials["url"]}
 
-  Log in with a name and its password:
+  Sign in with a name and its password:
 
 {people}
 
@@ -304,4 +304,4 @@ def by_sign_on() -> str:
     """Return the line about single sign-on for the welcome text; empty if it is disabled."""
     if not settings.DEMO_SINGLE_SIGN_ON:
         return ""
-    return f"  Or log in by its pretended Entra ID, at http://127.0.0.1:{settings.DEMO_SINGLE_SIGN_ON_PORT}\n"
+    return f"  Or sign in by its pretended Entra ID, at http://127.0.0.1:{settings.DEMO_SINGLE_SIGN_ON_PORT}\n"
