@@ -11,7 +11,7 @@ from tests import factories
 from tests.api.conftest import Caller, problem
 
 
-def test_without_a_login_it_says_how_to_log_in(db: None) -> None:
+def test_without_a_login_it_says_how_to_sign_in(db: None) -> None:
     for method, address in (("GET", "events/"), ("POST", "join-tokens/"), ("DELETE", "approvals/1/")):
         answer = Caller()(method, address)
         problem(answer, 401, "not-authenticated")

@@ -11,7 +11,7 @@ from tests.rows import PersonFactory
 
 
 @pytest.mark.django_db
-def test_a_stranger_is_sent_to_log_in_and_then_back(client: Client) -> None:
+def test_a_stranger_is_sent_to_sign_in_and_then_back(client: Client) -> None:
     answer = client.get("/sets/?q=web")
     assert (answer.status_code, answer["Location"]) == (302, "/accounts/login/?next=%2Fsets%2F%3Fq%3Dweb")
 

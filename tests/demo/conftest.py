@@ -39,7 +39,7 @@ def demos(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
             processes.append(start([PYTHON, "manage.py", "demo"], environment=environment, log=log))
             process = processes[-1]
             wait_for(
-                lambda: says_how_to_log_in(process) or None,
+                lambda: says_how_to_sign_in(process) or None,
                 seconds=SECONDS_TO_START,
                 what="a demo that answers",
                 every=0.2,
@@ -56,6 +56,6 @@ def demo(demos: Callable[[], Process]) -> Process:
     return demos()
 
 
-def says_how_to_log_in(process: Process) -> bool:
+def says_how_to_sign_in(process: Process) -> bool:
     assert process.child.poll() is None, process.said()
     return "Ctrl-C ends it" in process.said()

@@ -87,7 +87,7 @@ def test_users_and_service_accounts_do_not_convert_into_each_other(bot: User) ->
     assert error.value.reason.code == "forget-service"
 
 
-def test_its_owner_is_a_person_who_may_log_in(bot: User) -> None:
+def test_its_owner_is_a_person_who_may_sign_in(bot: User) -> None:
     for owner in ("bot", "nobody", ""):
         with pytest.raises(Refused) as error:
             accounts.make_service(username="other", group="viewer", owner=owner, purpose="x", now=NOW)
