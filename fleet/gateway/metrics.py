@@ -13,15 +13,13 @@ from django.conf import settings
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from fleet.domain import gauges
 from fleet.domain.clock import at, seconds_since
 from fleet.domain.gauges import BEAT, CELERY_HASH, COUNT, OUTCOMES, SECONDS, UP, Sample
 from fleet.gateway.threads import Loop
 from fleet.operations import clock
-from fleet.operations.wake_up import takes_writes
+from fleet.operations.wake_up import redis_client, takes_writes
 
 # A scrape waits two seconds in all, and the fleet is counted in the same time.
 ANSWER_SECONDS = 0.5
@@ -35,23 +33,14 @@ def measure() -> Sequence[Sample]:
     """Return Celery's gauges. `drydock_redis_up` is 0 if Redis accepts no writes; if Redis does not answer, it is the
     only gauge.
     """
-    client = redis.Redis.from_url(
-        settings.REDIS_URL,
-        protocol=2,
-        socket_timeout=ANSWER_SECONDS,
-        socket_connect_timeout=ANSWER_SECONDS,
-        retry=Retry(NoBackoff(), 0),
-    )
     try:
-        with client.pipeline(transaction=False) as pipe:
+        with redis_client(ANSWER_SECONDS) as client, client.pipeline(transaction=False) as pipe:
             pipe.hgetall(CELERY_HASH)
             pipe.llen(settings.CELERY_TASK_DEFAULT_QUEUE)
             left, waiting = pipe.execute()
         writes = takes_writes()
     except (redis.RedisError, OSError):
         return [Sample(gauges.REDIS_UP, {(): 0.0})]
-    finally:
-        client.close()
     return [
         Sample(gauges.REDIS_UP, {(): float(writes)}),
         Sample(gauges.QUEUE, {(): float(waiting)}),

@@ -16,14 +16,11 @@ from typing import Any
 
 import redis
 import structlog
-from django.conf import settings
 from drydock_agent.wire import Order
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from fleet.gateway.threads import Loop
 from fleet.operations.intake.presence import HeartbeatCheck
-from fleet.operations.wake_up import CHANNEL
+from fleet.operations.wake_up import CHANNEL, redis_client
 
 # This part of a hold is jitter, so that a fleet that called at once spreads out.
 JITTER = 0.1
@@ -230,14 +227,7 @@ class WakeUps:
 
     def listen(self) -> None:
         """Subscribe and listen until stopped. Raises redis-py's errors, after which the loop subscribes again."""
-        client = redis.Redis.from_url(
-            settings.REDIS_URL,
-            protocol=2,
-            socket_timeout=2 * PING_SECONDS,
-            socket_connect_timeout=2,
-            health_check_interval=PING_SECONDS,
-            retry=Retry(NoBackoff(), 0),
-        )
+        client = redis_client(2, socket_timeout=2 * PING_SECONDS, health_check_interval=PING_SECONDS)
         try:
             with client.pubsub() as subscription:  # type: ignore[no-untyped-call]
                 subscription.subscribe(CHANNEL)

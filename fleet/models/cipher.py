@@ -63,5 +63,4 @@ class Cipher:
         return None
 
     def _with(self, key: str) -> AESGCM:
-        derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=self.purpose.encode()).derive(key.encode())
-        return AESGCM(derived)
+        return AESGCM(_derived(key, self.purpose))

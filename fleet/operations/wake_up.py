@@ -53,19 +53,19 @@ _sender = threading.Thread(name="hints, not started")
 REST_SECONDS = 2.0
 
 
+def redis_client(seconds: float, **options: Any) -> redis.Redis:
+    """Return a client of the configured Redis that waits this long for an answer and does not try again."""
+    timeouts = {"socket_timeout": seconds, "socket_connect_timeout": seconds}
+    return redis.Redis.from_url(settings.REDIS_URL, protocol=2, retry=Retry(NoBackoff(), 0), **timeouts | options)
+
+
 class _Line:
     """This thread's connection to Redis. After a failure it is not used for two seconds, so that callers do
     not wait.
     """
 
     def __init__(self) -> None:
-        self.client = redis.Redis.from_url(
-            settings.REDIS_URL,
-            protocol=2,
-            socket_timeout=0.5,
-            socket_connect_timeout=0.5,
-            retry=Retry(NoBackoff(), 0),
-        )
+        self.client = redis_client(0.5)
         self.rests_until: float | None = None
 
 
@@ -96,9 +96,7 @@ def takes_writes() -> bool:
 
     Raises redis-py's errors if Redis does not answer.
     """
-    with redis.Redis.from_url(
-        settings.REDIS_URL, protocol=2, socket_timeout=0.5, socket_connect_timeout=0.5, retry=Retry(NoBackoff(), 0)
-    ) as client:
+    with redis_client(0.5) as client:
         try:
             client.set(PROBE_KEY, 1, ex=PROBE_SECONDS)
         except redis.ResponseError:

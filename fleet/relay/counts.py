@@ -13,13 +13,11 @@ from typing import Any
 import redis
 import structlog
 from celery import signals
-from django.conf import settings
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from fleet.domain.gauges import BEAT, CELERY_HASH, CELERY_HASH_SECONDS, COUNT, SECONDS
 from fleet.domain.trace import trace_as_kept
 from fleet.operations import clock
+from fleet.operations.wake_up import redis_client
 
 
 @signals.beat_init.connect(dispatch_uid="fleet.relay.clock")
@@ -94,13 +92,7 @@ class Counts:
             threading.Thread(target=self._run, name="counts", daemon=True).start()
 
     def _run(self) -> None:
-        client = redis.Redis.from_url(
-            settings.REDIS_URL,
-            protocol=2,
-            socket_timeout=2,
-            socket_connect_timeout=2,
-            retry=Retry(NoBackoff(), 0),
-        )
+        client = redis_client(2)
         while True:
             time.sleep(PAUSE_SECONDS)
             try:
@@ -111,18 +103,34 @@ class Counts:
 
 
 counts = Counts()
-_began: dict[str, float] = {}
+log = structlog.get_logger(__name__)
+# When each running task began, and whether it concerns one decision, as its sender stated.
+_began: dict[str, tuple[float, bool]] = {}
 
 
 @signals.task_prerun.connect(dispatch_uid="fleet.relay.counts")
-def _begin(task_id: str = "", **_: Any) -> None:
-    _began[task_id] = time.monotonic()
+def _begin(task_id: str, task: Any, **_: Any) -> None:
+    """Bind the decision that the task concerns to each line that is logged meanwhile."""
+    structlog.contextvars.clear_contextvars()
+    headers = getattr(task.request, "headers", None)
+    words: Mapping[str, Any] = headers if isinstance(headers, dict) else {}
+    trace = trace_as_kept(words.get("request_id"), words.get("trace_id"))
+    structlog.contextvars.bind_contextvars(**(trace.words if trace else {}))
+    _began[task_id] = time.monotonic(), trace is not None
 
 
 @signals.task_postrun.connect(dispatch_uid="fleet.relay.counts")
-def _end(task_id: str = "", task: Any = None, state: str | None = None, **_: Any) -> None:
-    took = time.monotonic() - _began.pop(task_id, time.monotonic())
-    counts.ended(task.name, OUTCOME_OF_STATE.get(state or "", "dropped"), took)
+def _end(task_id: str, task: Any, state: str | None = None, **_: Any) -> None:
+    """Count a finished task, and log one line if it concerns a decision. Beat's regular tasks are logged only if they
+    fail.
+    """
+    ended = time.monotonic()
+    began, is_traced = _began.pop(task_id, (ended, False))
+    counts.ended(task.name, OUTCOME_OF_STATE.get(state or "", "dropped"), ended - began)
+    if is_traced:
+        milliseconds = round((ended - began) * 1000, 1)
+        log.info("task", task=task.name, task_id=task_id, outcome=(state or "").lower(), ms=milliseconds)
+    structlog.contextvars.clear_contextvars()
 
 
 @signals.task_revoked.connect(dispatch_uid="fleet.relay.counts")
@@ -143,34 +151,6 @@ def _beat_begins(**_: Any) -> None:
 
 def _note_sent(**_: Any) -> None:
     counts.sent(clock.now().timestamp())
-
-
-# The decision that a task concerns, as its sender stated: bound to each line that is logged meanwhile.
-
-log = structlog.get_logger(__name__)
-
-_trace_began: dict[str, float] = {}
-
-
-@signals.task_prerun.connect(dispatch_uid="fleet.relay.trace")
-def _bind(task_id: str = "", task: Any = None, **_: Any) -> None:
-    structlog.contextvars.clear_contextvars()
-    headers = getattr(task.request, "headers", None)
-    said: Mapping[str, Any] = headers if isinstance(headers, dict) else {}
-    trace = trace_as_kept(said.get("request_id"), said.get("trace_id"))
-    if trace is not None:
-        structlog.contextvars.bind_contextvars(**trace.words)
-        _trace_began[task_id] = time.monotonic()
-
-
-@signals.task_postrun.connect(dispatch_uid="fleet.relay.trace")
-def _say(task_id: str = "", task: Any = None, state: str | None = None, **_: Any) -> None:
-    """Log one line for a finished task of a decision. Beat's regular tasks are logged only if they fail."""
-    began = _trace_began.pop(task_id, None)
-    if began is not None:
-        took = round((time.monotonic() - began) * 1000, 1)
-        log.info("task", task=task.name, task_id=task_id, outcome=(state or "").lower(), ms=took)
-    structlog.contextvars.clear_contextvars()
 
 
 @contextmanager

@@ -110,11 +110,11 @@ def test_each_end_of_a_task_is_an_outcome(monkeypatch: pytest.MonkeyPatch) -> No
     found: list[tuple[str, str]] = []
     monkeypatch.setattr(counts.counts, "ended", lambda task, outcome, _: found.append((task, outcome)))
 
-    class Task:
-        name = "a"
-
     class Request:
         task = "a"
+
+    class Task:
+        name, request = "a", Request
 
     for state in ("SUCCESS", "FAILURE", "RETRY", "REJECTED", None):
         signals.task_prerun.send(sender=Task, task_id="1", task=Task)

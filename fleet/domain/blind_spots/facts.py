@@ -173,39 +173,19 @@ MOST_ALONE = 5
 # This many names are stored with a notification.
 MOST_NAMES = 20
 
+STORAGE = ("not-sealed", "database-large", "partition-late", "transactions-run-out", "archive-fails")
+COVERAGE = ("near-switch-off", "document-lacking", "wrong-clock", "waits-for-admission", "set-aside", "era-not-begun")
 # The entry of each, by its code.
 OPENING: Mapping[str, EntryKind] = {
     "set-unwatched": EntryKind.SET_UNWATCHED,
     "agent-silent": EntryKind.SOURCE_QUIET,
     "cache-unheard": EntryKind.SOURCE_QUIET,
-    "near-switch-off": EntryKind.COVERAGE_OPENED,
-    "document-lacking": EntryKind.COVERAGE_OPENED,
-    "reports-quarantined": EntryKind.COVERAGE_OPENED,
-    "wrong-clock": EntryKind.COVERAGE_OPENED,
-    "waits-for-admission": EntryKind.COVERAGE_OPENED,
-    "set-aside": EntryKind.COVERAGE_OPENED,
-    "era-not-begun": EntryKind.COVERAGE_OPENED,
-    "clocks-wrong": EntryKind.COVERAGE_OPENED,
     "audit-failed": EntryKind.AUDIT_FAILED,
-    "not-sealed": EntryKind.STORAGE_TROUBLE,
-    "database-large": EntryKind.STORAGE_TROUBLE,
-    "partition-late": EntryKind.STORAGE_TROUBLE,
-    "transactions-run-out": EntryKind.STORAGE_TROUBLE,
-    "archive-fails": EntryKind.STORAGE_TROUBLE,
+    **dict.fromkeys((*COVERAGE, "reports-quarantined", "clocks-wrong"), EntryKind.COVERAGE_OPENED),
+    **dict.fromkeys(STORAGE, EntryKind.STORAGE_TROUBLE),
 }
-# These are so at one look, or not at all.
-AT_ONCE = frozenset(
-    {
-        "audit-failed",
-        "clocks-wrong",
-        "reports-quarantined",
-        "not-sealed",
-        "database-large",
-        "partition-late",
-        "transactions-run-out",
-        "archive-fails",
-    }
-)
+# One check finds these reliably.
+AT_ONCE = frozenset({"audit-failed", "clocks-wrong", "reports-quarantined", *STORAGE})
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import Count, Q
+from django.db.models import Count, F, Q
 from django.db.models.functions import Coalesce
 
 from fleet.domain.blind_spots.facts import MOST_NAMES, NO_PROBLEM, AgentFacts, BlindSpot, SetFacts, Trouble
@@ -28,28 +28,9 @@ from fleet.models.partitions import late_tables
 from fleet.models.reconcile import LastRun, QuarantinedRow, recently_wrong_clocks
 from fleet.models.timeline import numbering
 
-MACHINE = {
-    "machine_id": "pk",
-    "name": "resource_name",
-    "set_id": "availability_set",
-    "region": "region",
-    "revoked_at": "revoked_at",
-    "agent_version": "agent_version",
-    "protocol": "protocol",
-    "zone": "zone",
-    "size": "size",
-    "called": "called",
-    "enrolled_at": "enrolled_at",
-    "set_warnings": "set_warnings",
-    "last_heard_at": "presence__last_heard_at",
-    "last_poll_at": "presence__last_poll_at",
-    "clock_offset": "presence__clock_offset",
-    "signatures": "presence__signatures",
-    "lacking_since": "presence__lacking_since",
-    "seen": "presence__seen",
-    "poll_problem": "presence__poll_problem",
-    "document_at": "latest_document__at",
-}
+# Columns of a machine and of its presence that `AgentFacts` has under the same name.
+OF_MACHINE = ("enrolled_at", "agent_version", "protocol", "zone", "size", "called")
+OF_PRESENCE = ("clock_offset", "lacking_since")
 # A revoked machine counts as gone, and one without an agent is not counted.
 WITHOUT_AGENT = Q(machine=None) | Q(machine__revoked_at__isnull=False)
 
@@ -95,7 +76,7 @@ def load_findings(set_ids: Collection[int], *, now: datetime) -> list[SetFinding
         counts: Counter[Presence] = Counter()
         agents = []
         for row in machines[home.pk]:
-            agent = _agent(row, begun.get(row["machine_id"], 0), elsewhere, now=now, limits=limits)
+            agent = _agent(row, begun.get(row["pk"], 0), elsewhere, now=now, limits=limits)
             counts[agent.presence] += 1
             if row["revoked_at"] is None:
                 agents.append(agent)
@@ -120,12 +101,18 @@ def _judge(facts: SetFacts, now: datetime) -> tuple[BlindSpot, ...]:
 
 
 def _machines(set_ids: Collection[int]) -> dict[int, list[dict[str, Any]]]:
-    found: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    machines: dict[int, list[dict[str, Any]]] = defaultdict(list)
     rows = Machine.objects.filter(availability_set__any=set_ids).order_by("resource_name", "pk")
-    for values in rows.values_list(*MACHINE.values()):
-        row = dict(zip(MACHINE, values, strict=True))
-        found[row["set_id"]].append(row)
-    return found
+    of_presence = (*OF_PRESENCE, "last_heard_at", "last_poll_at", "signatures", "seen", "poll_problem")
+    for row in rows.values(
+        *OF_MACHINE,
+        *("pk", "resource_name", "region", "revoked_at", "set_warnings"),
+        set_id=F("availability_set"),
+        document_at=F("latest_document__at"),
+        **{name: F(f"presence__{name}") for name in of_presence},
+    ):
+        machines[row["set_id"]].append(row)
+    return machines
 
 
 def _agent(
@@ -135,11 +122,12 @@ def _agent(
     heard, revoked = row["last_heard_at"], row["revoked_at"] is not None
     presence = presence_of(last_heard_at=heard, last_poll_at=polled, revoked=revoked, now=now, limits=limits)
     is_heard = heard is not None and now - heard <= timedelta(seconds=limits.live)
-    lists_of, lists_of_set = elsewhere.get(row["machine_id"], (None, None))
+    lists_of, lists_of_set = elsewhere.get(row["pk"], (None, None))
     warned = from_json(row["set_warnings"])
     return AgentFacts(
-        **{name: row[name] for name in ("machine_id", "name", "enrolled_at", "agent_version", "protocol", "zone")},
-        **{name: row[name] for name in ("size", "called", "clock_offset", "lacking_since")},
+        machine_id=row["pk"],
+        name=row["resource_name"],
+        **{name: row[name] for name in (*OF_MACHINE, *OF_PRESENCE)},
         presence=presence,
         last_heard_at=heard,
         last_poll_at=polled,
