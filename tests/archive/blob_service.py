@@ -14,6 +14,9 @@ from tests.receivers import Handler, serving
 
 SIGNATURE = "Zm9vYmFy%2Bc2VjcmV0%3D"
 KEY = f"sv=2021-12-02&sr=c&sp=rc&sig={SIGNATURE}"
+# What it does instead of its work, and the code of the fault that a client has to report.
+REFUSALS = {"deny": "store-refused", "full": "store-full", "redirect": "store-elsewhere"}
+REFUSALS |= dict.fromkeys(("break", "hang"), "store-away")
 
 
 class BlobService:
@@ -45,21 +48,16 @@ class BlobHandler(Handler):
         signed = query.get("sig") == ["Zm9vYmFy+c2VjcmV0="] and query.get("sv") == ["2021-12-02"]
         if not self.headers.get("x-ms-version") or self.headers.get("Transfer-Encoding"):
             self.service.strange.append(f"{self.command}: {dict(self.headers)}")
-        match self.service.wicked:
-            case "hang":
-                self.service.released.wait(30)
-                self.close_connection = True
-                return False
-            case "break":
-                self.close_connection = True
-                return False
-            case "redirect":
-                return self.refuse(307, {"Location": "http://169.254.169.254/metadata/instance"})
-            case "full":
-                return self.refuse(507)
-            case "deny":
-                return self.refuse(403)
-        return signed or self.refuse(403)
+        wicked = self.service.wicked
+        if wicked in ("hang", "break"):
+            self.service.released.wait(30 if wicked == "hang" else 0)
+            self.close_connection = True
+            return False
+        status = {"redirect": 307, "full": 507, "deny": 403}.get(wicked, 0 if signed else 403)
+        if status:
+            headers = {"Location": "http://169.254.169.254/metadata/instance"} if status == 307 else None
+            self.answer(status, headers=headers)
+        return not status
 
     def take(self) -> None:
         content = self.body()
@@ -96,10 +94,6 @@ class BlobHandler(Handler):
                 self.wfile.flush()
         else:
             self.answer(200, content)
-
-    def refuse(self, status: int, headers: dict[str, str] | None = None) -> bool:
-        self.answer(status, headers=headers)
-        return False
 
 
 @contextmanager

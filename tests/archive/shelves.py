@@ -67,6 +67,13 @@ def archived(store: Store, kind: ArchiveKind, ids: tuple[int, int], *, most_rows
     return files
 
 
+def damage(path: Path) -> None:
+    """Change one bit near the end of a file, in its checksum."""
+    content = bytearray(path.read_bytes())
+    content[-6] ^= 1
+    path.write_bytes(content)
+
+
 def folder(path: Path) -> Folder:
     return Folder(path / "archive")
 

@@ -19,7 +19,7 @@ from fleet.audit.models import ArchiveFile
 from fleet.models import Entry
 from fleet.models.timeline import ACTING
 from tests import factories
-from tests.archive.shelves import all_ids, archived, folder, gone, under_seals
+from tests.archive.shelves import all_ids, archived, damage, folder, gone, under_seals
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -77,10 +77,7 @@ def test_a_time_that_is_none_is_refused(db: None) -> None:
 
 
 def test_a_file_that_is_not_as_it_was_written_ends_it(left: list[Entry], tmp_path: Path) -> None:
-    last = max((tmp_path / "archive").glob("*.gz"))
-    content = bytearray(last.read_bytes())
-    content[-6] ^= 1
-    last.write_bytes(content)
+    damage(max((tmp_path / "archive").glob("*.gz")))
     out = StringIO()
     with pytest.raises(CommandError, match="what follows is not printed"):
         call_command("archived_entries", stdout=out)

@@ -17,12 +17,12 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from fleet.audit import seals
-from fleet.audit.archive_format import PIECE, ArchiveKind, BadArchiveError, Manifest, StoreError, unpacked
+from fleet.audit.archive_format import PIECE, ArchiveKind, BadArchiveError, StoreError, unpacked
 from fleet.audit.models import ArchiveFile
 from fleet.audit.seals import Finding, verify
 from fleet.audit.stores import checked
 from fleet.models import Entry, Seal
-from tests.archive.shelves import all_ids, archived, folder, gone, under_seals
+from tests.archive.shelves import all_ids, archived, damage, folder, gone, under_seals
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Shelf = list[ArchiveFile]
@@ -78,14 +78,8 @@ def test_a_seal_across_two_files_and_the_database_holds(tmp_path: Path, settings
     assert found() == []
 
 
-def flipped(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
 def test_one_byte_of_a_file_is_found(shelf: Shelf, tmp_path: Path) -> None:
-    flipped(path_of(tmp_path, shelf[1]))
+    damage(path_of(tmp_path, shelf[1]))
     assert [(one.reason.code, one.reason.values["file"]) for one in found()] == [("archive-altered", 2)]
     with pytest.raises(CommandError, match="1 findings"):
         call_command("verify_audit", stdout=StringIO())
@@ -119,20 +113,11 @@ def test_a_file_taken_out_of_the_catalogue_is_found(shelf: Shelf) -> None:
     assert {"archive-reordered", "seal-over-other-rows"} <= codes()
 
 
-def packed(manifest: Manifest, plain: bytes) -> tuple[bytes, dict[str, Any]]:
-    """Return a file of this content and a matching manifest, as an attacker who controls both would make them."""
-    content = gzip.compress(plain, mtime=0)
-    told = {
-        "plain_bytes": len(plain), "packed_bytes": len(content),
-        "content_sha256": hashlib.sha256(plain).hexdigest(), "file_sha256": hashlib.sha256(content).hexdigest(),
-    }  # fmt: skip
-    return content, told
-
-
 def forged(tmp_path: Path, file: ArchiveFile, plain: bytes) -> None:
     """The file, its manifest and the catalogue say the same; only the seals know better."""
-    content, told = packed(file.parsed_manifest, plain)
-    file.manifest = {**file.manifest, **told}
+    content = gzip.compress(plain, mtime=0)
+    file.manifest |= {"plain_bytes": len(plain), "content_sha256": hashlib.sha256(plain).hexdigest()}
+    file.manifest |= {"packed_bytes": len(content), "file_sha256": hashlib.sha256(content).hexdigest()}
     made = file.parsed_manifest
     file.manifest |= {"name": made.name, "hash": made.hash}
     file.hash = made.hash

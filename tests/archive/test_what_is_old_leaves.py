@@ -21,7 +21,7 @@ from fleet.models import Entry
 from fleet.models.partitions import Partition
 from fleet.operations.blind_spots import LOOKS
 from fleet.operations.locks import Lock
-from tests.archive.blob_service import BlobService, blob_service
+from tests.archive.blob_service import REFUSALS, BlobService, blob_service
 from tests.archive.shelves import LATER, all_ids, folder, under_seals
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -78,18 +78,13 @@ def test_old_rows_are_archived_and_recorded_once(old: ExpiringPartition) -> None
     whole()
 
 
-STEPS = (
-    "archive.next_portion", "archive._write", "archive._keep", "retain.covered", "retain._settle", "retain.tell",
-    "retain._note",
-)  # fmt: skip
+STEPS = ((archive, "next_portion _write _keep"), (retention, "covered _settle tell _note"))
 
 
 def test_process_killed_at_any_step_continues_where_it_was(
     old: ExpiringPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for step in STEPS:
-        room, _, name = step.partition(".")
-        module = {"archive": archive, "retain": retention}[room]
+    for module, name in ((module, name) for module, names in STEPS for name in names.split()):
         plain = getattr(module, name)
         for after in (False, True):
 
@@ -151,11 +146,7 @@ def archive_fails(minutes: int) -> bool:
 
 
 def test_a_store_in_trouble_stops_the_archive_and_nothing_else(old: ExpiringPartition, blobs: BlobService) -> None:
-    expected = {
-        "deny": "store-refused", "full": "store-full", "redirect": "store-elsewhere", "break": "store-away",
-        "hang": "store-away", "lose": "store-differs",
-    }  # fmt: skip
-    for wicked, fault in expected.items():
+    for wicked, fault in {**REFUSALS, "lose": "store-differs"}.items():
         blobs.wicked = wicked
         assert run().fault == fault
         assert Entry.objects.count() == 15

@@ -18,7 +18,7 @@ from fleet.audit import stores
 from fleet.audit.archive_format import StoreError
 from fleet.audit.stores import Container, Folder, Store, store
 from fleet.environment import Reader
-from tests.archive.blob_service import KEY, SIGNATURE, BlobService, blob_service
+from tests.archive.blob_service import KEY, REFUSALS, SIGNATURE, BlobService, blob_service
 
 NAME = "00000001-entries-1-20-0123456789ab.jsonl.gz"
 
@@ -56,16 +56,7 @@ def test_what_is_put_is_what_is_got_and_is_never_overwritten(blobs: BlobService,
     assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == [NAME]
 
 
-@pytest.mark.parametrize(
-    ("wicked", "why"),
-    [
-        ("deny", "store-refused"),
-        ("full", "store-full"),
-        ("redirect", "store-elsewhere"),
-        ("hang", "store-away"),
-        ("break", "store-away"),
-    ],
-)
+@pytest.mark.parametrize(("wicked", "why"), REFUSALS.items())
 def test_each_refusal_has_a_code_and_no_redirect_is_followed(blobs: BlobService, wicked: str, why: str) -> None:
     blobs.wicked = wicked
     assert fault(lambda: put(Container(blobs.address), b"content")) == why

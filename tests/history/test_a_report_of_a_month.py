@@ -29,15 +29,9 @@ def walked(fleet: factories.Fleet) -> factories.Fleet:
     fleet.now -= timedelta(minutes=30)
     fleet.enrol_set()
     start = fleet.now
-    waits = (900, 300, 600, 600)
-    kinds = ("Freeze", "Freeze", "Redeploy", "Redeploy")
-    told = [
-        factories.listing(
-            IDS[n], event_type=kinds[n], not_before=start + timedelta(seconds=waits[n]), resources=("vm1",)
-        )
-        for n in range(4)
-    ]
-    fleet.all_say(*told)
+    events = (("Freeze", 900), ("Freeze", 300), ("Redeploy", 600), ("Redeploy", 600))
+    due = [{"event_type": kind, "not_before": start + timedelta(seconds=notice)} for kind, notice in events]
+    fleet.all_say(*(factories.listing(event_id, **event) for event_id, event in zip(IDS, due, strict=False)))
     fleet.later(20)
     return fleet
 

@@ -54,11 +54,6 @@ def test_the_report_has_the_picture_the_decisions_and_the_documents_with_their_d
     assert f'href="/events/{factories.EVENT}/"' in body
 
 
-def test_the_event_s_page_leads_to_its_report(fleet: factories.Fleet, viewer: Client) -> None:
-    factories.announced(fleet)
-    assert f'href="{ADDRESS}"' in viewer.get(f"/events/{factories.EVENT}/").content.decode()
-
-
 def test_markdown_is_whole_and_what_strangers_wrote_stays_text(fleet: factories.Fleet, operator: Client) -> None:
     fleet.enrol_set()
     nasty = "# <script>alert(1)</script> **bold** [x](javascript:1) | ```"
@@ -94,12 +89,6 @@ def test_an_unknown_event_has_no_report(fleet: factories.Fleet, viewer: Client) 
         assert viewer.get(address).status_code == 404
 
 
-def test_report_marks_drills(fleet: factories.Fleet, viewer: Client) -> None:
-    event = factories.announced(fleet)
-    type(event).objects.filter(pk=event.pk).update(drill=True)
-    assert verdict(fleet)["drill"] is True
-
-
 def test_the_list_leads_to_months_and_to_events_that_ended(fleet: factories.Fleet, viewer: Client) -> None:
     fleet.now -= timedelta(days=40)
     factories.freeze_completed(fleet)
@@ -110,7 +99,9 @@ def test_the_list_leads_to_months_and_to_events_that_ended(fleet: factories.Flee
     assert f'href="/reports/{now:%Y-%m}/"' in body
 
 
-def test_an_event_that_is_open_is_not_among_those_that_ended(fleet: factories.Fleet, viewer: Client) -> None:
-    factories.announced(fleet)
-    body = viewer.get("/reports/").content.decode()
-    assert f'href="{ADDRESS}"' not in body
+def test_an_open_event_has_a_report_and_is_not_among_those_that_ended(fleet: factories.Fleet, viewer: Client) -> None:
+    event = factories.announced(fleet)
+    assert f'href="{ADDRESS}"' in viewer.get(f"/events/{factories.EVENT}/").content.decode()
+    assert f'href="{ADDRESS}"' not in viewer.get("/reports/").content.decode()
+    type(event).objects.filter(pk=event.pk).update(drill=True)
+    assert verdict(fleet)["drill"] is True

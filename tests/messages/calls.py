@@ -38,17 +38,10 @@ def press(event_id: str, *, user: str = "U1", response_url: str = "", **changed:
     payload = {
         "type": "block_actions",
         "user": {"id": user, "username": "otto.o", "name": "otto.o", "team_id": "T1"},
-        "api_app_id": "A1",
-        "token": "deprecated",
-        "container": {"type": "message", "message_ts": "1700000000.000001", "channel_id": "C0SHOP"},
-        "trigger_id": "12466734323.1395872398",
         "team": {"id": "T1", "domain": "example"},
-        "enterprise": None,
         "channel": {"id": "C0SHOP", "name": "shop-ops"},
         "response_url": response_url,
-        "actions": [
-            {"action_id": CLAIM_ACTION, "block_id": "b", "type": "button", "value": event_id, "action_ts": "1.2"}
-        ],
+        "actions": [{"action_id": CLAIM_ACTION, "type": "button", "value": event_id}],
         **changed,
     }
     return urlencode({"payload": json.dumps(payload)}).encode()
@@ -69,13 +62,7 @@ class SlackCaller:
         return {"X-Slack-Request-Timestamp": stated, "X-Slack-Signature": f"v0={signed}"}
 
     def send(self, body: bytes, **headers: str) -> int:
-        found = self.client.post(
-            f"/hooks/slack/{self.channel}/",
-            body,
-            content_type="application/x-www-form-urlencoded",
-            headers=self.headers(body) | headers,
-        )
-        return int(found.status_code)
+        return called(self, "slack", body, self.headers(body) | headers, "application/x-www-form-urlencoded")
 
 
 def acknowledged(key: str, *, agent: Any = "", **changed: Any) -> bytes:
@@ -84,11 +71,9 @@ def acknowledged(key: str, *, agent: Any = "", **changed: Any) -> bytes:
     event = {
         "id": uuid4().hex,
         "event_type": "incident.acknowledged",
-        "resource_type": "incident",
         "occurred_at": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
         "agent": {**who, "type": "user_reference"} if agent == "" else agent,
-        "client": None,
-        "data": {"id": "PGR0VU2", "type": "incident", "number": 2, "status": "acknowledged", "incident_key": key},
+        "data": {"id": "PGR0VU2", "type": "incident", "status": "acknowledged", "incident_key": key},
         **changed,
     }
     return json.dumps({"event": event}).encode()
@@ -105,10 +90,10 @@ class PagerDutyCaller:
     def send(self, body: bytes, **headers: str) -> int:
         # While a secret is renewed, both sign.
         signed = f"v1={digest('another', body)},v1={digest(self.secret, body)}"
-        found = self.client.post(
-            f"/hooks/pagerduty/{self.channel}/",
-            body,
-            content_type="application/json",
-            headers={"X-PagerDuty-Signature": signed} | headers,
-        )
-        return int(found.status_code)
+        return called(self, "pagerduty", body, {"X-PagerDuty-Signature": signed} | headers, "application/json")
+
+
+def called(caller: SlackCaller | PagerDutyCaller, kind: str, body: bytes, headers: dict[str, str], form: str) -> int:
+    """Make the call of a receiver. Return the status of the answer."""
+    answer = caller.client.post(f"/hooks/{kind}/{caller.channel}/", body, content_type=form, headers=headers)
+    return int(answer.status_code)

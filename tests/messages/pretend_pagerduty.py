@@ -10,15 +10,47 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
+
+from jsonschema import Draft202012Validator
 
 from tests.messages.pretend import Said
 
-KEY = "R" + "0123456789abcdef" * 2
-ROUTING_KEY = KEY[:32]
+ROUTING_KEY = "R" + "0123456789abcde" * 2 + "f"
 MOST_BODY = 512 * 1024
-TEXTS = ("component", "group", "class")
+
+
+def text(least: int, most: int | None = None) -> dict[str, Any]:
+    return {"type": "string", "minLength": least} | ({} if most is None else {"maxLength": most})
+
+
+PAYLOAD = {
+    "type": "object",
+    "required": ["summary", "source", "severity"],
+    "properties": {
+        "summary": text(1, 1024),
+        "source": text(1),
+        "severity": {"enum": ["critical", "error", "warning", "info"]},
+        "timestamp": {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$"},
+        "custom_details": {"type": ["object", "string"]},
+        **dict.fromkeys(("component", "group", "class"), text(0)),
+    },
+}
+LINK = {"properties": {"href": {"pattern": "^https?://"}, "text": {}}, "additionalProperties": False}
+# PagerDuty generates a missing key for a trigger; a sender that wants to resolve the incident must name one.
+EVENT = {
+    "type": "object",
+    "required": ["routing_key", "event_action", "dedup_key"],
+    "properties": {
+        "routing_key": text(32, 32),
+        "event_action": {"enum": ["trigger", "acknowledge", "resolve"]},
+        "dedup_key": text(1, 255),
+        "payload": PAYLOAD,
+        "links": {"items": LINK},
+    },
+    "if": {"properties": {"event_action": {"const": "trigger"}}},
+    "then": {"required": ["payload"]},
+}
 
 
 @dataclass
@@ -29,7 +61,6 @@ class Incident:
     routing_key: str
     summary: str
     severity: str
-    payloads: list[dict[str, Any]]
     state: str = "triggered"
     rang: int = 1
 
@@ -77,18 +108,13 @@ class PretendPagerDuty:
     def take(self, event: dict[str, Any]) -> None:
         key, routing_key = event["dedup_key"], event["routing_key"]
         found = next((i for i in self.open if (i.key, i.routing_key) == (key, routing_key)), None)
-        match event["event_action"]:
-            case "trigger" if found is None:
-                payload = event["payload"]
-                opened = Incident(key, routing_key, payload["summary"], payload["severity"], [payload])
-                self.incidents.append(opened)
-            case "trigger" if found is not None:
-                # The trigger is logged; PagerDuty calls no responder.
-                found.payloads.append(event["payload"])
-            case "acknowledge" if found is not None:
-                found.state = "acknowledged"
-            case "resolve" if found is not None:
-                found.state = "resolved"
+        if event["event_action"] != "trigger":
+            if found is not None:
+                found.state = f"{event['event_action']}d"
+        elif found is None:
+            payload = event["payload"]
+            self.incidents.append(Incident(key, routing_key, payload["summary"], payload["severity"]))
+        # Otherwise the trigger is logged; PagerDuty calls no responder.
 
     @property
     def open(self) -> list[Incident]:
@@ -105,44 +131,6 @@ def said(status: int, body: Mapping[str, Any]) -> Said:
 
 def faults(event: Any, routing_keys: set[str]) -> Iterator[str]:
     """What is wrong with an event."""
-    if not isinstance(event, dict):
-        yield "event is not an object"
-        return
-    routing_key = event.get("routing_key")
-    if not isinstance(routing_key, str) or len(routing_key) != 32:
-        yield "Length of 'routing_key' is incorrect (should be 32 characters)"
-    elif routing_key not in routing_keys:
+    yield from (error.message for error in Draft202012Validator(EVENT).iter_errors(event))
+    if isinstance(event, dict) and event.get("routing_key") not in routing_keys:
         yield "Invalid routing key"
-    action, key = event.get("event_action"), event.get("dedup_key")
-    if action not in ("trigger", "acknowledge", "resolve"):
-        yield "'event_action' is missing or invalid"
-    # PagerDuty generates a missing key for a trigger; a sender that wants to resolve the incident must name one.
-    if not isinstance(key, str) or not 0 < len(key) <= 255:
-        yield "'dedup_key' is missing or longer than 255 characters"
-    if action == "trigger":
-        yield from payload_faults(event.get("payload"))
-        for link in event.get("links", ()):
-            if not (set(link) <= {"href", "text"} and str(link.get("href", "")).startswith(("http://", "https://"))):
-                yield "'links' is invalid"
-
-
-def payload_faults(payload: Any) -> Iterator[str]:
-    if not isinstance(payload, dict):
-        yield "'payload' is missing or blank"
-        return
-    summary = payload.get("summary")
-    if not isinstance(summary, str) or not 0 < len(summary) <= 1024:
-        yield "'payload.summary' is missing or too long"
-    if not isinstance(payload.get("source"), str) or not payload["source"]:
-        yield "'payload.source' is missing or blank"
-    if payload.get("severity") not in ("critical", "error", "warning", "info"):
-        yield "'payload.severity' is missing or blank"
-    if any(not isinstance(payload.get(name, ""), str) for name in TEXTS):
-        yield "a field of 'payload' is no text"
-    if not isinstance(payload.get("custom_details", {}), dict | str):
-        yield "'payload.custom_details' is invalid"
-    if "timestamp" in payload:
-        try:
-            datetime.fromisoformat(payload["timestamp"])
-        except ValueError:
-            yield "'payload.timestamp' is invalid"

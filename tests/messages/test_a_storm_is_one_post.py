@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,27 +26,32 @@ def ago(seconds: float, group: str = "", *, carried: int = 50) -> tuple[str, dat
     return group, NOW - timedelta(seconds=seconds), carried
 
 
-def test_few_subjects_have_a_delivery_each() -> None:
-    assert planned(events(2), []).batches == (Batch("", (0,)), Batch("", (1,)))
+@pytest.mark.parametrize(
+    ("waiting", "batches"),
+    [
+        pytest.param(events(2), [Batch("", (0,)), Batch("", (1,))], id="a few subjects"),
+        pytest.param([Waiting(n, "event:1", "shop") for n in (1, 2)], [Batch("", (1, 2))], id="one subject"),
+        pytest.param(events(40, service="shop"), [Batch("shop", tuple(range(40)))], id="one service"),
+        pytest.param(events(1000), [Batch(EVERYTHING, tuple(range(1000)))], id="many services"),
+    ],
+)
+def test_deliveries_are_by_subject_then_by_service_then_one(waiting: list[Waiting], batches: list[Batch]) -> None:
+    assert list(planned(waiting, []).batches) == batches
 
 
-def test_messages_about_one_subject_are_one_delivery() -> None:
-    waiting = [Waiting(1, "event:1", "shop"), Waiting(2, "event:1", "shop")]
-    assert planned(waiting, []).batches == (Batch("", (1, 2)),)
-
-
-def test_many_events_of_one_service_are_one_delivery() -> None:
-    assert planned(events(40, service="shop"), []).batches == (Batch("shop", tuple(range(40))),)
-
-
-def test_many_events_of_many_services_are_one_delivery() -> None:
-    assert planned(events(1000), []).batches == (Batch(EVERYTHING, tuple(range(1000))),)
-
-
-def test_next_digest_waits_for_the_interval() -> None:
-    found = planned(events(50), [ago(10, EVERYTHING)])
-    assert not found.batches
-    assert set(found.later.values()) == {NOW + timedelta(seconds=50)}
+@pytest.mark.parametrize(
+    ("deadline", "last", "waits"),
+    [
+        pytest.param(None, 10, 50, id="for the interval"),
+        pytest.param(40, 10, 40 - MARGIN.total_seconds(), id="less before a near deadline"),
+        pytest.param(15, 0.5, 1.5, id="but never less than the group wait"),
+        pytest.param(-1, 10, 50, id="a passed deadline does not count"),
+    ],
+)
+def test_next_digest_waits(deadline: float | None, last: float, waits: float) -> None:
+    due = None if deadline is None else NOW + timedelta(seconds=deadline)
+    found = planned(events(50, deadline=due), [ago(last, EVERYTHING)])
+    assert (found.batches, set(found.later.values())) == ((), {NOW + timedelta(seconds=waits)})
     assert planned(events(50), [ago(10, EVERYTHING)], now=NOW + timedelta(seconds=50)).batches
 
 
@@ -55,32 +61,12 @@ def test_next_digest_waits_less_after_a_small_one() -> None:
     assert planned(events(1), busy, now=NOW + timedelta(seconds=1)).batches == (Batch(EVERYTHING, (0,)),)
 
 
-def test_near_deadline_shortens_the_wait() -> None:
-    soon = planned(events(50, deadline=NOW + timedelta(seconds=40)), [ago(10, EVERYTHING)])
-    assert set(soon.later.values()) == {NOW + timedelta(seconds=40) - MARGIN}
-    now = planned(events(50, deadline=NOW + timedelta(seconds=15)), [ago(10, EVERYTHING)])
-    assert [batch.group for batch in now.batches] == [EVERYTHING]
+def test_imminent_deadline_is_not_waited_for() -> None:
+    found = planned(events(50, deadline=NOW + timedelta(seconds=15)), [ago(10, EVERYTHING)])
+    assert [batch.group for batch in found.batches] == [EVERYTHING]
 
 
-def test_deadlines_do_not_shorten_the_group_wait() -> None:
-    found = planned(events(50, deadline=NOW + timedelta(seconds=15)), [ago(0.5, EVERYTHING)])
-    assert set(found.later.values()) == {NOW + timedelta(seconds=1.5)}
-
-
-def test_passed_deadline_does_not_shorten_the_wait() -> None:
-    found = planned(events(50, deadline=NOW - timedelta(seconds=1)), [ago(10, EVERYTHING)])
-    assert set(found.later.values()) == {NOW + timedelta(seconds=50)}
-
-
-messages = st.lists(
-    st.builds(
-        lambda subject, service, seconds: (subject, service, seconds),
-        st.integers(0, 12),
-        st.integers(0, 4),
-        st.none() | st.integers(-30, 900),
-    ),
-    max_size=40,
-)
+messages = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 4), st.none() | st.integers(-30, 900)), max_size=40)
 
 
 @given(messages, st.lists(st.tuples(st.sampled_from(["", "s1", EVERYTHING]), st.floats(0, 59)), max_size=8))

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -62,13 +61,7 @@ def test_press_claims_the_event_as_the_linked_user(caller: SlackCaller, there: P
     assert (factories.who(line), line.via, line.request_id, line.address) == ("otto", "slack", "press-1", "127.0.0.1")
     assert said(there).startswith("You claimed the event as otto.")
     assert not Approval.objects.exists()
-
-
-def test_audit_lists_the_claim_as_an_act_of_the_user(caller: SlackCaller) -> None:
-    link(factories.operator(), "slack", "U1", "T1")
-    caller.send(press(EVENT))
-    ada = logged_in(factories.admin())
-    page = ada.get("/audit/?via=slack").content.decode()
+    page = logged_in(factories.admin()).get("/audit/?via=slack").content.decode()
     assert "otto" in page and "Slack" in page
 
 
@@ -92,10 +85,14 @@ def test_unknown_account_gets_a_link_and_claims_nothing(caller: SlackCaller, the
     assert [factories.who(line) for line in Entry.objects.filter(kind="person_changed", data__did="linked")] == ["otto"]
 
 
-def test_viewer_claims_nothing(caller: SlackCaller, there: PretendSlack) -> None:
+def test_viewer_and_deactivated_user_claim_nothing(caller: SlackCaller, there: PretendSlack) -> None:
     link(factories.viewer(), "slack", "U1", "T1")
     assert caller.send(press(EVENT, response_url=f"{there.url}/actions/1")) == 200
     assert "needs the right of an operator" in said(there)
+    otto = factories.operator()
+    link(otto, "slack", "U2", "T1")
+    type(otto).objects.filter(pk=otto.pk).update(is_active=False)
+    assert caller.send(press(EVENT, user="U2")) == 200
     assert not Claim.objects.exists()
 
 
@@ -110,14 +107,6 @@ def test_scopes_apply(caller: SlackCaller, there: PretendSlack, settings: Any) -
     caller.skew = 1
     caller.send(press(EVENT, response_url=f"{there.url}/actions/2"))
     assert "web" not in said(there)
-    assert not Claim.objects.exists()
-
-
-def test_deactivated_user_claims_nothing(caller: SlackCaller) -> None:
-    otto = factories.operator()
-    link(otto, "slack", "U1", "T1")
-    type(otto).objects.filter(pk=otto.pk).update(is_active=False)
-    assert caller.send(press(EVENT)) == 200
     assert not Claim.objects.exists()
 
 
@@ -168,18 +157,12 @@ def test_other_actions_do_nothing(caller: SlackCaller) -> None:
 
 def test_unsigned_call_gets_401(caller: SlackCaller) -> None:
     link(factories.operator(), "slack", "U1", "T1")
-    for headers in (
-        {"X-Slack-Signature": "v0=" + "0" * 64},
-        {"X-Slack-Signature": "v1=" + "0" * 64},
-        {"X-Slack-Signature": ""},
-        {"X-Slack-Signature": "v0=" + "é" * 64},
-        {"X-Slack-Request-Timestamp": ""},
-        {"X-Slack-Request-Timestamp": "-1"},
-        {"X-Slack-Request-Timestamp": "9" * 400},
-        {"X-Slack-Request-Timestamp": "²"},
-    ):
-        assert caller.send(press(EVENT), **headers) == 401
-        assert not Claim.objects.exists()
+    wrong = {
+        "X-Slack-Signature": ("v0=" + "0" * 64, "v1=" + "0" * 64, "", "v0=" + "é" * 64),
+        "X-Slack-Request-Timestamp": ("", "-1", "9" * 400, "²"),
+    }
+    assert {caller.send(press(EVENT), **{name: value}) for name, values in wrong.items() for value in values} == {401}
+    assert not Claim.objects.exists()
 
 
 @pytest.mark.parametrize(("skew", "status"), [(-290, 200), (-310, 401), (295, 200), (310, 401)])
@@ -205,15 +188,8 @@ def test_other_disabled_or_deleted_channel_gets_401(announced_fleet: Fleet, call
 
 
 def test_unreadable_body_gets_400(caller: SlackCaller) -> None:
-    for body in (
-        b"",
-        b"payload=",
-        b"payload=[]",
-        b"payload={",
-        b"\xff\xfe",
-        b"a=1&" * 50,
-        urlencode({"payload": "[" * 9000}).encode(),
-    ):
+    deep = urlencode({"payload": "[" * 9000}).encode()
+    for body in (b"", b"payload=", b"payload=[]", b"payload={", b"\xff\xfe", b"a=1&" * 50, deep):
         assert caller.send(body) == 400
 
 
@@ -253,11 +229,6 @@ def test_number_of_unlinked_accounts_is_bounded(caller: SlackCaller, monkeypatch
     assert OutsideAccount.objects.filter(user__isnull=False).count() == 1
 
 
-def test_answers_hold_no_secret(caller: SlackCaller, tmp_path: Path) -> None:
-    found = caller.client.post(f"/hooks/slack/{caller.channel}/", b"x", content_type="text/plain")
-    assert SECRET not in json.dumps([found.content.decode(), dict(found.headers)])
-
-
 KEY = f"drydock-0a1b2c3d-{EVENT}"
 
 
@@ -289,12 +260,7 @@ def test_acknowledgement_claims_the_event_as_the_linked_user(pager: PagerDutyCal
     link(factories.operator(), "pagerduty", "PLH1HKV")
     assert pager.send(acknowledged(KEY)) == 200
     claim, line = Claim.objects.get(), Entry.objects.get(kind="event_claimed")
-    assert (claim.by.get_username(), claim.via, line.via, factories.who(line)) == (
-        "otto",
-        "pagerduty",
-        "pagerduty",
-        "otto",
-    )
+    assert (claim.by.get_username(), claim.via) == (factories.who(line), line.via) == ("otto", "pagerduty")
     assert state(row) == "acknowledged"
 
 
@@ -336,15 +302,9 @@ def test_act_of_a_program_claims_nothing(pager: PagerDutyCaller, agent: Any) -> 
 def test_foreign_events_get_200_and_do_nothing(pager: PagerDutyCaller, row: Channel) -> None:
     """Whatever else it answered would end the subscription in time."""
     link(factories.operator(), "pagerduty", "PLH1HKV")
+    ping = {"event_type": "pagey.ping", "data": {"message": "Hello from your friend Pagey!"}}
     for body in (
-        b"",
-        b"{",
-        b"[]",
-        b"[" * 9000,
-        b'{"event": 7}',
-        json.dumps(
-            {"event": {"event_type": "pagey.ping", "data": {"message": "Hello from your friend Pagey!"}}}
-        ).encode(),
+        *(b"", b"{", b"[]", b"[" * 9000, b'{"event": 7}', json.dumps({"event": ping}).encode()),
         acknowledged("another installation's"),
         acknowledged(KEY, data=None),
         acknowledged(KEY, data={"incident_key": ["x"]}),
@@ -388,19 +348,13 @@ def test_old_acknowledgement_claims_nothing(pager: PagerDutyCaller) -> None:
     assert Claim.objects.count() == 1
 
 
-@pytest.mark.parametrize(
-    "signature",
-    ["", "v1=", "v1=" + "0" * 64, "v0=" + "0" * 64, "x" * 5000, "v1=\N{LATIN SMALL LETTER E WITH ACUTE}"],
-    ids=lambda s: s[:8],
-)
-def test_call_without_signature_of_pagerduty_gets_401(pager: PagerDutyCaller, row: Channel, signature: str) -> None:
+def test_call_without_signature_of_pagerduty_gets_401(
+    announced_fleet: Fleet, pager: PagerDutyCaller, row: Channel
+) -> None:
     link(factories.operator(), "pagerduty", "PLH1HKV")
-    assert pager.send(acknowledged(KEY), **{"X-PagerDuty-Signature": signature}) == 401
-    assert (Claim.objects.count(), state(row)) == (0, "")
-
-
-def test_secret_of_another_channel_gets_401(announced_fleet: Fleet, pager: PagerDutyCaller) -> None:
-    link(factories.operator(), "pagerduty", "PLH1HKV")
+    for signature in ("", "v1=", "v1=" + "0" * 64, "v0=" + "0" * 64, "x" * 5000, "v1=é"):
+        assert pager.send(acknowledged(KEY), **{"X-PagerDuty-Signature": signature}) == 401
+        assert (Claim.objects.count(), state(row)) == (0, "")
     another = channel_of("pagerduty", announced_fleet.now, routing_key="y" * 32, signing_secret="a third")
     for channel in (another.pk, 999_999):
         pager.channel = channel

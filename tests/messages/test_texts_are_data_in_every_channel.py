@@ -207,6 +207,7 @@ def test_alertmanager_gets_single_lines(told: MessageNews) -> None:
     labels, shown = alertmanager.labels_of(thing), alertmanager.annotations(thing)
     assert {"service", "availability_set"} <= set(labels)
     assert [text for text in (*labels.values(), *shown.values()) if not is_seen(text)] == []
+    assert len(labels["service"]) == alertmanager.LONGEST_LABEL
 
 
 def test_calendar_stays_valid(told: MessageNews, client: Client) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from fleet.domain.timeline import EntryKind
 from fleet.notifications import delivery, log, route_services, router
@@ -16,6 +16,7 @@ from fleet.notifications.models import Cursor, Message
 from fleet.notifications.route_services import RouteChangeSerializer
 from fleet.operations.approvals import claims
 from fleet.operations.orders import advance
+from tests.approvals.racing import thread_group
 from tests.factories import EVENT, Fleet, acting, admin, announced, listing, operator, seconds
 from tests.holding import session
 from tests.messages.walk import a_channel, a_route, only, routed, told
@@ -109,20 +110,8 @@ def test_concurrent_routers_route_once(fleet: Fleet) -> None:
     a_channel(now=fleet.now)
     only(now=fleet.now, moments=["event.first_seen"])
     announced(fleet)
-    start = threading.Barrier(4)
-
-    def run() -> None:
-        start.wait()
-        try:
-            routed(fleet)
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=run) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with thread_group(4) as group:
+        group.at_once(*[partial(routed, fleet)] * 4)
     routed(fleet)
     assert told() == [("event.first_seen", "shop-ops")]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from ipaddress import ip_network
 from pathlib import Path
@@ -85,17 +84,10 @@ def test_process_can_do_nothing_but_send(found: dict[str, str], attempt: str) ->
     assert found[attempt] == "refused"
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    pool = Pool(most=4, allow=["127.0.0.0/8"])
+def test_process_has_no_environment_and_no_files(loopback_pool: Pool) -> None:
     with receiver() as there:
-        assert pool.send(HttpJob("POST", there.url), now=NOW).ok
-        yield pool
-    pool.close()
-
-
-def test_process_has_no_environment_and_no_files(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = Path(f"/proc/{pool.idle[0].process.pid}")
+        assert loopback_pool.send(HttpJob("POST", there.url), now=NOW).ok
+    here = Path(f"/proc/{loopback_pool.idle[-1].process.pid}")
     # Python itself notes the locale's coercion, if anything.
     assert {line.split(b"=")[0] for line in (here / "environ").read_bytes().split(b"\0")} <= {b"", b"LC_CTYPE"}
     assert (here / "cwd").readlink() == Path("/")
@@ -149,51 +141,33 @@ print(first.process.poll() is None and send(job, now=datetime.now(UTC)).reason =
 """
 
 
+NO_LITERALS = ["2130706433", "0x7f.1", "example.org", "fe80::1%eth0", "127.0.0.1 ", "", b"\x08\x08\x08\x08", 134744072]
+
+
 @pytest.mark.parametrize(
-    ("host", "allow", "reason"),
+    ("allow", "hosts", "reason"),
     [
-        ("10.1.2.3", ["10.1.0.0/16"], None),
-        ("10.2.2.3", ["10.1.0.0/16"], AddressRefusal.PRIVATE),
-        ("::ffff:10.1.2.3", ["10.1.0.0/16"], None),
-        ("64:ff9b::a01:203", ["10.1.0.0/16"], None),
-        ("fd00::1", ["fd00::/8"], None),
-        ("127.0.0.1", ["127.0.0.0/8"], None),
+        ("10.1.0.0/16", ["10.1.2.3", "::ffff:10.1.2.3", "64:ff9b::a01:203"], None),
+        ("fd00::/8 127.0.0.0/8", ["fd00::1", "127.0.0.1"], None),
         # One way to read it is allowed, another is meant.
-        ("64:ff9b:1:c0a8:101:a01:a01:203", ["10.1.0.0/16"], AddressRefusal.TUNNEL),
-        ("2002:a01:203::1", ["10.1.0.0/16"], AddressRefusal.PRIVATE),
-        ("2001:0:a01:203::", ["10.1.0.0/16"], AddressRefusal.PRIVATE),
+        ("10.1.0.0/16", ["10.2.2.3", "2002:a01:203::1", "2001:0:a01:203::"], AddressRefusal.PRIVATE),
+        ("10.1.0.0/16", ["64:ff9b:1:c0a8:101:a01:a01:203"], AddressRefusal.TUNNEL),
         # Azure's own addresses are allowed only by an entry for exactly that address.
-        ("169.254.169.254", ["0.0.0.0/0", "::/0", "169.254.0.0/16"], AddressRefusal.AZURE),
-        ("::ffff:168.63.129.16", ["0.0.0.0/0", "::/0"], AddressRefusal.AZURE),
-        ("169.254.169.254", ["169.254.169.254/32"], None),
-        ("::ffff:169.254.169.254", ["::ffff:169.254.169.254/128"], AddressRefusal.AZURE),
-        ("8.8.8.8", [], None),
-        ("2606:4700::1111", [], None),
-        ("::ffff:8.8.8.8", [], None),
-        ("64:ff9b::808:808", [], None),
+        ("0.0.0.0/0 ::/0 169.254.0.0/16", ["169.254.169.254", "::ffff:168.63.129.16"], AddressRefusal.AZURE),
+        ("169.254.169.254/32", ["169.254.169.254"], None),
+        ("::ffff:169.254.169.254/128", ["::ffff:169.254.169.254"], AddressRefusal.AZURE),
+        ("", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"], None),
         # No literal address, whatever else connects.
-        ("2130706433", ["0.0.0.0/0"], AddressRefusal.NOT_LITERAL),
-        ("0x7f.1", ["0.0.0.0/0"], AddressRefusal.NOT_LITERAL),
-        ("example.org", ["0.0.0.0/0"], AddressRefusal.NOT_LITERAL),
-        ("fe80::1%eth0", ["::/0"], AddressRefusal.NOT_LITERAL),
-        ("127.0.0.1 ", ["0.0.0.0/0"], AddressRefusal.NOT_LITERAL),
-        ("", [], AddressRefusal.NOT_LITERAL),
-        (b"\x08\x08\x08\x08", [], AddressRefusal.NOT_LITERAL),
-        (134744072, [], AddressRefusal.NOT_LITERAL),
+        ("0.0.0.0/0 ::/0", NO_LITERALS, AddressRefusal.NOT_LITERAL),
     ],
 )
-def test_allowlist_admits_only_its_networks(host: str, allow: list[str], reason: AddressRefusal | None) -> None:
-    assert refusal(host, 443, allow=[ip_network(network) for network in allow]) == reason
+def test_allowlist_admits_only_its_networks(allow: str, hosts: list[str], reason: AddressRefusal | None) -> None:
+    networks = [ip_network(network) for network in allow.split()]
+    assert {host: refusal(host, 443, allow=networks) for host in hosts} == dict.fromkeys(hosts, reason)
 
 
 def test_allowlist_admits_no_internal_port() -> None:
     inside = [ip_network("10.0.0.0/8")]
-    assert [port for port in range(65536) if port < 1024 and refusal("10.0.0.1", port, allow=inside) is None] == [
-        25,
-        80,
-        443,
-        465,
-        587,
-    ]
+    assert {port for port in range(1024) if not refusal("10.0.0.1", port, allow=inside)} == {25, 80, 443, 465, 587}
     assert all(refusal("10.0.0.1", port, allow=inside) is None for port in (2525, 8080, 8443, 9093, 50000))
     assert refusal("10.0.0.1", 5432, allow=inside) is AddressRefusal.PORT

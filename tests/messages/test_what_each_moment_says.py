@@ -38,6 +38,7 @@ from tests.factories import (
 from tests.messages.telling import a_message, news
 
 pytestmark = pytest.mark.django_db
+WEB = ("vm1", "vm2")
 WRITTEN = Path(__file__).parent / "what_each_moment_says.txt"
 
 
@@ -65,8 +66,8 @@ def changed(fleet: Fleet) -> None:
     fleet.all_say(listing(event_type="Redeploy", resources=("vm1", "vm2"), not_before=fleet.now + seconds(300)))
 
 
-def claimed(fleet: Fleet) -> None:
-    claims.claim(event_id=the_event().event_id, actor=acting(operator(), why="I look"), now=fleet.now)
+def by_otto(fleet: Fleet, why: str) -> dict[str, Any]:
+    return {"event_id": the_event().event_id, "actor": acting(operator(), why=why), "now": fleet.now}
 
 
 def proposed(fleet: Fleet) -> None:
@@ -78,10 +79,6 @@ def decided(fleet: Fleet) -> None:
     AvailabilitySet.objects.update(second_person=True)
     approval = fleet.approve(comment="it is night")
     conditions.consent(approval_id=approval.pk, actor=acting(approver()), now=fleet.now)
-
-
-def left_to_azure(fleet: Fleet) -> None:
-    claims.hold(event_id=the_event().event_id, actor=acting(operator(), why="the shop is open"), now=fleet.now)
 
 
 def withdrawn(fleet: Fleet) -> None:
@@ -111,10 +108,6 @@ def started(fleet: Fleet) -> None:
     fleet.all_say(listing(event_type="Reboot", status="Started", resources=("vm1", "vm2")))
 
 
-def ended(fleet: Fleet) -> None:
-    freeze_completed(fleet)
-
-
 def unwatched_event(fleet: Fleet) -> None:
     fleet.later(120)
     fleet.advance()
@@ -135,16 +128,8 @@ def two_sets() -> Fleet:
     return fleet
 
 
-def source_quiet(fleet: Fleet) -> None:
-    looked(fleet, "vm1", "vm2", "db1")
-
-
-def set_unwatched(fleet: Fleet) -> None:
-    looked(fleet, "vm1", "vm2")
-
-
 def coverage_closed(fleet: Fleet) -> None:
-    looked(fleet, "vm1", "vm2")
+    looked(fleet, *WEB)
     looked(fleet)
 
 
@@ -163,18 +148,22 @@ def your_account(fleet: Fleet) -> None:
 MOMENTS: dict[str, tuple[Callable[[], Any], Callable[[Any], object], EntryKind]] = {
     "first seen": (shop, lambda fleet: None, EntryKind.EVENT_SEEN),
     "changed": (shop, changed, EntryKind.EVENT_CHANGED),
-    "claimed": (shop, claimed, EntryKind.EVENT_CLAIMED),
+    "claimed": (shop, lambda fleet: claims.claim(**by_otto(fleet, "I look")), EntryKind.EVENT_CLAIMED),
     "proposed": (shop, proposed, EntryKind.APPROVAL_PROPOSED),
     "decided": (shop, decided, EntryKind.APPROVAL_CONSENTED),
-    "left to Azure": (shop, left_to_azure, EntryKind.EVENT_HELD),
+    "left to Azure": (shop, lambda fleet: claims.hold(**by_otto(fleet, "the shop is open")), EntryKind.EVENT_HELD),
     "withdrawn": (shop, withdrawn, EntryKind.APPROVAL_WITHDRAWN),
     "overdue": (shop, overdue, EntryKind.APPROVAL_GRANTED),
     "refused": (shop, refused, EntryKind.APPROVAL_REFUSED),
     "started": (Fleet, started, EntryKind.EVENT_STARTED),
-    "ended": (Fleet, ended, EntryKind.EVENT_ENDED),
+    "ended": (Fleet, freeze_completed, EntryKind.EVENT_ENDED),
     "an event without a live agent": (shop, unwatched_event, EntryKind.EVENT_UNWATCHED),
-    "machines that no longer report": (two_sets, source_quiet, EntryKind.SOURCE_QUIET),
-    "a set without a live agent": (two_sets, set_unwatched, EntryKind.SET_UNWATCHED),
+    "machines that no longer report": (
+        two_sets,
+        lambda fleet: looked(fleet, *WEB, "db1"),
+        EntryKind.SOURCE_QUIET,
+    ),
+    "a set without a live agent": (two_sets, lambda fleet: looked(fleet, *WEB), EntryKind.SET_UNWATCHED),
     "a blind spot resolved": (two_sets, coverage_closed, EntryKind.COVERAGE_CLOSED),
     "cache maintenance announced": (Listeners, maintenance, EntryKind.MAINTENANCE_SCHEDULED),
     "cache maintenance ended": (Listeners, partial(maintenance, upto=len(EXAMPLE)), EntryKind.MAINTENANCE_ENDED),

@@ -69,13 +69,8 @@ def test_before_the_first_is_full_it_is_closed_and_another_begins() -> None:
 def test_every_table_grows_by_its_own_numbers() -> None:
     for of in (OBSERVATIONS, BODIES, NOTIFICATIONS, MESSAGES):
         number(of, 900)
-    assert sorted(make()) == [
-        "fleet_documentbody_from_2000",
-        "fleet_message_from_2000",
-        "fleet_notification_from_2000",
-        "fleet_observation_from_2000",
-        "fleet_reporter_from_2000",
-    ]
+    tables = ("documentbody", "message", "notification", "observation", "reporter")
+    assert sorted(make()) == [f"fleet_{table}_from_2000" for table in tables]
     assert bounds(REPORTERS) == bounds(NOTIFICATIONS) == [(None, 2000), (2000, None)]
     assert bounds(ENTRIES) == [(None, None)]
 

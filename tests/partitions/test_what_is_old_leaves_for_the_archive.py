@@ -79,8 +79,7 @@ def test_archived_entries_stay_readable_and_the_audit_verifies(event: ScheduledE
     kinds = ArchiveFile.objects.exclude(dropped_at=None).values_list("kind", flat=True)
     assert {ArchiveKind.ENTRIES.value, ArchiveKind.OBSERVATIONS.value} == set(kinds)
     after = intake.for_event(event_id=event.event_id)
-    assert before is not None
-    assert after is not None
+    assert before is not None and after is not None
     assert [one.hash for one in after.documents] == [one.hash for one in before.documents]
     assert storage(now=timezone.now()).archive.files == ArchiveFile.objects.count()
 

@@ -37,7 +37,7 @@ def of_ada(name: str = "tests") -> ApiToken:
 
 
 def test_service_account_with_the_admin_role_creates_no_user(ada: User) -> None:
-    """That no token of a person does is in `test_a_token_writes_what_its_scopes_allow.py`, for every such call."""
+    """That no token of a person does is in `docs/dev/access`, for every such call."""
     bot = accounts.make_service(username="bot", group="admin", owner="ada", purpose="x", now=datetime.now(UTC)).user
     token = accounts.token(user=bot, name="b", scopes=["admin"], now=datetime.now(UTC))[1]
     problem(Caller(token).post("people/", {"username": "nina", "group": "approver"}), 403, "not-permitted")
@@ -62,12 +62,19 @@ def test_no_operation_behind_the_api_takes_it_for_a_person_either(ada: User) -> 
     assert not CalendarFeed.objects.exists()
 
 
-def test_read_only_token_creates_no_own_channel_and_may_revoke_itself(ada: User) -> None:
-    """Every other call that writes is in `test_a_token_writes_what_its_scopes_allow.py`."""
-    reading = caller(ada, "read")
-    problem(reading.post("channels/", MAIL), 403, "not-permitted")
-    # A finder of a lost token can do so.
-    assert reading.delete(f"tokens/{of_ada().prefix}/").status_code == 204
+def test_finder_of_a_lost_token_can_revoke_it(ada: User) -> None:
+    assert caller(ada, "read").delete(f"tokens/{of_ada().prefix}/").status_code == 204
+
+
+def test_only_an_admin_token_revokes_tokens_of_other_users(ada: User) -> None:
+    vera = factories.viewer()
+    caller(vera)
+    prefix = ApiToken.objects.get(user=vera).prefix
+    for who in (caller(ada, "read"), caller(ada, "read", "approve"), caller(factories.operator())):
+        problem(who.delete(f"tokens/{prefix}/"), 403, "not-permitted")
+        # Nor is it shown to them.
+        problem(who.get(f"tokens/{prefix}/"), 404, "not-found")
+    assert caller(ada, "read", "admin").delete(f"tokens/{prefix}/").status_code == 204
 
 
 def chain(ada: User) -> Iterator[Caller]:

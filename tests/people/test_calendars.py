@@ -128,13 +128,8 @@ def test_weekly_windows_follow_their_clock_through_the_end_of_summer_time(today:
 
 def test_a_window_that_was_deleted_is_cancelled(today: Fleet, client: Client) -> None:
     now = datetime.now(UTC)
-    row = NoApprovalWindow.objects.create(
-        name="Sale, <b>big</b>; really\\",
-        reason="Two\nlines",
-        starts_at=now,
-        ends_at=now + timedelta(days=1),
-        created_at=now,
-    )
+    during = {"starts_at": now, "ends_at": now + timedelta(days=1), "created_at": now}
+    row = NoApprovalWindow.objects.create(name="Sale, <b>big</b>; really\\", reason="Two\nlines", **during)
     address = address_of(factories.viewer())
     (window,) = [each for each in events(fetched(client, address)) if each["UID"].startswith("window-")]
     assert window["SUMMARY"] == "No approvals: Sale, <b>big</b>; really\\"

@@ -161,12 +161,8 @@ def by_proxy(client: Client, *groups: str) -> int:
 def test_a_changed_mapping_counts_for_people_of_the_login_proxy_at_once(proxied: Client) -> None:
     assert by_proxy(proxied, "ops") == 200
     admin = factories.acting(User.objects.get(groups__name=ADMIN))
-    sign_on.change(
-        sign_on.ChangeGrantSerializer(data={"group": "viewer"}),
-        actor=admin,
-        grant_id=SignOnGrant.objects.get().pk,
-        now=now(),
-    )
+    sent, line = sign_on.ChangeGrantSerializer(data={"group": "viewer"}), SignOnGrant.objects.get()
+    sign_on.change(sent, actor=admin, grant_id=line.pk, now=now())
     assert by_proxy(proxied, "ops") == 200
     assert rights_of(User.objects.get(username="otto")).role == "viewer"
     sign_on.delete(actor=admin, grant_id=SignOnGrant.objects.get().pk, now=now())

@@ -177,15 +177,8 @@ def test_who_did_something_is_found_by_name_before_and_by_pseudonym_after(fleet:
 def test_lines_of_before_0_2_0_verify_and_show_the_name_no_more(fleet: factories.Fleet) -> None:
     zelda = factories.person(NAME, "operator")
     # As 0.1.0 wrote them: with the name itself, in the row, in its JSON and in a sentence.
-    Entry.objects.create(
-        kind="event_claimed",
-        at=fleet.now,
-        actor=NAME,
-        via="page",
-        text="",
-        before={"claim": None},
-        after={"claim": NAME},
-    )
+    claimed = {"before": {"claim": None}, "after": {"claim": NAME}}
+    Entry.objects.create(kind="event_claimed", at=fleet.now, actor=NAME, via="page", text="", **claimed)
     Entry.objects.create(kind="person_changed", at=fleet.now, actor="ada", via="api", text="", data={
         "person": NAME, "did": "changed"}, before={}, after={"active": True})  # fmt: skip
     Entry.objects.create(kind="wave_began", at=fleet.now, actor=NAME, via="api", text=f"Begun by {NAME}.", data={})
@@ -279,13 +272,8 @@ def test_the_page_says_before_what_goes_and_what_stays(fleet: factories.Fleet) -
     zelda = busy(fleet)
     session = logged_in(factories.admin())
     text = text_of(session.get(f"/people/{NAME}/forget/"))
-    for part in (
-        "1 API token",
-        "1 account in Slack or PagerDuty",
-        "1 channel of their own",
-        "1 approval",
-        erased_name(zelda.pk),
-    ):
+    goes = ("1 API token", "1 account in Slack or PagerDuty", "1 channel of their own", "1 approval")
+    for part in (*goes, erased_name(zelda.pk)):
         assert part in text, part
     answer = session.post(f"/people/{NAME}/forget/now/", {"confirmed": NAME}, follow=True)
     assert f"The pseudonym is {erased_name(zelda.pk)}" in text_of(answer)

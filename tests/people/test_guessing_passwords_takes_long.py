@@ -1,11 +1,10 @@
 """Password guessing: failed sign-ins delay the attacker ever longer, and never the rightful user."""
 
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import connection
 from django.test import Client
 
 from fleet.accounts import logins
@@ -14,6 +13,7 @@ from fleet.accounts.logins import Attempt
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, KnownDevice, LoginAttempts
 from tests import factories
+from tests.approvals.racing import thread_group
 from tests.dashboard.conftest import text_of
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -25,8 +25,8 @@ def begin(username: str = "otto", address: str = HERE, after: float = 0, device:
     return logins.begin(username=username, address=address, device=device, now=NOW + timedelta(seconds=after))
 
 
-def attempt(username: str = "otto", address: str = HERE, after: float = 0, device: str = "") -> float | None:
-    return begin(username, address, after, device).wait
+def attempt(*who: str, **more: Any) -> float | None:
+    return begin(*who, **more).wait
 
 
 def device_of_otto(after: float = 0) -> str:
@@ -140,14 +140,8 @@ def test_old_counts_are_removed_and_no_name_is_kept() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_guesses_side_by_side_do_not_slip_through() -> None:
-    def guess(_: int) -> float | None:
-        try:
-            return attempt()
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(8) as pool:
-        assert sum(wait == 0.0 for wait in pool.map(guess, range(24))) == 5
+    with thread_group(12) as group:
+        assert sum(wait == 0.0 for wait in group.at_once(*[attempt] * 12)) == 5
 
 
 @pytest.mark.parametrize("address", ["/accounts/login/", "/admin/login/"])

@@ -45,11 +45,7 @@ def test_the_admin_has_no_form_of_its_own_for_ones_password(client: Client) -> N
     ada.is_staff = ada.is_superuser = True
     ada.save()
     client.force_login(ada)
-    fields = {
-        "old_password": "harbour-ada",
-        "new_password1": "a whole new harbour",
-        "new_password2": "a whole new harbour",
-    }
+    fields = {"old_password": "harbour-ada", **dict.fromkeys(("new_password1", "new_password2"), "a whole new harbour")}
     for address in ("/admin/password_change/", "/admin/password_change/done/"):
         for answer in (client.get(address), client.post(address, fields)):
             assert (answer.status_code, answer["Location"]) == (302, "/you/password/")

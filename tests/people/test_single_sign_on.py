@@ -7,16 +7,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
 from azure_simulator.entra.accounts import everybody
 from azure_simulator.entra.tokens import LIES, NOT_AGAIN
 from django.contrib.auth.models import User
-from django.db import connection
 from django.test import Client
 
 from fleet.accounts import provider, sign_on
@@ -27,6 +26,7 @@ from fleet.domain.sign_on import Identity
 from fleet.models import Entry
 from fleet.models.people import rights_of
 from tests import accounts, factories
+from tests.approvals.racing import thread_group
 from tests.dashboard.conftest import text_of
 from tests.people.directory import BACK, Directory, asked_for, come, pass_time, there
 
@@ -235,11 +235,8 @@ def test_a_provider_that_calls_itself_otherwise_or_leads_elsewhere_is_not_taken(
     entra: Directory, client: Client, settings: Any
 ) -> None:
     found = provider.configuration()
-    for wrong in (
-        {"issuer": "https://evil.example"},
-        {"token_endpoint": "http://evil.example/token"},
-        {"jwks_uri": ""},
-    ):
+    evil = "http://evil.example/token"
+    for wrong in ({"issuer": "https://evil.example"}, {"token_endpoint": evil}, {"jwks_uri": ""}):
         with pytest.raises(ProviderError) as caught:
             provider._checked({**found, **wrong})
         assert caught.value.why is Why.WRONG
@@ -250,25 +247,12 @@ def test_a_provider_that_calls_itself_otherwise_or_leads_elsewhere_is_not_taken(
 # Changes while a user is signed in.
 
 
-def identity(name: str = "otto", *values: str) -> Identity:
-    return Identity("https://login.example", f"s-{name}", name, values or ("Drydock.Operator",))
-
-
-def arrived(name: str = "otto", **more: Any) -> User:
-    return sign_on.arrive(identity(name), now=NOW, **more)
-
-
 def test_two_first_logins_at_the_same_time_make_one_person(entra: Directory, transactional_db: None) -> None:
     mapped()
 
-    def enter() -> int:
-        try:
-            return int(arrived().pk)
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(4) as threads:
-        assert len({one.result() for one in [threads.submit(enter) for _ in range(4)]}) == 1
+    otto = Identity("https://login.example", "s-otto", "otto", ("Drydock.Operator",))
+    with thread_group(4) as group:
+        assert len(set(group.at_once(*[partial(sign_on.arrive, otto, now=NOW)] * 4))) == 1
     assert User.objects.filter(username__startswith="otto").count() == 1
 
 

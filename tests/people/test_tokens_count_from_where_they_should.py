@@ -1,14 +1,13 @@
 """API tokens: each works only from its permitted networks, and its user is notified before it expires."""
 
-import threading
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from io import StringIO
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
-from django.db import connection
 from django.test import Client
 
 from fleet.accounts import service_accounts, tokens
@@ -21,6 +20,7 @@ from fleet.models import ApiToken, Entry
 from fleet.notifications.routing import is_personal
 from tests import accounts, factories
 from tests.api.conftest import Caller, caller, problem
+from tests.approvals.racing import thread_group
 from tests.dashboard.conftest import text_of
 
 pytestmark = pytest.mark.django_db
@@ -30,10 +30,8 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("written", "kept"),
     [
-        ("10.0.0.0/8", "10.0.0.0/8"),
-        (" 192.0.2.7 ", "192.0.2.7/32"),
-        ("2001:DB8::/32", "2001:db8::/32"),
-        ("2001:db8::7", "2001:db8::7/128"),
+        *(("10.0.0.0/8", "10.0.0.0/8"), (" 192.0.2.7 ", "192.0.2.7/32")),
+        *(("2001:DB8::/32", "2001:db8::/32"), ("2001:db8::7", "2001:db8::7/128")),
         # What IPv6 carries is what it carries.
         ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
     ],
@@ -64,22 +62,11 @@ def test_number_of_networks_is_limited() -> None:
         read_networks(f"10.0.0.{number}" for number in range(51))
 
 
-@pytest.mark.parametrize(
-    ("address", "counts"),
-    [
-        ("10.1.2.3", True),
-        ("::ffff:10.1.2.3", True),
-        ("2001:db8::9", True),
-        ("2001:db8::9%eth0", True),
-        ("11.0.0.1", False),
-        ("2001:db9::1", False),
-        ("", False),
-        ("unix:", False),
-    ],
-)
-def test_an_address_lies_in_them_or_not(address: str, counts: bool) -> None:
-    assert allows(["10.0.0.0/8", "2001:db8::/32"], address) is counts
-    assert allows([], address)
+def test_an_address_lies_in_them_or_not() -> None:
+    inside = ["10.1.2.3", "::ffff:10.1.2.3", "2001:db8::9", "2001:db8::9%eth0"]
+    outside = ["11.0.0.1", "2001:db9::1", "", "unix:"]
+    assert [each for each in inside + outside if allows(["10.0.0.0/8", "2001:db8::/32"], each)] == inside
+    assert all(allows([], each) for each in inside + outside)
 
 
 def made(who: Caller, *networks: str, **more: Any) -> str:
@@ -131,11 +118,7 @@ def test_a_field_error_names_the_network_that_is_wrong() -> None:
         "tokens/", {"name": "x", "scopes": ["read"], "allowed_from": ["10.0.0.7/8"]}
     )
     [error] = problem(answer, 422, "validation")["errors"]
-    assert error == {
-        "field": "allowed_from",
-        "message": "10.0.0.7/8 names a host and a network: write 10.0.0.0/8 for the network, or 10.0.0.7/32 for the"
-        " host.",
-    }
+    assert error["field"] == "allowed_from" and error["message"].startswith("10.0.0.7/8 names a host and a network")
     assert not ApiToken.objects.filter(name="x").exists()
 
 
@@ -157,12 +140,8 @@ def test_a_token_that_makes_another_gives_it_no_wider_addresses(monkeypatch: pyt
 def test_the_page_and_the_command_take_them_too() -> None:
     otto, page = factories.operator(), Client()
     page.force_login(otto)
-    form = {
-        "name": "deploys",
-        "scopes": "read",
-        "expires_in_seconds": 604800,
-        "allowed_from": "192.0.2.0/24\r\n2001:db8::/32\r\n",
-    }
+    networks = "192.0.2.0/24\r\n2001:db8::/32\r\n"
+    form = {"name": "deploys", "scopes": "read", "expires_in_seconds": 604800, "allowed_from": networks}
     assert "192.0.2.0/24, 2001:db8::/32" in text_of(page.post("/you/tokens/", form))
     wrong = page.post("/you/tokens/", form | {"allowed_from": "192.0.2.7/24"})
     assert wrong.status_code == 422
@@ -181,10 +160,8 @@ def token_of(person: User, lives: timedelta, *, name: str = "deploys", at: datet
 def told() -> list[tuple[str, float]]:
     """Of which token how many days ahead."""
     rows = Entry.objects.filter(kind=EntryKind.TOKEN_EXPIRES.value).order_by("pk")
-    return [
-        (row.data["name"], (datetime.fromisoformat(row.data["expires_at"]) - row.at) / timedelta(days=1))
-        for row in rows
-    ]
+    ends = [datetime.fromisoformat(row.data["expires_at"]) for row in rows]
+    return [(row.data["name"], (end - row.at) / timedelta(days=1)) for row, end in zip(rows, ends, strict=True)]
 
 
 def test_expiry_is_notified_once_a_week_and_once_a_day_ahead() -> None:
@@ -225,22 +202,11 @@ def test_two_that_look_at_once_tell_it_once() -> None:
     otto = factories.operator()
     for number in range(20):
         token_of(otto, timedelta(days=30), name=f"token {number}")
-    begin = threading.Barrier(4)
-
-    def look() -> None:
-        try:
-            begin.wait(10)
-            service_accounts.tell_expiring(now=NOW + timedelta(days=24))
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=look) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    look = partial(service_accounts.tell_expiring, now=NOW + timedelta(days=24))
+    with thread_group(4) as group:
+        group.at_once(*[look] * 4)
     # Whom the lock kept out has nothing left to do.
-    service_accounts.tell_expiring(now=NOW + timedelta(days=24))
+    look()
     assert sorted(name for name, _ in told()) == sorted(f"token {number}" for number in range(20))
 
 
