@@ -27,6 +27,7 @@ from django.utils.crypto import constant_time_compare
 from fleet.accounts import sign_on
 from fleet.accounts.models import SignOn
 from fleet.domain.sign_on import LOOPBACK, ClaimFault, Identity, identity_of
+from fleet.domain.texts import parse_json
 from fleet.operations.locks import take_due
 
 # Maximum time of one sign-in or refresh, and of one request in it.
@@ -196,8 +197,8 @@ def _json(url: str, method: str = "GET", **more: Any) -> tuple[int, dict[str, An
     with Session() as session:
         answer = session.request(method, url, **more)
     try:
-        document = answer.json()
-    except requests.RequestException as error:
+        document = parse_json(answer.content)
+    except ValueError as error:
         raise ProviderError(Why.AWAY, type(error).__name__) from error
     if not isinstance(document, dict):
         raise ProviderError(Why.AWAY, "no object")

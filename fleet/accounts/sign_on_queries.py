@@ -1,6 +1,5 @@
 """Queries on single sign-on for administrators: the mapping, accounts at the provider, and dry runs."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +15,7 @@ from fleet.domain.people import ADMIN, Rights
 from fleet.domain.reasons import Reason, read_reason
 from fleet.domain.shapes import from_row
 from fleet.domain.sign_on import ClaimFault, Grant, identity_of, rights_by
+from fleet.domain.texts import parse_json
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry
 from fleet.models.people import prefetch_rights, rights_of
@@ -191,8 +191,8 @@ def _pasted(text: str, lines: list[Grant]) -> tuple[WouldBe | None, Reason | Non
     they may still be valid.
     """
     try:
-        claims: Any = json.loads(text[:MOST_PASTED])
-    except (ValueError, RecursionError):
+        claims: Any = parse_json(text[:MOST_PASTED])
+    except ValueError:
         claims = None
     if not isinstance(claims, Mapping):
         return None, Reason("claims-unreadable")

@@ -33,12 +33,13 @@ from fleet.accounts import factors, logins
 from fleet.accounts import text as account_text
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID
+from fleet.domain.texts import parse_json
 from fleet.operations import clock
 from fleet.wording import times
 
 # Characters of a passkey's answer that are read, and the exceptions that reading it may raise.
 LONGEST_ANSWER = 20_000
-WRONG = (ValidationError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+WRONG = (ValidationError, ValueError, TypeError, KeyError, AttributeError)
 
 
 class Purpose(StrEnum):
@@ -117,7 +118,7 @@ def passkey(request: HttpRequest, text: str, purpose: Purpose, user: User | None
     """
     try:
         state = _used_up(request, purpose, user)
-        answer = AuthenticationResponse.from_dict(json.loads(text[:LONGEST_ANSWER]))
+        answer = AuthenticationResponse.from_dict(parse_json(text[:LONGEST_ANSWER]))
         _not_framed(answer)
         handle: Any = answer.response.user_handle
         rows, credentials = _passkeys(user.pk if user else url_str_to_user_pk(handle.decode()))
@@ -135,7 +136,7 @@ def new_passkey(request: HttpRequest, text: str, user: User) -> Mapping[str, Any
     """
     try:
         state = _used_up(request, Purpose.ADD, user)
-        credential: dict[str, Any] = json.loads(text[:LONGEST_ANSWER])
+        credential: dict[str, Any] = parse_json(text[:LONGEST_ANSWER])
         answer = RegistrationResponse.from_dict(credential)
         _not_framed(answer)
         _server().register_complete(state, answer)

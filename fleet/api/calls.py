@@ -34,6 +34,7 @@ from fleet.api.authentication import Allowed, actor_of, person_of
 from fleet.api.problems import Problem, wrong
 from fleet.api.shapes.derive import Shape
 from fleet.domain.actor import Actor
+from fleet.domain.texts import parse_json
 from fleet.operations import clock
 from fleet.operations.audited import AuditedSerializer
 from fleet.projections import visibility
@@ -126,7 +127,7 @@ class SmallJson(BaseParser):
         if len(raw) > MAX_BODY_BYTES:
             raise Problem("too-large", f"A body may hold {MAX_BODY_BYTES // 1024} KiB.")
         try:
-            body = json.loads(raw.decode("utf-8"), parse_constant=_refuse)
+            body = parse_json(raw.decode("utf-8"), parse_constant=_refuse)
             lone_surrogate = next(_lone_surrogates(body), None)
         except (ValueError, RecursionError) as error:
             raise ParseError from error

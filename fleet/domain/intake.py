@@ -1,6 +1,5 @@
 """Parsing of metadata documents, limits on what one machine may report, presence, and preparation by hooks."""
 
-import json
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from fleet.domain.event_types import canonical_type
 from fleet.domain.events import EventStatement
 from fleet.domain.reasons import Reason
 from fleet.domain.states import Presence
-from fleet.domain.texts import tidy_value, tidy_values
+from fleet.domain.texts import parse_json, tidy_value, tidy_values
 from fleet.domain.times import in_bounds
 
 # Limits on what one machine may report: real machines stay far below, and a hostile one costs the others little.
@@ -244,8 +243,8 @@ def read_document(body: bytes) -> Document:
         # Also where the remaining part could be read: the missing part is unknown.
         return Document(readable=False, flags=(Reason("body-cut"),))
     try:
-        raw = json.loads(body.decode("utf-8-sig", errors="replace"), strict=False)
-    except (ValueError, RecursionError):
+        raw = parse_json(body.decode("utf-8-sig", errors="replace"), strict=False)
+    except ValueError:
         return Document(readable=False, flags=(Reason("body-no-json"),))
     if not isinstance(raw, dict) or not isinstance(raw.get("Events"), list):
         return Document(readable=False, flags=(Reason("body-no-events"),))

@@ -1,5 +1,6 @@
 """Cleaning of texts from users and machines, so that Postgres can store them (it does not store NUL in text)."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 from unicodedata import category
@@ -52,6 +53,16 @@ def readable(text: str) -> str:
     store NUL.
     """
     return text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+
+
+def parse_json(text: str | bytes, **options: Any) -> Any:
+    """Parse JSON from outside. `options` are those of `json.loads`. Raises ValueError also for text that is nested too
+    deeply, where the standard library raises RecursionError.
+    """
+    try:
+        return json.loads(text, **options)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def storable(value: Any) -> Any:

@@ -108,6 +108,9 @@ class Gateway:
             unbind_contextvars("request_id", "trace_id")
 
     def _answer(self, scope: Scope, receive: Receive, send: Send, call: Call) -> Awaitable[None]:
+        # The gateway, Django and a proxy in front could each believe another one.
+        if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
+            return answer_problem(send, Problem(400, "unreadable", "Send one header `Authorization`, not several."))
         methods = self.routes.get(scope["path"])
         if methods is not None:
             return self._answer_own(methods, Request(scope, receive), send, call)

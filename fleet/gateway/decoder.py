@@ -4,7 +4,6 @@ an invalid one does not affect the others.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import msgspec
 from drydock_agent import wire
 
-from fleet.domain.texts import storable
+from fleet.domain.texts import parse_json, storable
 from fleet.domain.times import clamped
 from fleet.gateway.http import Problem
 from fleet.gateway.limits import GatewayLimits
@@ -79,9 +78,7 @@ def _read_leniently(raw: bytes) -> wire.ReportsRequest:
     surrogate would block all later reports of its spool.
     """
     try:
-        return msgspec.convert(json.loads(raw), wire.ReportsRequest)
-    except RecursionError:
-        raise Problem(422, "validation", "The request is nested too deeply to be read.") from None
+        return msgspec.convert(parse_json(raw), wire.ReportsRequest)
     except msgspec.ValidationError as error:
         raise Problem(422, "validation", f"The request cannot be read: {error}.") from None
     except ValueError:

@@ -7,7 +7,6 @@ events, because each call also reports the agent's last poll.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -18,6 +17,7 @@ import redis
 import structlog
 from drydock_agent.wire import Order
 
+from fleet.domain.texts import parse_json
 from fleet.gateway.threads import Loop
 from fleet.operations.intake.presence import HeartbeatCheck
 from fleet.operations.wake_up import CHANNEL, redis_client
@@ -238,7 +238,7 @@ class WakeUps:
                     elif message["type"] == "subscribe":
                         self.heard = True
                     elif message["type"] == "message":
-                        self._tell(message["data"])
+                        self.receive(message["data"])
         finally:
             self.heard = False
             client.close()
@@ -252,9 +252,10 @@ class WakeUps:
         if subscription.health_check_response_counter > PINGS:
             raise redis.ConnectionError("Redis no longer answers pings.")
 
-    def _tell(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
+        """Pass one wake-up on; log a message that cannot be read."""
         try:
-            message = json.loads(data)
+            message = parse_json(data)
         except ValueError:
             message = None
         if isinstance(message, dict):

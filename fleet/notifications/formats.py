@@ -82,7 +82,7 @@ def stranger(account: str, address: str) -> str:
     valid for 10 minutes.
     """
     return (
-        "Nothing was claimed: Drydock does not know who you are. Open this within 10 minutes, sign in, and say that this"
-        f" account is yours; the link is for you alone: {address} An admin can do it as well: your member id is"
+        "Nothing was claimed: Drydock does not know who you are. Open this within 10 minutes, sign in, and say that"
+        f" this account is yours; the link is for you alone: {address} An admin can do it as well: your member id is"
         f" {without_links(account)}."
     )

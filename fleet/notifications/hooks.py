@@ -25,7 +25,7 @@ from fleet.accounts import external_accounts
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
 from fleet.domain.reasons import Refused
-from fleet.domain.texts import readable
+from fleet.domain.texts import parse_json, readable
 from fleet.domain.times import clamped
 from fleet.models import Claim, ScheduledEvent
 from fleet.notifications import formats
@@ -201,8 +201,8 @@ def webhook(request: HttpRequest, channel_id: int, now: datetime) -> HttpRespons
     signatures = [digest for version, _, digest in parts if version == "v1"]
     channel = signed_channel(request, channel_id, "pagerduty", signatures, now=now)
     try:
-        event = inside(json.loads(request.body), "event")
-    except (ValueError, RecursionError):
+        event = inside(parse_json(request.body), "event")
+    except ValueError:
         event = None
     if isinstance(event, dict):
         note_incident(request, channel, event, now=now)
@@ -287,8 +287,8 @@ def pressed(body: bytes) -> dict[str, Any] | None:
     """Return the decoded form field `payload` of a Slack call, or None."""
     try:
         fields = parse_qs(body.decode(), max_num_fields=10)
-        press = json.loads(fields["payload"][0])
-    except (ValueError, KeyError, RecursionError):
+        press = parse_json(fields["payload"][0])
+    except (ValueError, KeyError):
         return None
     return press if isinstance(press, dict) else None
 

@@ -11,6 +11,7 @@ from typing import Annotated
 from fleet.domain.intake import read_document
 from fleet.domain.reasons import Reason
 from fleet.domain.shapes import from_row
+from fleet.domain.texts import parse_json
 from fleet.domain.times import iso
 from fleet.models import DocumentBody, Observation, ScheduledEvent, Sighting
 from fleet.projections.archived import ARCHIVE
@@ -88,8 +89,8 @@ def _lines(text: str) -> list[str]:
     text is returned unchanged.
     """
     try:
-        return json.dumps(json.loads(text, strict=False), indent=2, sort_keys=True, ensure_ascii=False).splitlines()
-    except (ValueError, RecursionError):
+        return json.dumps(parse_json(text, strict=False), indent=2, sort_keys=True, ensure_ascii=False).splitlines()
+    except ValueError:
         return text.splitlines()
 
 

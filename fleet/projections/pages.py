@@ -17,6 +17,7 @@ from uuid import UUID
 from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 
+from fleet.domain.texts import parse_json
 from fleet.models.index_scan import IndexScanRows, first_rows, last_checked_at
 
 M = TypeVar("M", bound=Model)
@@ -118,13 +119,13 @@ def _encode(cursor: _Cursor) -> str:
 
 def _decode(text: str, segments: int) -> _Cursor:
     try:
-        raw = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        raw = parse_json(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         segment, backwards, value, key = raw
         if isinstance(value, dict):
             value = datetime.fromisoformat(value["t"]).astimezone(UTC)
         if not (0 <= segment < segments and _is_key(key) and _fits(value)):
             raise BadCursorError("The cursor cannot be read.")
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError, binascii.Error) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, binascii.Error) as error:
         raise BadCursorError("The cursor cannot be read.") from error
     return _Cursor(segment=segment, backwards=bool(backwards), value=value, id=key)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -43,6 +46,17 @@ def test_without_a_credential_there_is_a_401(gateway: Gateway) -> None:
     assert problem(send(gateway, b"{}")) == (401, "not-authenticated")
     assert problem(send(gateway, b"{}", credential="agent_wrong")) == (401, "not-authenticated")
     assert problem(requests.get(gateway.url + wire.ORDERS_PATH, timeout=5)) == (401, "not-authenticated")
+
+
+@pytest.mark.parametrize("path", [wire.ORDERS_PATH, "/api/v1/sets/", "/stream", "/"])
+def test_two_authorization_headers_are_a_400(gateway: Gateway, path: str) -> None:
+    parts = urlsplit(gateway.url)
+    with closing(HTTPConnection(parts.hostname or "", parts.port, timeout=20)) as connection:
+        connection.putrequest("GET", path)
+        for value in ("Bearer dd_one", "Bearer dd_other"):
+            connection.putheader("Authorization", value)
+        connection.endheaders()
+        assert connection.getresponse().status == 400
 
 
 def test_other_methods_and_paths_are_refused(gateway: Gateway) -> None:

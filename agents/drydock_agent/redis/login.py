@@ -98,7 +98,7 @@ def _token(body: bytes) -> Login:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise CacheConnectionLost("the metadata service answered with something that is no token") from None
     seconds = UNSTATED_SECONDS
-    with contextlib.suppress(KeyError, ValueError, TypeError):
+    with contextlib.suppress(KeyError, ValueError, TypeError, OverflowError):
         seconds = float(content["expires_on"]) - time.time()
     return Login(_object_id(secret), secret, seconds)
 

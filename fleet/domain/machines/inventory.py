@@ -4,7 +4,6 @@
 not do. So a missing key proves nothing, and an empty value counts only in a complete answer.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from typing import Any
 
 from fleet.domain.reasons import Reason, Refused
 from fleet.domain.sets import SetKey
-from fleet.domain.texts import tidy
+from fleet.domain.texts import parse_json, tidy
 
 # The keys that are kept when an answer lacks them: documented ones, so that no machine makes its row grow without end.
 TEXTS = (
@@ -135,8 +134,8 @@ def read_json(raw: bytes) -> Any:
     """Parse a JSON file in UTF-8, or in UTF-16 as PowerShell writes it. Raises Refused `validation`."""
     encoding = "utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
-        return json.loads(raw.decode(encoding))
-    except (ValueError, RecursionError) as error:
+        return parse_json(raw.decode(encoding))
+    except ValueError as error:
         raise Refused("validation", Reason("inventory-no-json")) from error
 
 

@@ -20,6 +20,7 @@ from django.core.exceptions import ValidationError
 
 from fleet.domain.event_types import event_type_of
 from fleet.domain.reasons import Refused
+from fleet.domain.texts import parse_json
 from fleet.domain.times import iso
 from fleet.notifications import incidents
 from fleet.notifications import news as open_items
@@ -108,7 +109,7 @@ class Alertmanager:
         job = HttpJob(method, url, headers, payload, limit_seconds=LIMIT_SECONDS, most_bytes=MOST_BYTES)
         answer = send_job(job, now=self.now)
         try:
-            content = None if answer.cut or not answer.body else json.loads(answer.body)
+            content = None if answer.cut or not answer.body else parse_json(answer.body)
         except ValueError:
             content = None
         return Called(answer, content)

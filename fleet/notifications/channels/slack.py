@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from fleet.domain.texts import parse_json
 from fleet.notifications.channels import KINDS, TIME_ZONE, ChannelKind, Setting
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome, reader_of
 from fleet.notifications.formats import for_slack, without_links
@@ -157,7 +158,7 @@ class Conversation:
         )
         self.last = send_job(job, now=self.now)
         try:
-            answer = json.loads(self.last.body)
+            answer = parse_json(self.last.body)
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
