@@ -216,7 +216,7 @@ def common(request: HttpRequest) -> dict[str, Any]:
         "may_approve": asked.rights.may(Right.APPROVE),
         "may_override": asked.rights.may(Right.OVERRIDE),
         "may_administer": asked.rights.may(Right.ADMINISTER),
-        "stop": SimpleLazyObject(rules.banner),
+        "stop": SimpleLazyObject(rules.current),
         "pulse": SimpleLazyObject(lambda: queue.pulse(now=asked.now, rights=asked.rights)),
         **_saved_views(asked),
         "oldest": SimpleLazyObject(lambda: queue.oldest(now=asked.now, rights=asked.rights)),

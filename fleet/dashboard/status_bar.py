@@ -48,7 +48,7 @@ class StatusBarCache:
             # The cached counts include hidden sets.
             return status_bar(now=now)
         counts = self._counts
-        if counts is not None and self._until is not None and counts.counted_at <= now < self._until:
+        if counts is not None and self._until is not None and counts.server_time <= now < self._until:
             return counts
         if not self._counting.acquire(blocking=counts is None):
             return counts or status_bar(now=now)

@@ -245,36 +245,14 @@ def agentless() -> QuerySet[InventoryMachine]:
     return visible(InventoryMachine).filter(Q(machine=None) | Q(machine__revoked_at__isnull=False))
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedEnrolmentRow:
-    """Refused enrolments of one machine for one reason, with the remedy. The caller states `vm_id` and `name`; they are
-    empty if several machines are counted together.
-    """
-
-    id: int
-    name: str
-    vm_id: str
-    address: str
-    reason: Reason
-    remedy: Reason
-    count: int
-    first_at: datetime
-    last_at: datetime
+# A refused enrolment with its reason and the remedy.
+Refusal = tuple[RefusedEnrolment, Reason, Reason]
 
 
-def refused_enrolments(*, most: int = MOST_REFUSED) -> tuple[RefusedEnrolmentRow, ...]:
-    """Return the refused enrolments, newest first, at most `most`. One query."""
+def refused_enrolments(*, most: int = MOST_REFUSED) -> list[Refusal]:
+    """Return the refused enrolments, newest first, at most `most`, each with its reason and the remedy. One query."""
     rows = visible(RefusedEnrolment).order_by("-last_at", "-pk")[:most]
-    return tuple(
-        from_row(
-            RefusedEnrolmentRow,
-            row,
-            name=row.name or row.vm_id,
-            reason=from_json(row.reason),
-            remedy=remedy_of(row.code),
-        )
-        for row in rows
-    )
+    return [(row, from_json(row.reason), remedy_of(row.code)) for row in rows]
 
 
 def waiting_rows() -> QuerySet[Admission]:
@@ -408,27 +386,7 @@ def page_of_join_tokens(*, now: datetime, **at: Unpack[At]) -> Page[JoinTokenRow
     return found.map(lambda shown: _join_tokens(shown, now=now))
 
 
-@dataclass(frozen=True, slots=True)
-class InventoryRow:
-    """One machine of the imported inventory. `machine` is the row id of the machine with the agent, which does not
-    count if `revoked`.
-    """
-
-    id: int
-    name: str
-    subscription: str
-    resource_group: str
-    set_kind: str
-    set_name: str
-    set_id: int | None
-    region: str
-    size: str
-    machine: int | None
-    revoked: bool
-    imported_at: datetime
-
-
-def inventory(*, q: str = "", without_agent: bool = False, **at: Unpack[At]) -> Page[InventoryRow]:
+def inventory(*, q: str = "", without_agent: bool = False, **at: Unpack[At]) -> Page[InventoryMachine]:
     """Return a page of the imported inventory by name. `q` searches in names; `without_agent` selects machines without
     an agent. One query.
     """
@@ -436,18 +394,7 @@ def inventory(*, q: str = "", without_agent: bool = False, **at: Unpack[At]) -> 
     rows = rows.defer("machine__compute")
     if q:
         rows = rows.filter(name__icontains=q)
-    return read_list(Segment(rows, "name"), **at).map(
-        lambda found: [
-            from_row(
-                InventoryRow,
-                row,
-                set_id=row.availability_set_id,
-                machine=row.machine_id,
-                revoked=row.machine is not None and row.machine.revoked_at is not None,
-            )
-            for row in found
-        ]
-    )
+    return read_list(Segment(rows, "name"), **at)
 
 
 def event_brief(event: ScheduledEvent) -> OpenEventBrief:

@@ -3,20 +3,18 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Q, QuerySet, TextField
+from django.db.models import BooleanField, Count, ExpressionWrapper, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from fleet.domain.people import Right, Rights
-from fleet.domain.shapes import from_row
+from fleet.domain.states import EventStatus
 from fleet.models import AvailabilitySet, Cache, Machine, SavedView, ScheduledEvent
 from fleet.models.facts.events import place_of
 from fleet.models.index_scan import words_begin, words_of
-from fleet.projections.machines import OpenEventBrief
-from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
+from fleet.projections.refs import SetRef, set_ref
 from fleet.projections.visibility import visible
 
 # At most `MOST` results of each kind are shown, out of `READ` that are read. Those in the reader's own scopes come
@@ -32,54 +30,35 @@ LEAST = 2
 
 
 @dataclass(frozen=True, slots=True)
-class FoundMachine:
-    machine: MachineRef
+class Match:
+    """One machine, set or event that was found, with its set. `where` distinguishes sets of the same name; `mine`: it
+    is in the reader's own scopes.
+    """
+
+    row: Any
     set: SetRef
     where: str
     mine: bool
 
-
-@dataclass(frozen=True, slots=True)
-class FoundSet:
-    set: SetRef
-    service: str
-    where: str
-    mine: bool
-
-
-@dataclass(frozen=True, slots=True)
-class FoundService:
-    name: str
-    sets: int
-
-
-@dataclass(frozen=True, slots=True)
-class FoundEvent(OpenEventBrief):
-    first_seen_at: datetime
-    set: SetRef
-    mine: bool
-
-
-@dataclass(frozen=True, slots=True)
-class FoundCache:
-    id: int
-    host: str
-    service: str
+    @property
+    def status(self) -> EventStatus:
+        """Return the status of an event."""
+        return EventStatus(self.row.status)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Search results: a few of each kind. `asked` is False if the search text was too short. `mine` marks results in
-    the reader's own scopes.
+    """Search results: a few of each kind. `asked` is False if the search text was too short. `services` are pairs of a
+    name and the number of its sets.
     """
 
     asked: bool = False
-    machines: tuple[FoundMachine, ...] = ()
-    sets: tuple[FoundSet, ...] = ()
-    services: tuple[FoundService, ...] = ()
-    events: tuple[FoundEvent, ...] = ()
-    caches: tuple[FoundCache, ...] = ()
-    people: tuple[str, ...] = ()
+    machines: Sequence[Match] = ()
+    sets: Sequence[Match] = ()
+    services: Sequence[tuple[str, int]] = ()
+    events: Sequence[Match] = ()
+    caches: Sequence[Cache] = ()
+    people: Sequence[str] = ()
 
     @property
     def count(self) -> int:
@@ -107,17 +86,12 @@ def find(text: str, *, rights: Rights) -> Found:
     vm_id, event_id = Q(vm_id__startswith=text.lower()), Q(event_id__startswith=text.upper())
     return Found(
         asked=True,
-        machines=_first(named(machines, "resource_name", or_else=vm_id), _machine, rights, text),
-        sets=_first(named(sets, "name", "service", "resource_group"), _set, rights, text),
-        services=tuple(
-            FoundService(*row)
-            for row in services.values_list("service").annotate(Count("pk")).order_by("service")[:MOST]
-        ),
-        events=_first(_newest(named, event_id), _event, rights, ""),
-        caches=tuple(
-            from_row(FoundCache, row) for row in named(visible(Cache), "host", "service").order_by("host")[:MOST]
-        ),
-        people=tuple(
+        machines=_first(named(machines, "resource_name", or_else=vm_id), rights, text),
+        sets=_first(named(sets, "name", "service", "resource_group"), rights, text),
+        services=list(services.values_list("service").annotate(Count("pk")).order_by("service")[:MOST]),
+        events=_first(_newest(named, event_id), rights, ""),
+        caches=list(named(visible(Cache), "host", "service").order_by("host")[:MOST]),
+        people=list(
             visible(User)
             .filter(is_active=True, username__istartswith=text)
             .order_by("username")
@@ -159,9 +133,7 @@ def _newest(named: Callable[..., QuerySet[Any]], event_id: Q) -> Sequence[Schedu
     return among if len(among) >= MOST else list(named(events, *words, or_else=event_id)[:READ])
 
 
-def _first(
-    rows: QuerySet[Any] | Sequence[Any], shape: Callable[[Any, str, bool], Any], rights: Rights, text: str
-) -> tuple[Any, ...]:
+def _first(rows: QuerySet[Any] | Sequence[Any], rights: Rights, text: str) -> list[Match]:
     """Return the first results: those in the reader's own scopes, then exact matches, then names that begin with the
     text.
     """
@@ -172,17 +144,15 @@ def _first(
             return (not mine[row.pk],)
         return (not mine[row.pk], name != text.casefold(), not name.startswith(text.casefold()), name, row.pk)
 
-    found = list(rows[:READ])
-    mine = {row.pk: rights.may(Right.APPROVE, place_of(_set_of(row))) for row in found}
-    names = Counter(str(row).casefold() for row in found)
-    return tuple(
-        shape(row, _where(_set_of(row), twice=names[str(row).casefold()] > 1), bool(rights.scopes) and mine[row.pk])
-        for row in sorted(found, key=order)[:MOST]
-    )
-
-
-def _set_of(row: Any) -> AvailabilitySet:
-    return row if isinstance(row, AvailabilitySet) else row.availability_set
+    read = list(rows[:READ])
+    homes = {row.pk: row if isinstance(row, AvailabilitySet) else row.availability_set for row in read}
+    mine = {pk: rights.may(Right.APPROVE, place_of(home)) for pk, home in homes.items()}
+    names = Counter(str(row).casefold() for row in read)
+    matches = []
+    for row in sorted(read, key=order)[:MOST]:
+        where = _where(homes[row.pk], twice=names[str(row).casefold()] > 1)
+        matches.append(Match(row, set_ref(homes[row.pk]), where, bool(rights.scopes) and mine[row.pk]))
+    return matches
 
 
 def _where(row: AvailabilitySet, *, twice: bool) -> str:
@@ -192,47 +162,19 @@ def _where(row: AvailabilitySet, *, twice: bool) -> str:
     return " · ".join(part for part in (row.resource_group, row.subscription if twice else "") if part)
 
 
-def _machine(row: Machine, where: str, mine: bool) -> FoundMachine:
-    return FoundMachine(machine_ref(row), set_ref(row.availability_set), where, mine)
-
-
-def _set(row: AvailabilitySet, where: str, mine: bool) -> FoundSet:
-    return FoundSet(set_ref(row), row.service, where, mine)
-
-
-def _event(row: ScheduledEvent, where: str, mine: bool) -> FoundEvent:
-    return from_row(FoundEvent, row, set=set_ref(row.availability_set), mine=mine)
-
-
 # Saved views of lists: the user's own first, then shared ones.
 
 MAX_SAVED_VIEWS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class SavedViewRow:
-    """One saved view: `page` is the URL name of the list, `query` holds the filters as in the URL."""
-
-    id: int
-    name: str
-    page: str
-    query: str
-    shared: bool
-    owner: str
-    mine: bool
-
-
-def saved_views(*, user_id: int, page: str = "", named: str = "") -> tuple[SavedViewRow, ...]:
-    """Return the user's own and the shared views whose name contains `named`; with `page`, only those of this list. One
-    query.
+def saved_views(*, user_id: int, page: str = "", named: str = "") -> list[SavedView]:
+    """Return the user's own (`mine`) and the shared views whose name contains `named`; with `page`, only those of this
+    list. One query.
     """
     rows = visible(SavedView).filter(Q(owner=user_id) | Q(shared=True)).select_related("owner")
     if page:
         rows = rows.filter(page=page)
     if named:
         rows = rows.filter(name__icontains=named)
-    found = [
-        from_row(SavedViewRow, row, owner=row.owner.get_username(), mine=row.owner_id == user_id)
-        for row in rows.order_by("name", "pk")[:MAX_SAVED_VIEWS]
-    ]
-    return tuple(sorted(found, key=lambda row: not row.mine))
+    mine = ExpressionWrapper(Q(owner=user_id), output_field=BooleanField())
+    return list(rows.annotate(mine=mine).order_by("-mine", "name", "pk")[:MAX_SAVED_VIEWS])

@@ -33,7 +33,7 @@ from fleet.models.facts.events import presence_limits
 from fleet.models.facts.machines import EntranceFacts, entrance_facts
 from fleet.models.reconcile import OVER_AFTER, WrongClock
 from fleet.models.timeline import numbering
-from fleet.projections.machines import MachineRow, RefusedEnrolmentRow, machine_rows, refused_enrolments, with_presence
+from fleet.projections.machines import MachineRow, Refusal, machine_rows, refused_enrolments, with_presence
 from fleet.projections.refs import SetRef, set_ref
 from fleet.projections.visibility import visible
 
@@ -93,7 +93,7 @@ class FirstSteps:
     drill: int | None
     entrance: EntranceFacts
     waiting: int
-    refused: tuple[RefusedEnrolmentRow, ...]
+    refused: list[Refusal]
 
     @property
     def live(self) -> bool:

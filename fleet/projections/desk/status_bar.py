@@ -7,6 +7,7 @@ from typing import Any
 
 from fleet.domain.desk import Monitoring, RelayHealth, monitoring_gaps, relay_health
 from fleet.domain.reasons import Reason
+from fleet.domain.shapes import from_row
 from fleet.models import LastRun, ScheduledEvent
 from fleet.projections import blind_spots
 from fleet.projections.counts import counts
@@ -73,27 +74,13 @@ ITEMS: dict[str, Callable[[datetime], Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class StatusBar:
-    """Status bar of a page. `expected` counts agents that are not gone and inventory machines without an agent. `sure`:
-    an empty queue can be trusted, because there are no doubts.
+class StatusBar(Overview):
+    """Status bar of a page: the summary numbers, the number of `blind_spots` (None until the first count), and the
+    `items` of annexes: the template of each, and the value that it shows.
     """
 
-    presence: PresenceCounts
-    expected: int
-    # None until the first count.
     blind_spots: int | None
-    relay: RelayHealth
-    # Items of annexes: the template of each, and the value that it shows.
     items: tuple[tuple[str, Any], ...]
-    # How many processes of Drydock have a wrong clock.
-    wrong_clocks: int
-    sure: bool
-    counted_at: datetime
-
-    @property
-    def watched(self) -> bool:
-        """Return whether all expected agents are live; False if none are expected."""
-        return 0 < self.presence.live == self.expected
 
 
 def blind_spot_count(now: datetime) -> int:
@@ -105,14 +92,5 @@ def status_bar(*, now: datetime, spots: Callable[[datetime], int | None] = blind
     """Return the status bar; `spots` counts blind spots. Eight queries, plus those of `spots` and of the annexes'
     items.
     """
-    seen = overview(now=now)
-    return StatusBar(
-        presence=seen.presence,
-        expected=seen.expected,
-        blind_spots=spots(now),
-        relay=seen.relay,
-        items=tuple((template, load(now)) for template, load in ITEMS.items()),
-        wrong_clocks=seen.wrong_clocks,
-        sure=not seen.doubts,
-        counted_at=now,
-    )
+    items = tuple((template, load(now)) for template, load in ITEMS.items())
+    return from_row(StatusBar, overview(now=now), blind_spots=spots(now), items=items)

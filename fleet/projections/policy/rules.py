@@ -201,17 +201,6 @@ def current() -> StopRow | None:
     return None if found is None else from_row(StopRow, found)
 
 
-@dataclass(frozen=True, slots=True)
-class Banner:
-    """The stop in force, as shown in the banner of every page."""
-
-    row: StopRow | None
-
-
-def banner() -> Banner:
-    return Banner(row=current())
-
-
 def state() -> StopState:
     """Return the state of the stop of all approvals. Three queries."""
     past = visible(Stop).filter(lifted_at__isnull=False).order_by(F("stopped_at").desc())[:MOST]
