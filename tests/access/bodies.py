@@ -8,9 +8,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.every_write import RULE, WINDOW
 from tests.factories import EVENT
 
+RULE = {"name": "Short freezes", "reason": "No user notices.", "action": "hold", "event_types": ["Freeze"]}
+WINDOW = {"name": "Sale", "reason": "The shop is full.", "weekdays": [4], "from_time": "18:00", "time_zone": "UTC"}
 SAMPLES = Path(__file__).parents[1] / "samples"
 HOOK = {"name": "another", "kind": "webhook", "url": "https://hooks.example.org/1"}
 KEYS = {"endpoint": "https://push.example.org/1", "p256dh": "B" * 87, "auth": "A" * 22}

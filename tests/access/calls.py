@@ -16,7 +16,7 @@ from fleet.models.timeline import ACTING
 from tests.access.bodies import sent
 from tests.access.callers import COLUMNS, Caller, callers
 from tests.access.routes import Route
-from tests.access.world import World, world
+from tests.access.world import World
 
 # What a cell says, and what that means.
 WORDS = {
@@ -46,8 +46,8 @@ class QuietClient(Client):
 class Matrix:
     """A world with its callers: each call sees it as it was in the beginning. Lives within one test's transaction."""
 
-    def __init__(self) -> None:
-        self.world: World = world()
+    def __init__(self, world: World) -> None:
+        self.world = world
         self.callers: dict[str, Caller] = callers(self.world)
         self.client = QuietClient()
         self.acts = _acts()

@@ -31,6 +31,7 @@ from tests.messages.sent import a_channel, a_message, a_post, a_route
 from tests.rows import TokenFactory
 
 ISSUER = "https://login.example"
+A_DAY = 86400.0
 PROPOSED, WAITING, CLAIMED, HELD = (f"0A1B2C3D-0000-4000-8000-00000000000{number}" for number in range(4))
 IN_WAVE = [f"0A1B2C3D-0000-4000-8000-00000000001{number}" for number in range(2)]
 ANOTHER_WAVE = [f"0A1B2C3D-0000-4000-8000-00000000002{number}" for number in range(2)]
@@ -61,6 +62,21 @@ def world() -> World:
         "calendar": plain,
     }
     return World(fleet, values, secrets)
+
+
+def lasting_world(monkeypatch: Any, settings: Any) -> World:
+    """The same for tests that walk through all of it, which takes minutes: nothing in it may expire meanwhile."""
+    # A channel test waits for the channel's answer, which never arrives here.
+    monkeypatch.setattr("fleet.notifications.api.TEST_SECONDS", 0.0)
+    settings.MACHINE_LIVE_SECONDS = settings.MACHINE_LATE_SECONDS = settings.MACHINE_GONE_SECONDS = (
+        settings.STEP_UP_SECONDS
+    ) = A_DAY
+    monkeypatch.setattr("fleet.accounts.external_accounts.INVITATION", timedelta(seconds=A_DAY))
+    settings.OIDC_ISSUER = ISSUER
+    found = world()
+    # From here on no setting states how machines enrol.
+    settings.ENROLMENT_POLICY = ""
+    return found
 
 
 def sets(fleet: Listeners) -> None:
@@ -109,6 +125,7 @@ def values_of(fleet: Listeners, gina: User) -> dict[str, Any]:
     # One above it, for where no ready-made rules are left.
     rules.create_rule(rules.RuleRequestSerializer(data=rule | {"name": "Docks", "reason": "first"}), actor=ada, now=now)
     window = {"name": "Sale", "reason": "full", "weekdays": [(now.weekday() + 3) % 7], "set_pattern": "dock"}
+    window["time_zone"] = "America/New_York"
     guards = dict.fromkeys(("last-live-machines", "other-open-event", "service-in-flight"), "one by one")
     for name in ("vm2", "vm3"):
         asking = {"join_token": fleet.join_token, "machine_id": fleet.agents[name].machine.vm_id, "ask": name}

@@ -1,19 +1,18 @@
 """API writes: a repeated call with an `Idempotency-Key` takes effect once, or is refused because it takes no key."""
 
 import re
+from functools import partial
 from itertools import product
 from typing import Any
 
 import pytest
 
-from fleet.models import Entry, Rule
-from fleet.models.timeline import ACTING
+from fleet.models import Rule
 from fleet.urls import CALLS
 from tests import factories
+from tests.access.world import lasting_world
+from tests.access.writes import acts, the_act, writes
 from tests.api.conftest import Caller, caller, in_person, problem
-from tests.api.described import required_scopes
-from tests.every_write import IN_PERSON, api_steps, busy_fleet
-from tests.factories import Fleet
 
 pytestmark = pytest.mark.django_db
 # What they answer is shown once and kept nowhere, so that no repeat could have it.
@@ -28,66 +27,62 @@ KEYLESS = {
 }
 
 
-@pytest.fixture
-def fleet(db: None, monkeypatch: pytest.MonkeyPatch) -> Fleet:
-    # A channel test waits for the channel's answer, which never arrives here.
-    monkeypatch.setattr("fleet.notifications.api.TEST_SECONDS", 0.0)
-    return busy_fleet()
+# More than one act: one entry for the wave, and one for each decision in it.
+SEVERAL = ("waves/", "waves/<int:wave_id>/")
+# By a person who has just proved who they are, and by no token.
+IN_PERSON = ("people/", "service-accounts/", "sign-on/")
 
 
-def acts(request_id: str) -> int:
-    return Entry.objects.filter(request_id=request_id, via__in=ACTING).count()
-
-
-def said_by(answer: Any) -> Any:
+def body_of(answer: Any) -> Any:
     return answer.json() if answer.content else None
 
 
-def test_each_call_that_writes_happens_once_or_takes_no_key(fleet: Fleet) -> None:
+def test_each_write_is_one_act_and_happens_once_or_takes_no_key(
+    db: None, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    values = lasting_world(monkeypatch, settings).values
     ada = factories.admin()
-    callers = {"ada": caller(ada), IN_PERSON: in_person(ada), "anna": caller(factories.approver())}
-    walked, made, created = set(), "", set()
-    for number, (how, route, (address, body)) in enumerate(api_steps(fleet)):
-        method, _, who = how.partition(" as ")
-        call, place = callers[who or "ada"], address.format(made=made)
-        key = {"idempotency_key": f"key {number}"}
-        walked.add((method.lower(), f"/api/v1/{route}"))
-        first = call(method, place, body, X_Request_ID=f"first-{number}", **key)
-        if (method, route) in KEYLESS:
+    by_token, signed_in = caller(ada), in_person(ada)
+    created = set()
+    for number, write in enumerate(writes("api", values)):
+        method, route = write.method, write.route.removeprefix("api/v1/")
+        personal = route.startswith(IN_PERSON)
+        call = partial(signed_in if personal else by_token, method, write.address, write.body)
+        where, key = (method, route), {"idempotency_key": f"key {number}"}
+        first = call(X_Request_ID=f"first-{number}", **key)
+        if where in KEYLESS:
             assert "takes none" in problem(first, 422, "validation")["errors"][0]["message"]
-            assert acts(f"first-{number}") == 0, (how, route)
-            first = call(method, place, body)
-            assert first.status_code < 300, (how, route, first.content)
-        else:
-            assert first.status_code < 300, (how, route, first.content)
-            assert "Idempotency-Replayed" not in first, (how, route)
-            again = call(method, place, body, X_Request_ID=f"again-{number}", **key)
-            assert (again.status_code, said_by(again)) == (first.status_code, said_by(first)), route
-            assert again.headers.get("Location") == first.headers.get("Location"), route
-            assert again.headers.get("ETag") == first.headers.get("ETag"), route
+            assert acts(f"first-{number}") == [], where
+            first = call(X_Request_ID=f"first-{number}")
+        assert first.status_code < 300, (where, first.content)
+        if route not in SEVERAL:
+            act = the_act(f"first-{number}")
+            token = "" if personal else "tests"
+            assert (factories.who(act), act.via, act.token_name) == ("ada", "api", token), where
+            if isinstance(write.body, dict) and (reason := write.body.get("comment") or write.body.get("reason")):
+                assert reason in act.why, where
+        if where not in KEYLESS:
+            assert "Idempotency-Replayed" not in first, where
+            again = call(X_Request_ID=f"again-{number}", **key)
+            assert (again.status_code, body_of(again)) == (first.status_code, body_of(first)), where
+            for header in ("Location", "ETag"):
+                assert again.headers.get(header) == first.headers.get(header), where
             if not route.startswith("bulk/"):
-                assert again["Idempotency-Replayed"] == "true", (how, route)
-            assert acts(f"again-{number}") == 0, (how, route)
-            other = call(method, place, {"comment": "another"}, **key) if body != {"comment": "another"} else None
-            assert other is None or other.status_code in (422, 413), (how, route, other.content)
-        said = first.json() if first.content else {}
+                assert again["Idempotency-Replayed"] == "true", where
+            assert acts(f"again-{number}") == [], where
+            other = (signed_in if personal else by_token)(method, write.address, {"comment": "another"}, **key)
+            assert other.status_code in (422, 413), (where, other.content)
         # A 201 says where the thing is that was made, and there it can be read; nothing else names a place.
-        assert ("Location" in first) is (first.status_code == 201), (how, route)
+        assert ("Location" in first) is (first.status_code == 201), where
         if first.status_code == 201:
             created.add(route)
-            there = callers["ada"].get(first["Location"])
-            assert there.status_code == 200, (how, route, there.content)
-            same = [name for name in ("id", "prefix", "event_id", "username") if name in said and name in there.json()]
-            assert {name: there.json()[name] for name in same} == {name: said[name] for name in same}, route
-        made = str(said.get("prefix") or said.get("id") or "") if isinstance(said, dict) else ""
+            there, body = by_token.get(first["Location"]).json(), first.json()
+            same = [name for name in ("id", "prefix", "event_id", "username") if name in body and name in there]
+            assert {name: there[name] for name in same} == {name: body[name] for name in same}, route
     assert len(created) >= 12
-    looks = {("post", "/api/v1/rules/dry-run/"), ("post", "/api/v1/routes/dry-run/")}
-    looks.add(("post", "/api/v1/sign-on/dry-run/"))
-    waves = {("post", "/api/v1/waves/"), ("delete", "/api/v1/waves/<int:wave_id>/")}
-    assert {call for call in required_scopes() if call[0] != "get"} - walked == looks | waves
 
 
-def writes() -> list[tuple[str, str]]:
+def write_addresses() -> list[tuple[str, str]]:
     """Each writing call as method and an address."""
     found = []
     for route in CALLS:
@@ -99,7 +94,7 @@ def writes() -> list[tuple[str, str]]:
 
 
 def test_a_strange_key_is_refused_by_each_of_them(admin: Caller) -> None:
-    calls = writes()
+    calls = write_addresses()
     assert len(calls) > 40
     for (method, address), key in product(calls, ("", " ", "x" * 201, "a\tb", "käse")):
         # Neither the body nor the place matters yet.

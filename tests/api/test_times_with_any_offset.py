@@ -8,9 +8,9 @@ import pytest
 from fleet.models import NoApprovalWindow, Rule
 from fleet.urls import CALLS
 from tests import factories
+from tests.access.bodies import RULE
 from tests.api.conftest import Caller, problem
 from tests.dashboard.conftest import logged_in
-from tests.every_write import RULE
 from tests.factories import Fleet
 
 pytestmark = pytest.mark.django_db

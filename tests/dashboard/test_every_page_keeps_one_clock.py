@@ -8,27 +8,22 @@ from html.parser import HTMLParser
 from urllib.parse import parse_qs, urljoin, urlsplit
 from zoneinfo import ZoneInfo
 
-import pytest
 from django.test import Client
 
 from fleet.models import Profile
-from fleet.operations.approvals import claims
-from fleet.operations.approvals.approve import When
 from fleet.operations.policy import rules
 from fleet.wording.times import API
 from fleet.wording.times import at as whole_time
-from tests import accounts, factories
-from tests.caches.walking import Listeners, line
+from tests import factories
+from tests.access.world import CLAIMED, world
+from tests.caches.walking import line
 from tests.dashboard.conftest import logged_in
-from tests.drills.walking import Walk as DrillWalk
-from tests.factories import Fleet, acting, announced, listing, seconds
+from tests.factories import Fleet, acting, announced, listing
 from tests.policy.conftest import made
-from tests.waves.test_waves_walk_through_the_fleet import FIRST, SECOND, THIRD
-from tests.waves.test_waves_walk_through_the_fleet import Walk as WaveWalk
 
 ZONE = "America/New_York"
 # Everything told below lies between; New York is four or five hours behind UTC.
-BEFORE, AFTER = timedelta(hours=1), timedelta(hours=2)
+BEFORE, AFTER = timedelta(hours=1), timedelta(hours=3, minutes=30)
 CLOCK = re.compile(r"(?<![\d:])(\d\d):(\d\d):(\d\d)(?![\d:])")
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
 # Countdowns and ages are lengths; what Azure or an agent wrote is shown as it came; choices name zones.
@@ -119,80 +114,19 @@ def every_page(client: Client) -> Iterator[tuple[str, str, Shown]]:
         waiting += sorted(new)
 
 
-@pytest.fixture
-def start(db: None, monkeypatch: pytest.MonkeyPatch) -> datetime:
-    """When the stories begin."""
-    begin = datetime.now(UTC) - timedelta(minutes=40)
-    monkeypatch.setattr(Fleet.__init__, "__defaults__", (begin,))
-    return begin
-
-
-def fleet_of(kind: type[Fleet], prefix: str) -> Fleet:
-    """Three machines in a set of their own."""
-    fleet = kind()
-    fleet.enrol_set(3, prefix=prefix, availability_set=prefix)
-    return fleet
-
-
-def approvals_of_each_kind(at: datetime) -> None:
-    """One that went round, one that waits for its time, one held, one proposed; a rule, a window, tokens."""
-    ada = acting(factories.admin(), why="as every year")
+def test_no_page_shows_a_second_clock(db: None) -> None:
+    fleet = world().fleet
+    at, amy = fleet.now, acting(factories.admin("amy"), why="as every year")
     made(at=at, name="freezes", event_types=["Freeze"], expires_at=at + timedelta(hours=1))
-    rules.create_window(
-        rules.WindowRequestSerializer(
-            data={
-                "name": "sale",
-                "reason": "the shop is full",
-                "starts_at": at,
-                "ends_at": at + timedelta(hours=1),
-                "set_pattern": "b",
-            }
-        ),
-        actor=ada,
-        now=at,
-    )
-    accounts.join_token(comment="spring", expires_in=timedelta(days=30), now=at, actor=ada)
-    accounts.token(user=factories.admin(), name="cron", scopes=["read"], now=at, expires_at=at + timedelta(days=90))
-    factories.freeze_completed(fleet_of(Fleet, "a"), event_id="0A1B2C3D-0000-4000-8000-00000000000A", resources=("a1",))
-    fleet = fleet_of(Fleet, "b")
-    ids = [f"0A1B2C3D-0000-4000-8000-00000000000{letter}" for letter in "BCDE"]
-    resources = [("b1",), ("b2",), ("b3",), ("b1", "b2", "b3")]
+    times = {"starts_at": at, "ends_at": at + timedelta(hours=1), "set_pattern": "dock"}
+    sale = rules.WindowRequestSerializer(data={"name": "All day", "reason": "the shop is full", **times})
+    rules.create_window(sale, actor=amy, now=at)
     fleet.later(1)
-    fleet.all_say(
-        *(
-            listing(one, resources=named, not_before=at + timedelta(minutes=80), event_type="Reboot")
-            for one, named in zip(ids, resources, strict=True)
-        )
-    )
-    reason = {"no-approval-window": "it cannot wait", "set-in-flight": "they share nothing"}
-    fleet.approve(ids[0], when=When.TIME, due_at=at + timedelta(minutes=70), overrides=reason)
-    claims.hold(event_id=ids[1], actor=acting(factories.operator(), why="the import runs"), now=fleet.now)
-    claims.claim(event_id=ids[2], actor=acting(factories.operator(), why="draining"), now=fleet.now)
-    fleet.approve(ids[3], overrides=reason | {"last-live-machines": "no user is there at night"})
-
-
-def test_no_page_shows_a_second_clock(start: datetime) -> None:
-    waves = WaveWalk()
-    waves.begin(FIRST, SECOND, THIRD, service="shop")
-    waves.goes(FIRST)
-    approvals_of_each_kind(start)
-    drill = DrillWalk(fleet_of(Fleet, "d"))
-    drill.announced()
-    drill.approved()
-    drill.all_say("started")
-    caches = Listeners()
-    for name in ("c1", "c2"):
-        caches.enrol(name, availability_set="c")
-        caches.cover(name, "subscribed")
-    begins = f"{caches.now + seconds(840):%Y-%m-%dT%H:%M:%S}"
-    caches.hear("c1", f"{line('NodeMaintenanceScheduled')}|StartTimeInUTC|{begins}")
-    caches.later(840)
-    caches.hear("c1", line("NodeMaintenanceStart"))
-    caches.later(30)
-    caches.hear("c2", line("NodeMaintenanceEnded", replica="True"))
-    caches.cover("c2", "lost")
-    announced(fleet_of(Fleet, "e"), event_id="0A1B2C3D-0000-4000-8000-00000000000F", resources=("e1",))
-
+    fleet.say("web-claimed", listing(CLAIMED, resources=("web-claimed",), event_type="Reboot", status="Started"))
+    fleet.say("web-held")
+    for kind in ("Start", "Ended"):
+        fleet.hear("vm1", line(f"NodeMaintenance{kind}"))
+    fleet.cover("vm1", "lost")
     ada = factories.admin()
     Profile.objects.create(user=ada, time_zone=ZONE)
     client, now = logged_in(ada), datetime.now(UTC)

@@ -18,9 +18,9 @@ from fleet.models import ApiToken, CalendarFeed, JoinToken, Machine, Rule
 from fleet.notifications.models import Channel
 from fleet.operations.machines import enrolment
 from tests import accounts, factories
+from tests.access.bodies import RULE
 from tests.api.conftest import Caller, caller, in_person, problem
 from tests.dashboard.conftest import logged_in
-from tests.every_write import RULE
 
 pytestmark = pytest.mark.django_db
 ASKING = {"machine_id": "11111111-2222-3333-4444-555555555555", "ask": "own"}
