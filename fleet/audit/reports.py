@@ -11,6 +11,7 @@ from django.db import models
 from django.db.models import Count, Exists, F, Max, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Coalesce
 
+from fleet.audit.text import COLUMNS
 from fleet.domain import history
 from fleet.domain.event_types import NOTICE_TOLERANCE_SECONDS
 from fleet.domain.history import DECISIONS, Decided, Happened, Month
@@ -31,6 +32,7 @@ from fleet.projections.timeline.entries import TimelineRow, fleet
 from fleet.projections.visibility import visible
 
 T = TypeVar("T")
+Row = Mapping[str, Any]
 # Entries in a report; the timeline has them all.
 MOST = 500
 
@@ -219,46 +221,13 @@ class Median(models.Aggregate):
 
 
 @dataclass(frozen=True, slots=True)
-class NoticeRow:
-    """Notice that Azure gave for one event type in one region (empty if unknown), in seconds. `documented` is the
-    notice that Microsoft documents, or None. `short` counts events with less, `none` those first seen as Started, and
-    `scheduled` those whose notice is known.
-    """
-
-    event_type: str
-    region: str
-    events: int
-    scheduled: int
-    least: int | None
-    median: float | None
-    most: int | None
-    documented: int | None
-    short: int
-    none: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeciderRow:
-    """Decisions of one user or rule about the events of a month. Times are seconds from the first sighting to the
-    decision, None without an approval.
-    """
-
-    by: Reason | str
-    rule_id: int | None
-    approvals: int = 0
-    median_seconds: float | None = None
-    slowest_seconds: float | None = None
-    confirmed: int = 0
-    lapsed: int = 0
-    refused: int = 0
-    withdrawn: int = 0
-    left: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class MonthReport:
     """Report on a month. Drills count only in `drills`. `lapsed` are events without a decision before NotBefore, or
     whose approval was too late or refused; at most 100. `ended` counts events by how they ended.
+
+    Rows of `notice`, `people` and `rules` have the columns of their files (`fleet.audit.text.COLUMNS`). Instead of a
+    name, `people` and `rules` have `by`, and `rule_id`, which is None for users. Their times are seconds from the first
+    sighting to the decision, None without an approval.
     """
 
     month: Month
@@ -267,9 +236,9 @@ class MonthReport:
     still_open: int
     ended: Mapping[str, int]
     elsewhere: int
-    notice: tuple[NoticeRow, ...]
-    people: tuple[DeciderRow, ...]
-    rules: tuple[DeciderRow, ...]
+    notice: tuple[Row, ...]
+    people: tuple[Row, ...]
+    rules: tuple[Row, ...]
     lapsed: tuple[EventRow, ...]
     lapsed_count: int
     made_at: datetime = field(compare=False)
@@ -313,8 +282,8 @@ def month_report(*, month: Month, documented: Mapping[str, int | None], now: dat
         ended={how.value: counted[how.value] for how in EndedAs if counted[how.value]},
         elsewhere=counted["elsewhere"],
         notice=_notice(rows, documented),
-        people=tuple(row for row in deciders if row.rule_id is None),
-        rules=tuple(row for row in deciders if row.rule_id is not None),
+        people=tuple(row for row in deciders if row["rule_id"] is None),
+        rules=tuple(row for row in deciders if row["rule_id"] is not None),
         lapsed=event_rows(
             list(late.select_related("availability_set").order_by("first_seen_at", "pk")[:MAX_MONTH_ROWS]), now=now
         ),
@@ -335,7 +304,8 @@ def lapsed(month: Month, *, now: datetime) -> QuerySet[ScheduledEvent]:
     return behind.filter(~Exists(decided) & (Exists(late) | ~Exists(held)))
 
 
-def _notice(rows: QuerySet[ScheduledEvent], documented: Mapping[str, int | None]) -> tuple[NoticeRow, ...]:
+def _notice(rows: QuerySet[ScheduledEvent], documented: Mapping[str, int | None]) -> tuple[Row, ...]:
+    """Return the notice that Azure gave for each event type and region (empty if unknown)."""
     located = visible(Machine).filter(availability_set=OuterRef("availability_set")).exclude(region="")
     promised = models.Case(
         *[
@@ -346,29 +316,26 @@ def _notice(rows: QuerySet[ScheduledEvent], documented: Mapping[str, int | None]
         default=Value(None),
         output_field=models.IntegerField(),
     )
-    found = (
-        rows.annotate(
-            region=Coalesce(
-                models.Subquery(located.order_by("pk").values("region")[:1]), Value(""), output_field=models.TextField()
-            ),
-            promised=promised,
-        )
+    region = Coalesce(
+        models.Subquery(located.order_by("pk").values("region")[:1]), Value(""), output_field=models.TextField()
+    )
+    grouped = (
+        rows.annotate(region=region, promised=promised)
         .values("event_type", "region")
         .annotate(
             events=Count("pk"),
-            scheduled=Count("notice_seconds"),
-            least=models.Min("notice_seconds"),
-            median=Median("notice_seconds", output_field=models.FloatField()),
-            most=Max("notice_seconds"),
-            short=Count("pk", filter=Q(notice_seconds__lt=F("promised") - NOTICE_TOLERANCE_SECONDS)),
-            none=Count("pk", filter=Q(notice_seconds=None)),
+            documented_notice_seconds=Max("promised"),
+            least_seconds=models.Min("notice_seconds"),
+            median_seconds=Median("notice_seconds", output_field=models.FloatField()),
+            most_seconds=Max("notice_seconds"),
+            shorter_than_documented=Count("pk", filter=Q(notice_seconds__lt=F("promised") - NOTICE_TOLERANCE_SECONDS)),
+            without_notice=Count("pk", filter=Q(notice_seconds=None)),
         )
-        .order_by("event_type", "region")
     )
-    return tuple(NoticeRow(**row, documented=documented.get(row["event_type"])) for row in found)
+    return tuple(grouped.order_by("event_type", "region"))
 
 
-def _deciders(rows: QuerySet[ScheduledEvent]) -> tuple[DeciderRow, ...]:
+def _deciders(rows: QuerySet[ScheduledEvent]) -> tuple[Row, ...]:
     """Return all users and rules that decided an event, those with most decisions first."""
     took = models.ExpressionWrapper(F("decided_at") - F("event__first_seen_at"), models.DurationField())
     states = ("CONFIRMED", "LAPSED", "REFUSED", "WITHDRAWN")
@@ -380,31 +347,29 @@ def _deciders(rows: QuerySet[ScheduledEvent]) -> tuple[DeciderRow, ...]:
         .values(*who)
         .annotate(
             approvals=Count("pk"),
-            median=Median("took", output_field=models.DurationField()),
-            slowest=Max("took"),
+            median_seconds_to_decision=Median("took", output_field=models.DurationField()),
+            slowest_seconds_to_decision=Max("took"),
             **{state.lower(): Count("pk", filter=Q(state=ApprovalState[state].value)) for state in states},
         )
         .order_by(*who)
     )
-    found: dict[tuple[Any, ...], dict[str, Any]] = defaultdict(dict)
+    columns = COLUMNS["people"][1:]
+    none = {name: None if "seconds" in name else 0 for name in columns}
+    deciders: dict[tuple[Any, ...], dict[str, Any]] = defaultdict(lambda: dict(none))
     for row in approved:
-        key = (row.pop("rule"), row.pop("rule__name"), row.pop("decided_by__username"))
-        found[key] = row | {
-            "median_seconds": _seconds(row.pop("median")),
-            "slowest_seconds": _seconds(row.pop("slowest")),
+        key = tuple(row.pop(name) for name in who)
+        deciders[key] |= {
+            name: max(0.0, value.total_seconds()) if isinstance(value, timedelta) else value
+            for name, value in row.items()
         }
     held = visible(Hold).filter(event__in=rows).values_list("rule", "rule__name", "by__username")
-    for rule, name, person, left in held.annotate(left=Count("pk")).order_by("rule", "by__username"):
-        found[rule, name, person]["left"] = left
+    for rule, name, person, count in held.annotate(left=Count("pk")).order_by("rule", "by__username"):
+        deciders[rule, name, person]["left_to_azure"] = count
     shaped = [
-        DeciderRow(by=name if rule is not None else decider(person, None), rule_id=rule, **row)
-        for (rule, name, person), row in found.items()
+        {"by": name if rule is not None else decider(person, None), "rule_id": rule, **row}
+        for (rule, name, person), row in deciders.items()
     ]
-    return tuple(sorted(shaped, key=lambda row: (-row.approvals - row.left, str(row.by))))
-
-
-def _seconds(length: timedelta | None) -> float | None:
-    return None if length is None else max(0.0, length.total_seconds())
+    return tuple(sorted(shaped, key=lambda row: (-row["approvals"] - row["left_to_azure"], str(row["by"]))))
 
 
 def events_of(rows: QuerySet[ScheduledEvent], *, now: datetime) -> Iterator[EventRow]:

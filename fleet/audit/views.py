@@ -15,7 +15,7 @@ from django.urls import reverse
 from fleet.audit import queries
 from fleet.audit import reports as months
 from fleet.audit.queries import storage
-from fleet.audit.reports import DeciderRow, EventReport, NoticeRow, Part, event_report, handover, span
+from fleet.audit.reports import EventReport, Part, event_report, handover, span
 from fleet.audit.text import COLUMNS, FILTER_LABELS, HANDOVER, month_named
 from fleet.dashboard.events import REPORT_PANELS, UNKNOWN
 from fleet.dashboard.export import csv_file, exported, named
@@ -304,30 +304,16 @@ def _event_cells(row: EventRow) -> Iterable[Any]:
     )  # fmt: skip
 
 
-def _notice_cells(row: NoticeRow) -> Iterable[Any]:
-    return (
-        row.event_type, row.region, row.events, row.documented, row.least, row.median, row.most, row.short, row.none
-    )  # fmt: skip
-
-
-def _decider_cells(row: DeciderRow) -> Iterable[Any]:
-    return (
-        say(row.by, API), row.approvals, row.median_seconds, row.slowest_seconds, row.confirmed, row.lapsed,
-        row.refused, row.withdrawn, row.left,
-    )  # fmt: skip
-
-
-def _part(name: str, cells: Callable[[Any], Iterable[Any]], request: Asked, month: Month) -> Iterator[Iterable[Any]]:
+def _part(name: str, request: Asked, month: Month) -> Iterator[Iterable[Any]]:
     report = months.month_report(month=month, documented=DOCUMENTED, now=request.now)
-    return map(cells, getattr(report, name))
+    for row in getattr(report, name):
+        yield (say(row["by"], API) if column in ("person", "rule") else row[column] for column in COLUMNS[name])
 
 
 TABLES: dict[str, Callable[[Asked, Month], Iterator[Iterable[Any]]]] = {
     "events": _events,
     "lapsed": partial(_events, lapsed=True),
-    "notice": partial(_part, "notice", _notice_cells),
-    "people": partial(_part, "people", _decider_cells),
-    "rules": partial(_part, "rules", _decider_cells),
+    **{name: partial(_part, name) for name in ("notice", "people", "rules")},
 }
 
 
