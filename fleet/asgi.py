@@ -40,6 +40,7 @@ limits = GatewayLimits.from_settings()
 open_calls = OpenCalls()
 # Threads that start and end: the fallback for Celery, and the check for blind spots.
 ADDITIONAL_THREADS = TELLING + 1
+values = metrics.at_most_every(metrics.SLOW_SECONDS, gauges.measure_values)
 # The gateway does not import the annexes: their jobs, among them notifications while Celery is unavailable, and the
 # metrics of the fleet are handed to it here.
 application = Gateway(
@@ -53,7 +54,7 @@ application = Gateway(
     ),
     open_calls=open_calls,
     limits=limits,
-    measure=lambda: [*gauges.measure(now=clock.now()), *metrics.measure()],
+    measure=lambda: [*gauges.measure(now=clock.now()), *values(), *metrics.measure()],
     jobs=[
         ("messages", tell_if_quiet, 1.0),
         ("last-seen", last_seen.write_if_due, 1.0),

@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
+from urllib.parse import parse_qsl
 
 from django import forms
 from django.conf import settings
@@ -15,7 +17,18 @@ from django.shortcuts import render
 from fleet.dashboard import timeline
 from fleet.dashboard.agent_package import requirement
 from fleet.dashboard.forms import CommentForm, Sent, commented, refused_form
-from fleet.dashboard.pages import HISTORY_SIZE, Asked, action_view, done, history, known, listed, page, read_view
+from fleet.dashboard.pages import (
+    HISTORY_SIZE,
+    Asked,
+    action_view,
+    done,
+    history,
+    known,
+    listed,
+    page,
+    query_with,
+    read_view,
+)
 from fleet.domain.machines.enrolment import install_lines
 from fleet.domain.machines.inventory import read_inventory, read_json
 from fleet.domain.people import Right
@@ -25,9 +38,10 @@ from fleet.operations.machines import admissions, entrance, keys
 from fleet.operations.machines.entrance import JoinTokenForm
 from fleet.operations.machines.inventory import import_inventory, try_inventory
 from fleet.operations.sets.changes import move_machine
-from fleet.projections import machines, sets
+from fleet.projections import counts, machines, sets
 from fleet.projections.filters import MachineFilter
 from fleet.projections.timeline import entries
+from fleet.wording.machines import VALUE_LABELS
 from fleet.wording.say import say
 from fleet.wording.times import page_reader
 
@@ -124,8 +138,46 @@ def _items(files: Iterable["UploadedFile[Any]"], pasted: str) -> tuple[list[Any]
 
 @read_view
 def machine_list(request: Asked) -> HttpResponse:
-    read = partial(machines.listing, now=request.now, machines=MachineFilter(request.GET, now=request.now).qs)
-    return listed(request, "machines/list.html", "machines/machine_rows.html", read)
+    rows = MachineFilter(request.GET, now=request.now).qs
+    read = partial(machines.listing, now=request.now, machines=rows)
+    # Counting reads all machines that match, so the page requests it afterwards; without scripts, a link does.
+    is_counting = bool(request.htmx) or request.GET.get("as") == "counts"
+    counted = {"machines/machine_counts.html": lambda: _chips(request, rows)} if is_counting else {}
+    kept = [(name, value) for name, value in parse_qsl(query_with(request, q="", cursor=""))]
+    return listed(request, "machines/list.html", "machines/machine_rows.html", read, counted, kept=kept)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueChip:
+    """A value with its number of machines. The link filters by it, or no longer does if it `is_chosen`. Without a
+    link: all values that are not listed.
+    """
+
+    label: str
+    machines: int
+    link: str = ""
+    is_chosen: bool = False
+
+
+def _chips(request: Asked, rows: Any) -> dict[str, Any]:
+    """Return the template context with the numbers of these machines (a query) by value, as links that filter the
+    list.
+    """
+    found = counts.machines_by_value(rows)
+    return {
+        "value_chips": [
+            (label, [_chip(request, name, row) for row in getattr(found, name)]) for name, label in VALUE_LABELS.items()
+        ]
+    }
+
+
+def _chip(request: Asked, name: str, row: counts.ValueCount) -> ValueChip:
+    if row.value is None:
+        return ValueChip("other", row.machines)
+    parameter, value, label = (name, row.value, row.value) if row.value else ("not_stated", name, "not stated")
+    is_chosen = value.lower() in (each.lower() for each in request.GET.getlist(parameter))
+    query = query_with(request, **{"cursor": "", parameter: "" if is_chosen else value})
+    return ValueChip(label, row.machines, f"?{query}", is_chosen)
 
 
 def machine_answer(request: Asked, /, machine_id: int, **context: Any) -> HttpResponseBase:

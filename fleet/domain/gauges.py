@@ -44,6 +44,17 @@ MACHINES = Gauge("drydock_machines", "Machines by presence.", ("presence",))
 WITHOUT_AGENT = Gauge(
     "drydock_machines_without_agent", "Machines of an imported inventory that have no agent, or a revoked one."
 )
+# Machines by a value that they report; see `VALUE_GAUGES`.
+BY_SIZE = Gauge("drydock_machines_by_size", "Machines by VM size.", ("size",))
+BY_REGION = Gauge("drydock_machines_by_region", "Machines by region.", ("region",))
+BY_ZONE = Gauge("drydock_machines_by_zone", "Machines by availability zone.", ("zone",))
+BY_AGENT_VERSION = Gauge("drydock_machines_by_agent_version", "Machines by version of their agent.", ("version",))
+BY_EVENTS_VERSION = Gauge(
+    "drydock_machines_by_events_api_version", "Machines by api-version for scheduled events.", ("api_version",)
+)
+BY_INSTANCE_VERSION = Gauge(
+    "drydock_machines_by_instance_api_version", "Machines by api-version for instance metadata.", ("api_version",)
+)
 CLOCK_OFFSET = Gauge(
     "drydock_clock_offset_seconds",
     "Absolute clock offset of recently active machines by quantile; 1 is the maximum.",
@@ -125,6 +136,31 @@ QUEUE = Gauge("drydock_celery_queue_length", "Tasks in the Celery queue.")
 BEAT_AGE = Gauge(
     "drydock_celery_beat_age_seconds", "Seconds since Celery beat last sent a task; absent before the first."
 )
+
+# Gauges of the machines that are not revoked, by the name of the counted value (`fleet.projections.counts.VALUES`).
+# Counted at most once a minute. Machines report any text, so the number and the length of the label values are limited.
+VALUE_GAUGES: Mapping[str, Gauge] = {
+    "size": BY_SIZE,
+    "region": BY_REGION,
+    "zone": BY_ZONE,
+    "agent_version": BY_AGENT_VERSION,
+    "events_version": BY_EVENTS_VERSION,
+    "instance_version": BY_INSTANCE_VERSION,
+}
+# Label values for machines that report no value, and for the machines whose value is none of the most frequent ones.
+NOT_STATED, OTHER = "unknown", "other"
+MAX_LABEL_LENGTH = 64
+
+
+def label_value(text: str | None) -> str:
+    """Return a reported text as a label value: one short line of printable characters. None stands for all rarer
+    values.
+    """
+    if text is None:
+        return OTHER
+    printable = "".join(character for character in text if character.isprintable())
+    return printable.strip()[:MAX_LABEL_LENGTH] or NOT_STATED
+
 
 # All metrics above, in their order.
 GAUGES = tuple(metric for metric in tuple(globals().values()) if isinstance(metric, Gauge))

@@ -84,6 +84,21 @@ FRESH_SECONDS = 5.0
 WAIT_SECONDS = 2.0
 # Without a request for this long, nothing is counted.
 IDLE_SECONDS = 3600.0
+# Gauges that need all machines are measured at most this often.
+SLOW_SECONDS = 60.0
+
+
+def at_most_every(seconds: float, measure: Measure) -> Measure:
+    """Return a function that measures at most once in this many seconds, and otherwise returns the last samples."""
+    last: tuple[float, Sequence[Sample]] = (float("-inf"), ())
+
+    def measured() -> Sequence[Sample]:
+        nonlocal last
+        if time.monotonic() - last[0] >= seconds:
+            last = (time.monotonic(), measure())
+        return last[1]
+
+    return measured
 
 
 class Figures:

@@ -1,13 +1,16 @@
-"""Machine counts of the fleet and of sets. They are stored, and counted again for sets that have just changed."""
+"""Machine counts of the fleet and of sets. They are stored, and counted again for sets that have just changed. Also
+machine counts by a reported value.
+"""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.db import connection
-from django.db.models import Count, Q, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 from django.db.models.functions import Greatest
 
 from fleet.domain.desk import RECONCILED_WITHIN
@@ -164,3 +167,77 @@ def counts_of(counted: Mapping[str, int]) -> PresenceCounts:
         gone=counted["everything"] - counted["not_gone"] - counted["expected"],
         expected=counted["expected"],
     )
+
+
+# Machine counts by a value that machines report, such as their size.
+
+# The columns by the names of counts and filters; the columns of the presence row are NULL without one.
+VALUES = {
+    "size": "size",
+    "region": "region",
+    "zone": "zone",
+    "agent_version": "agent_version",
+    "events_version": "presence__events_version",
+    "instance_version": "presence__instance_version",
+}
+# At most this many values are listed for each name; the machines with other values are counted together.
+MOST_VALUES = 20
+# At most this many combinations of values are read: a fleet of honest machines has far fewer.
+MOST_COMBINATIONS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class ValueCount:
+    value: Annotated[
+        str | None, "As reported; empty if not stated; null for all machines with a value that is not listed."
+    ]
+    machines: Annotated[int, "How many machines have it."]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCounts:
+    """Numbers of machines by value. Each list has at most `MOST_VALUES` values, the most frequent first; a last row
+    with the value None counts the other machines. Values that differ only in case are counted as one.
+    """
+
+    machines: Annotated[int, "All machines that match the filter."]
+    size: tuple[ValueCount, ...]
+    region: tuple[ValueCount, ...]
+    zone: tuple[ValueCount, ...]
+    agent_version: tuple[ValueCount, ...]
+    events_version: Annotated[tuple[ValueCount, ...], "By the api-version for scheduled events."]
+    instance_version: Annotated[tuple[ValueCount, ...], "By the api-version for instance metadata."]
+
+
+def machines_by_value(machines: QuerySet[Machine]) -> MachineCounts:
+    """Count these machines by each of `VALUES`. One query that reads all of them, and a second one if they have very
+    many combinations of values.
+    """
+    combinations = list(
+        machines.order_by()
+        .values_list(*VALUES.values())
+        .annotate(count=Count("pk"))
+        .order_by("-count")[: MOST_COMBINATIONS + 1]
+    )
+    listed = combinations[:MOST_COMBINATIONS]
+    total = sum(row[-1] for row in listed) if len(combinations) == len(listed) else machines.count()
+    found: dict[str, Any] = {}
+    for number, name in enumerate(VALUES):
+        counted: Counter[str] = Counter()
+        for row in listed:
+            counted[row[number] or ""] += row[-1]
+        found[name] = _most_frequent(counted, total)
+    return MachineCounts(machines=total, **found)
+
+
+def _most_frequent(counted: Counter[str], total: int) -> tuple[ValueCount, ...]:
+    """Return the most frequent values, and the rest of the `total` as one row. The most frequent spelling represents
+    a value.
+    """
+    spelled: dict[str, str] = {}
+    together: Counter[str] = Counter()
+    for value, count in sorted(counted.items(), key=lambda item: (-item[1], item[0])):
+        together[spelled.setdefault(value.lower(), value)] += count
+    first = sorted(together.items(), key=lambda item: (-item[1], item[0]))[:MOST_VALUES]
+    rest = total - sum(count for _, count in first)
+    return tuple(ValueCount(*row) for row in first) + ((ValueCount(None, rest),) if rest else ())

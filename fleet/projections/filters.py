@@ -20,6 +20,7 @@ from fleet.models import Admission, Approval, AvailabilitySet, Cache, Drill, Ent
 from fleet.models.facts.events import presence_limits
 from fleet.models.index_scan import IndexRange, IndexScanRows, words_begin, words_of
 from fleet.projections.changes import ChangeFilter
+from fleet.projections.counts import VALUES
 from fleet.projections.desk.find import machines_called
 from fleet.projections.events.rows import needs_decision
 from fleet.projections.machines import waiting_rows, with_presence
@@ -128,6 +129,11 @@ class EventFilter(PlaceFilter):
 PRESENCES = [(presence.value, presence.value) for presence in Presence]
 
 
+def _value_filter(name: str, text: str) -> TextsFilter:
+    """Return the filter of machines by a reported value; `text` begins its description."""
+    return TextsFilter(field_name=VALUES[name], lookup_expr="iexact", label=f"{text}, in any case; may be repeated.")
+
+
 class MachineFilter(MachinePlaceFilter):
     """Filter of machines. `q` matches the beginning of a vmId or of a word of the resource name. Pass `now=` to the
     constructor if `presence` may be used.
@@ -140,7 +146,17 @@ class MachineFilter(MachinePlaceFilter):
         choices=PRESENCES,
         label="`live`, `late`, `silent`, `gone` or `expected`; may be repeated.",
     )
-    region = django_filters.CharFilter(lookup_expr="iexact", label="A region, in any case.")
+    size = _value_filter("size", "A VM size, such as `Standard_D2s_v3`")
+    region = _value_filter("region", "A region")
+    zone = _value_filter("zone", "An availability zone, such as `1`")
+    agent_version = _value_filter("agent_version", "A version of the agent")
+    events_version = _value_filter("events_version", "An api-version for scheduled events")
+    instance_version = _value_filter("instance_version", "An api-version for instance metadata")
+    not_stated = django_filters.MultipleChoiceFilter(
+        method="filter_not_stated",
+        choices=[(name, name) for name in VALUES],
+        label="Machines that report no such value; may be repeated.",
+    )
     q = django_filters.CharFilter(
         method="filter_q",
         label="How words of a resource name or a vmId begin; where that finds none, or over a thousand,"
@@ -157,6 +173,11 @@ class MachineFilter(MachinePlaceFilter):
 
     def filter_presence(self, queryset: QuerySet[Machine], name: str, value: list[str]) -> QuerySet[Machine]:
         return with_presences(queryset, asked=value, now=self.now, limits=presence_limits()) if value else queryset
+
+    def filter_not_stated(self, queryset: QuerySet[Machine], name: str, value: list[str]) -> QuerySet[Machine]:
+        for column in (VALUES[each] for each in value):
+            queryset = queryset.filter(Q(**{column: ""}) | Q(**{f"{column}__isnull": True}))
+        return queryset
 
     def filter_q(self, queryset: QuerySet[Machine], name: str, value: str) -> QuerySet[Machine]:
         return machines_called(queryset, value)

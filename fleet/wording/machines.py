@@ -149,6 +149,16 @@ LABELS = {
     "os_type": "system",
 }
 
+# Values by which machines are counted.
+VALUE_LABELS = {
+    "size": "Size",
+    "region": "Region",
+    "zone": "Zone",
+    "agent_version": "Agent",
+    "events_version": "api-version, events",
+    "instance_version": "api-version, instance",
+}
+
 
 def _changed(row: TimelineRow, reader: Reader) -> str:
     """Return the timeline sentence of a change to a machine: one that it reported itself, or a move to another set by

@@ -29,13 +29,15 @@ GROWING = {
     )
 }  # fmt: skip
 # Reads of a month's report, which users do not open during an incident, and reads that count a whole table by their
-# nature: the fleet's presence and its map.
+# nature: the fleet's presence, its machines by value, and its map.
 WHOLE = {
     "page /reports/MONTH/",
     "gauges",
     "overview",
     "fleet map",
     "blind spots",
+    "page /machines/?as=counts",
+    "GET machines/counts/",
     "page /fleet/",
     "page /fleet/?as=table",
     "page /blind-spots/",

@@ -17,7 +17,7 @@ from fleet.domain.machines.inventory import read_inventory, read_json
 from fleet.operations.machines import admissions, entrance, keys
 from fleet.operations.machines.inventory import Imported, import_inventory
 from fleet.operations.sets.changes import move_machine
-from fleet.projections import blind_spots, machines
+from fleet.projections import blind_spots, counts, machines
 from fleet.projections.filters import AdmissionFilter, BlindSpotFilter, MachineFilter
 from fleet.projections.pages import Page
 
@@ -87,6 +87,16 @@ class Machines(Call):
 
     Each with its set, its location in the data centre, the presence of its agent, and its warnings.
     """
+
+
+class MachineCounts(Call):
+    @describe("count_machines", parameters=filters_of(MachineFilter))
+    def get(self) -> counts.MachineCounts:
+        """Count machines by size, region, zone, agent version and api-version
+
+        For the machines that match the filter of the list. Each list of values has at most 20, the most frequent first.
+        """
+        return counts.machines_by_value(self.filtered(MachineFilter))
 
 
 @detail_call("get_machine", machines.detail)

@@ -33,7 +33,7 @@ from fleet.models import (
 from fleet.models.facts.events import presence_limits
 from fleet.models.partitions import TABLES, ahead, late_tables
 from fleet.projections.approvals import steps_of
-from fleet.projections.counts import changed_sets, counts, is_live, last_poll
+from fleet.projections.counts import changed_sets, counts, is_live, last_poll, machines_by_value
 from fleet.projections.desk.readiness import wrong_clocks
 from fleet.projections.events.rows import OPEN, advice
 from fleet.projections.machines import agentless
@@ -61,7 +61,9 @@ class Quantiles(Aggregate):
 
 
 def measure(*, now: datetime) -> tuple[Sample, ...]:
-    """Return all gauges of the fleet except `drydock_up`; those of annexes come last. A fixed number of queries."""
+    """Return the gauges of the fleet except `drydock_up` and those of `measure_values`; those of annexes come last. A
+    fixed number of queries.
+    """
     fleet = (*_events(now), *_approvals(now), *_machines(now), *_orders(now), *_own(now), *_waves(now))
     return (*fleet, *_clocks(now), _sets(now), _caches(now), *(sample for more in MEASURES for sample in more(now=now)))
 
@@ -134,6 +136,20 @@ def _machines(now: datetime) -> tuple[Sample, ...]:
         Sample(gauges.MACHINES, {(state.value,): getattr(presence, state.value) for state in Presence}),
         _one(gauges.WITHOUT_AGENT, without_agent),
     )
+
+
+def measure_values() -> tuple[Sample, ...]:
+    """Return the numbers of machines by size, region, zone and versions. One query, two if the values are very
+    diverse. It reads all machines, so callers cache the result.
+    """
+    found = machines_by_value(visible(Machine).filter(revoked_at=None))
+    samples = []
+    for name, gauge in gauges.VALUE_GAUGES.items():
+        values: Counter[tuple[str, ...]] = Counter()
+        for row in getattr(found, name):
+            values[gauges.label_value(row.value),] += row.machines
+        samples.append(Sample(gauge, values))
+    return tuple(samples)
 
 
 def _clocks(now: datetime) -> tuple[Sample, ...]:
