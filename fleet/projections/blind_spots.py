@@ -1,7 +1,7 @@
 """Blind spots of the fleet. They are stored for each set, and evaluated again for sets that have just changed."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ from django.db.models import Count, Exists, F, OuterRef, QuerySet, Value
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThanOrEqual
 from django.db.models.functions import Coalesce, Collate, Upper
 
-from fleet.domain.blind_spots.facts import BlindSpot, CacheFacts, Confidence, QuarantineFacts
+from fleet.domain.blind_spots.facts import BlindSpot, Confidence
 from fleet.domain.blind_spots.find import RANKS, Named, elsewhere
 from fleet.domain.intake import PERIOD
 from fleet.domain.reasons import Reason, from_json
@@ -233,7 +233,7 @@ def _cache_window(now: datetime, beyond: Key | None, onwards: bool, most: int) -
     elif (there > here) == onwards:
         rows = rows.none()
     rows = rows if onwards else rows.reverse()
-    return [_row(spot, None) for spot in elsewhere(caches=_caches(rows[:most], now))]
+    return [_row(spot, None) for spot in _of_caches(list(rows[:most]), now)]
 
 
 def _shaped(rows: Iterable[SetBlindSpot]) -> list[BlindSpotRow]:
@@ -315,12 +315,12 @@ def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | 
         waiting.annotate(titled=called).order_by("titled", "pk"),
         _quarantined(now).annotate(titled=F("resource_name")).order_by("titled", "pk"),
     )
+    first = list(unheard[:caches]) if caches != 0 else []
     of_no_set = elsewhere(
+        [*_of_quarantine(), *_of_caches(first, now)],
         waiting=waits,
         quarantined=quarantined,
         alone=_named(alone.order_by("name", "pk"), "name"),
-        caches=(first := _caches(unheard[:caches], now) if caches != 0 else []),
-        quarantine=_quarantine(),
         era_missing=numbering().missing,
     )
     rows += [_row(spot, None) for spot in of_no_set]
@@ -359,26 +359,23 @@ def _unheard(now: datetime) -> QuerySet[Cache]:
     return visible(Cache).filter(~Exists(heard)).alias(by_host=Collate("host", "C")).order_by("by_host")
 
 
-def _caches(rows: Iterable[Cache], now: datetime) -> list[CacheFacts]:
-    """Return the facts about these caches that the evaluation of blind spots needs. Two queries."""
-    caches = list(rows)
+def _of_caches(caches: Sequence[Cache], now: datetime) -> Iterator[BlindSpot]:
+    """Yield the blind spots of these caches without a listener. One query."""
     listeners: dict[int, list[ListenerRow]] = defaultdict(list)
     for row in with_machine().filter(until=None, cache__any=[cache.pk for cache in caches]):
         listeners[row.cache_id].append(listener(row, now=now))
-    return [
-        CacheFacts(
-            cache_id=cache.pk,
-            host=cache.host,
-            listening=any(row.listening for row in listeners[cache.pk]),
-            supported=not any(row.state == "unsupported" for row in listeners[cache.pk]),
-            reasons=tuple(dict.fromkeys(row.reason or row.state for row in listeners[cache.pk])),
-        )
-        for cache in caches
-    ]
+    for cache in caches:
+        of_cache = listeners[cache.pk]
+        if not any(row.listening for row in of_cache):
+            # Why the agents that should listen do not, each once: the agent's own words, or its state.
+            reasons = tuple(dict.fromkeys(row.reason or row.state for row in of_cache))
+            values = {"supported": not any(row.state == "unsupported" for row in of_cache), "reasons": reasons}
+            about: dict[str, Any] = {"names": (cache.host,), "count": 1, "part": cache.host, "cache_id": cache.pk}
+            yield BlindSpot("cache-unheard", Confidence.CERTAIN, None, values=values, **about)
 
 
-def _quarantine() -> list[QuarantineFacts]:
-    """Return the facts about quarantined rows. One query, or three if there are any."""
+def _of_quarantine() -> Iterator[BlindSpot]:
+    """Yield the blind spots of quarantined rows. One query, or three if there are any."""
     rows = list(visible(QuarantinedRow).order_by("what", "row_id"))
     events = dict(
         visible(ScheduledEvent)
@@ -395,13 +392,9 @@ def _quarantine() -> list[QuarantineFacts]:
         else ()
     )
     named = {QuarantineKind.EVENT.value: events, QuarantineKind.RULES.value: events, QuarantineKind.CACHE.value: hosts}
-    return [
-        QuarantineFacts(
-            what=row.what,
-            name=named.get(row.what, {}).get(row.row_id, str(row.row_id)),
-            why=row.reason,
-            tries=row.tries,
-            event_id=events.get(row.row_id, "") if row.what in OF_EVENTS else "",
-        )
-        for row in rows
-    ]
+    for row in rows:
+        name = named.get(row.what, {}).get(row.row_id, str(row.row_id))
+        event_id = events.get(row.row_id, "") if row.what in OF_EVENTS else ""
+        values = {"what": row.what, "why": row.reason, "tries": row.tries}
+        about: dict[str, Any] = {"names": (name,), "count": 1, "part": f"{row.what} {name}", "event_id": event_id}
+        yield BlindSpot("set-aside", Confidence.CERTAIN, None, values=values, **about)

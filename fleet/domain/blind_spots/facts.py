@@ -79,29 +79,6 @@ class SetFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class CacheFacts:
-    """Facts about one cache. `listening`: an agent listens; `supported`: the host publishes notifications."""
-
-    cache_id: int
-    host: str
-    listening: bool
-    supported: bool
-    # Why the agents that should listen do not, each once: the agent's own words, or its state.
-    reasons: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class QuarantineFacts:
-    """A quarantined row. `name` is its name for people; `event_id` is set if it is an event or belongs to one."""
-
-    what: str
-    name: str
-    why: str
-    tries: int
-    event_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class BlindSpot:
     """One blind spot.
 

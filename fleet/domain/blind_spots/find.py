@@ -8,9 +8,7 @@ from datetime import datetime, timedelta
 from fleet.domain.blind_spots.facts import (
     AgentFacts,
     BlindSpot,
-    CacheFacts,
     Confidence,
-    QuarantineFacts,
     SetFacts,
     of_agents,
 )
@@ -250,21 +248,21 @@ def due_at(each: SetFacts, spots: Iterable[BlindSpot], *, now: datetime) -> date
 
 
 def elsewhere(
+    further: Iterable[BlindSpot] = (),
     *,
     alone: Named = UNNAMED,
     waiting: Named = UNNAMED,
     quarantined: Named = UNNAMED,
-    caches: Iterable[CacheFacts] = (),
-    quarantine: Iterable[QuarantineFacts] = (),
     era_missing: bool = False,
 ) -> list[BlindSpot]:
-    """Return the blind spots that belong to no set, the most dangerous first.
+    """Return the blind spots that belong to no set, the most dangerous first: `further` ones, and those that follow
+    from these facts.
 
     `alone`: machines of the inventory without a set or agent. `waiting`: machines that wait for admission.
     `quarantined`: machines with quarantined reports. `era_missing`: the database was restored, but this was not
     recorded as a new era.
     """
-    found = [_quarantined(row) for row in quarantine] + [_unheard(cache) for cache in caches if not cache.listening]
+    found = list(further)
     for code, machines in (("waits-for-admission", waiting), ("reports-quarantined", quarantined)):
         if machines.count:
             found.append(BlindSpot(code, Confidence.POSSIBLE, None, names=machines.names, count=machines.count))
@@ -273,30 +271,3 @@ def elsewhere(
     if alone.count:
         found.append(replace(without_agent(None, alone.names), count=alone.count))
     return sorted(found, key=lambda spot: RANKS[spot.code])
-
-
-def _unheard(cache: CacheFacts) -> BlindSpot:
-    return BlindSpot(
-        code="cache-unheard",
-        certainty=Confidence.CERTAIN,
-        set_id=None,
-        names=(cache.host,),
-        count=1,
-        part=cache.host,
-        values={"supported": cache.supported, "reasons": cache.reasons},
-        cache_id=cache.cache_id,
-    )
-
-
-def _quarantined(row: QuarantineFacts) -> BlindSpot:
-    values = {"what": row.what, "why": row.why, "tries": row.tries}
-    return BlindSpot(
-        "set-aside",
-        Confidence.CERTAIN,
-        None,
-        names=(row.name,),
-        values=values,
-        event_id=row.event_id,
-        count=1,
-        part=f"{row.what} {row.name}",
-    )
