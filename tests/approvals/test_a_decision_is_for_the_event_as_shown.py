@@ -1,9 +1,12 @@
 """Changed events: an approval of values that no longer match is never sent to Azure."""
 
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 
 from fleet.domain.approvals.conditions import When
 from fleet.domain.reasons import read_reason
@@ -33,7 +36,7 @@ from tests.factories import (
     the_set,
 )
 from tests.policy.conftest import made
-from tests.words import sentence
+from tests.words import code_of, sentence
 
 pytestmark = pytest.mark.django_db
 
@@ -73,9 +76,18 @@ def change(fleet: Fleet, **fields: Any) -> None:
     fleet.all_say(listing(**{**FIRST, "not_before": not_before, **fields}))
 
 
+def approve_later(fleet: Fleet, **plan: Any) -> Approval:
+    """An approval that is dispatched a minute from now."""
+    return fleet.approve(when=When.TIME, due_at=fleet.now + seconds(60), **plan)
+
+
 def planned(fleet: Fleet, **plan: Any) -> Approval:
     announced(fleet, **FIRST)
-    return fleet.approve(when=When.TIME, due_at=fleet.now + seconds(60), **plan)
+    return approve_later(fleet, **plan)
+
+
+def require_second_person(fleet: Fleet) -> None:
+    change_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, second_person=True)
 
 
 def go(fleet: Fleet, count: float = 90) -> None:
@@ -84,9 +96,17 @@ def go(fleet: Fleet, count: float = 90) -> None:
     fleet.advance()
 
 
-def handed_out(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> int:
+def lost(approval: Approval) -> str:
+    """The code of the reason why an approval was withdrawn; empty if it was not."""
+    is_withdrawn = after(approval).state == "WITHDRAWN" and approval.returned
+    return code_of(read_reason(approval.reason)) if is_withdrawn else ""
+
+
+@pytest.fixture
+def handed_out(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How many orders gateways hand out now."""
     monkeypatch.setattr("fleet.operations.orders.queue.clock.now", lambda: fleet.now)
-    return sum(len(orders) for orders in queue.waiting_orders().values())
+    return lambda: sum(len(orders) for orders in queue.waiting_orders().values())
 
 
 @pytest.mark.parametrize("how", OTHERWISE)
@@ -94,7 +114,7 @@ def test_a_planned_approval_returns_to_people_when_the_event_changes(fleet: Flee
     approval = planned(fleet)
     change(fleet, **OTHERWISE[how])
     go(fleet)
-    assert (after(approval).state, approval.returned) == ("WITHDRAWN", True)
+    assert lost(approval) == "decided-on-other-values"
     assert not Order.objects.exists()
     line = Entry.objects.get(kind="approval_withdrawn")
     assert line.data["reason"]["code"] == "decided-on-other-values"
@@ -116,9 +136,11 @@ def test_it_returns_before_its_time_with_the_difference_in_words(fleet: Fleet) -
     approval = planned(fleet)
     change(fleet, event_type="Reboot", resources=(*BOTH, "vm3"))
     go(fleet, 2)
-    assert (after(approval).state, approval.returned) == ("WITHDRAWN", True)
-    told = str(read_reason(approval.reason))
-    assert all(word in told for word in ("Freeze", "Reboot", "vm3"))
+    assert lost(approval)
+    difference = str(read_reason(approval.reason))
+    assert all(word in difference for word in ("Freeze", "Reboot", "vm3"))
+    ((_, row),) = approvals.details([approval.pk], now=fleet.now)
+    assert (row.returned, row.live) == (True, False)
 
 
 def test_a_change_to_and_fro_needs_a_new_decision(fleet: Fleet) -> None:
@@ -127,353 +149,279 @@ def test_a_change_to_and_fro_needs_a_new_decision(fleet: Fleet) -> None:
     go(fleet, 2)
     change(fleet)
     go(fleet)
-    assert after(approval).state == "WITHDRAWN"
+    assert lost(approval)
     assert not Order.objects.exists()
 
 
-def test_what_is_prepared_meanwhile_does_not_go(fleet: Fleet) -> None:
+@pytest.mark.parametrize(("when", "release"), [(When.PREPARED, "this"), (When.TIME, "an earlier one")])
+def test_what_waits_for_its_moment_is_compared(fleet: Fleet, when: When, release: str) -> None:
+    """A decision of an earlier release is compared by the event's version."""
     announced(fleet, **FIRST)
-    approval = fleet.approve(when=When.PREPARED)
-    change(fleet, resources=("vm5",))
-    go(fleet)
-    assert after(approval).state == "WITHDRAWN"
-
-
-def test_a_decision_of_an_earlier_release_is_compared_by_its_version(fleet: Fleet) -> None:
-    approval = planned(fleet)
-    Approval.objects.update(decided_on={})
+    approval = fleet.approve(when=when, due_at=fleet.now + seconds(60))
+    if release != "this":
+        Approval.objects.update(decided_on={})
     change(fleet, event_type="Reboot")
     go(fleet)
-    assert after(approval).state == "WITHDRAWN"
+    assert lost(approval)
     assert not Order.objects.exists()
 
 
-class TestAfterItWasGranted:
-    def granted(self, fleet: Fleet, **plan: Any) -> Approval:
-        announced(fleet, **FIRST)
-        approval = fleet.approve(**plan)
-        assert approval.state == "GRANTED"
-        return approval
-
-    @pytest.mark.parametrize("how", SOME)
-    def test_an_order_that_no_machine_has_is_taken_back(
-        self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch, how: str
-    ) -> None:
-        approval = self.granted(fleet)
-        assert handed_out(monkeypatch, fleet) == 1
-        change(fleet, **OTHERWISE[how])
-        assert handed_out(monkeypatch, fleet) == 0
-        go(fleet, 2)
-        assert (after(approval).state, approval.returned) == ("WITHDRAWN", True)
-        assert approval.orders.get().state == "CANCELLED"
-        assert handed_out(monkeypatch, fleet) == 0
-
-    def test_outdated_order_is_not_handed_out_even_before_it_is_withdrawn(
-        self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        self.granted(fleet)
-        monkeypatch.setattr(advance, "advance_events", lambda *args, **kwargs: set())
-        change(fleet, event_type="Reboot")
-        assert Order.objects.get().state == "OFFERED"
-        assert handed_out(monkeypatch, fleet) == 0
-
-    def test_no_other_machine_is_asked_and_one_that_has_it_is_waited_for(self, fleet: Fleet) -> None:
-        approval = self.granted(fleet)
-        order = open_order(approval)
-        advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
-        fleet.delivered(order)
-        change(fleet, event_type="Reboot")
-        go(fleet, 1)
-        assert after(approval).state == "RELAYING"
-        go(fleet, 60)
-        assert (after(approval).state, approval.returned, approval.inferred) == ("WITHDRAWN", True, True)
-        assert approval.orders.count() == 1
-        assert order.machine.resource_name in sentence(read_reason(approval.reason))
-
-    def test_what_azure_has_accepted_stays_accepted_and_is_not_asked_again(self, fleet: Fleet) -> None:
-        approval = self.granted(fleet)
-        order = open_order(approval)
-        fleet.delivered(order)
-        fleet.receipt(order)
-        change(fleet, event_type="Reboot")
-        go(fleet, 400)
-        assert after(approval).state == "ACCEPTED"
-        assert approval.orders.count() == 1
-
-    def test_a_window_that_has_opened_counts(self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-        approval = self.granted(fleet)
-        window(fleet)
-        assert handed_out(monkeypatch, fleet) == 0
-        go(fleet, 2)
-        assert (after(approval).state, approval.returned) == ("WITHDRAWN", True)
-
-    def test_a_second_person_who_has_become_required_counts(
-        self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        approval = self.granted(fleet)
-        change_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, second_person=True)
-        assert handed_out(monkeypatch, fleet) == 0
-        go(fleet, 2)
-        assert after(approval).state == "WITHDRAWN"
-
-    def test_a_neighbour_that_has_started_counts(self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-        approval = self.granted(fleet)
-        due = the_event().not_before
-        fleet.later(1)
-        fleet.all_say(
-            listing(**FIRST, not_before=due), listing(OTHER, status="Started", resources=("vm5",), event_type="Reboot")
-        )
-        assert handed_out(monkeypatch, fleet) == 0
-        go(fleet, 2)
-        assert after(approval).state == "WITHDRAWN"
-
-    def test_one_that_was_approved_later_in_view_of_it_does_not_count(
-        self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        fleet.enrol_set()
-        due = fleet.now + seconds(900)
-        fleet.all_say(listing(**FIRST, not_before=due), listing(OTHER, resources=("vm5",), not_before=due))
-        first = fleet.approve()
-        fleet.later(1)
-        second = fleet.approve(OTHER, by=approver(), overrides={"set-in-flight": "both at once"})
-        go(fleet, 2)
-        assert {after(first).state, after(second).state} <= {"GRANTED", "RELAYING"}
-        assert handed_out(monkeypatch, fleet) == 2
+def granted(fleet: Fleet) -> Approval:
+    announced(fleet, **FIRST)
+    approval = fleet.approve()
+    assert approval.state == "GRANTED"
+    return approval
 
 
-def window(fleet: Fleet, name: str = "market hours", **values: Any) -> Any:
-    return rules.create_window(
-        rules.WindowRequestSerializer(
-            data={
-                "name": name,
-                "reason": "no risk now",
-                "starts_at": fleet.now - seconds(1),
-                "ends_at": fleet.now + seconds(3600),
-                **values,
-            }
-        ),
-        actor=acting(admin()),
-        now=fleet.now,
-    )
-
-
-class TestOverridesCoverWhatWasShown:
-    def test_one_event_under_way_does_not_cover_three(self, fleet: Fleet) -> None:
-        announced(fleet, **FIRST)
-        due = the_event().not_before
-        own = listing(**FIRST, not_before=due)
-        started = [
-            listing(OTHER[:-1] + str(n), status="Started", resources=(f"vm{n + 3}",), not_before=None)
-            for n in (1, 2, 3)
-        ]
-        fleet.all_say(own, started[0])
-        approval = fleet.approve(
-            by=approver(), when=When.TIME, due_at=fleet.now + seconds(60), overrides={"set-in-flight": "it is small"}
-        )
-        fleet.later(1)
-        fleet.all_say(own, *started)
-        go(fleet)
-        assert after(approval).state == "WAITING"
-        fleet.all_say(own, started[0])
-        go(fleet, 2)
-        assert after(approval).state in ("GRANTED", "RELAYING")
-
-    def test_one_window_does_not_cover_another(self, fleet: Fleet) -> None:
-        announced(fleet, **FIRST)
-        first = window(fleet)
-        approval = fleet.approve(
-            when=When.TIME, due_at=fleet.now + seconds(60), overrides={"no-approval-window": "agreed with the desk"}
-        )
-        rules.delete_window(window_id=first.pk, actor=acting(admin()), now=fleet.now)
-        window(fleet, "market hours")
-        go(fleet)
-        assert after(approval).state == "WAITING"
-
-    def test_the_same_window_is_covered(self, fleet: Fleet) -> None:
-        announced(fleet, **FIRST)
-        window(fleet)
-        approval = fleet.approve(
-            when=When.TIME, due_at=fleet.now + seconds(60), overrides={"no-approval-window": "agreed with the desk"}
-        )
-        go(fleet)
-        assert after(approval).state in ("GRANTED", "RELAYING")
-
-
-class TestWhoDecidedMustStillBeAbleTo:
-    def test_a_disabled_account(self, fleet: Fleet) -> None:
-        approval = planned(fleet)
-        approval.decided_by.is_active = False  # type: ignore[union-attr]
-        approval.decided_by.save()  # type: ignore[union-attr]
-        go(fleet)
-        assert (after(approval).state, approval.returned) == ("WITHDRAWN", True)
-        assert read_reason(approval.reason).code == "decider-lost-account"  # type: ignore[union-attr]
-
-    def test_a_lost_role_also_after_it_was_granted(self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-        announced(fleet, **FIRST)
-        otto = operator()
-        approval = fleet.approve(by=otto)
-        otto.groups.clear()
-        assert handed_out(monkeypatch, fleet) == 0
-        go(fleet, 2)
-        assert read_reason(after(approval).reason).code == "decider-lost-right"  # type: ignore[union-attr]
-
-    def test_an_override_needs_the_role_that_it_needed(self, fleet: Fleet) -> None:
-        announced(fleet, **FIRST)
-        own = listing(**FIRST, not_before=the_event().not_before)
-        fleet.all_say(own, listing(OTHER, status="Started", resources=("vm5",), not_before=None))
-        anna = approver()
-        approval = fleet.approve(
-            by=anna, when=When.TIME, due_at=fleet.now + seconds(60), overrides={"set-in-flight": "it is small"}
-        )
-        anna.groups.set([operator("olga").groups.get()])
-        go(fleet)
-        assert after(approval).state == "WITHDRAWN"
-
-    def test_a_revoked_token(self, fleet: Fleet) -> None:
-        announced(fleet, **FIRST)
-        otto = operator()
-        token, _ = accounts.token(user=otto, name="ci", scopes=["approve"], now=fleet.now)
-        approval = approve.grant(
-            event_id=EVENT,
-            actor=acting(otto, via="api", token_name="ci", token=token),
-            now=fleet.now,
-            plan=Plan(when=When.TIME, due_at=fleet.now + seconds(60)),
-        )
-        ApiToken.objects.update(revoked_at=fleet.now)
-        go(fleet)
-        assert read_reason(after(approval).reason).code == "decider-lost-token"  # type: ignore[union-attr]
-
-    def test_the_second_person_too(self, fleet: Fleet) -> None:
-        announced(fleet, **FIRST)
-        change_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, second_person=True)
-        anna = approver()
-        approval = fleet.approve(when=When.TIME, due_at=fleet.now + seconds(60))
-        conditions.consent(approval_id=approval.pk, actor=acting(anna), now=fleet.now)
-        assert after(approval).state == "WAITING"
-        anna.groups.clear()
-        go(fleet)
-        assert after(approval).state == "WITHDRAWN"
-
-
-class TestTheSecondPerson:
-    def proposed(self, fleet: Fleet) -> Approval:
-        announced(fleet, **FIRST)
-        change_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, second_person=True)
-        return fleet.approve()
-
-    def test_an_old_page_is_answered_with_a_conflict(self, fleet: Fleet) -> None:
-        approval, seen = self.proposed(fleet), the_event().version
-        change(fleet, later=True)
-        anna = approver()
-
-        def agree(version: int) -> Approval:
-            return conditions.consent(
-                approval_id=approval.pk, actor=acting(anna), now=fleet.now, expected_version=version
-            )
-
-        assert refused(lambda: agree(seen)).code == "version-changed"
-        assert after(approval).state == "PROPOSED"
-        assert agree(the_event().version).state == "GRANTED"
-
-    @pytest.mark.parametrize("how", SOME)
-    def test_consent_to_a_proposal_for_changed_values_is_refused(self, fleet: Fleet, how: str) -> None:
-        approval = self.proposed(fleet)
-        change(fleet, **OTHERWISE[how])
-        anna = approver()
-        for version in (None, the_event().version):
-            error = refused(
-                lambda version=version: conditions.consent(
-                    approval_id=approval.pk, actor=acting(anna), now=fleet.now, expected_version=version
-                )
-            )
-            assert error.code == "version-changed"
-        go(fleet, 2)
-        assert (after(approval).state, approval.returned) == ("WITHDRAWN", True)
-        assert not Order.objects.exists()
-
-
-class TestRulesAreAskedAgain:
-    @pytest.fixture(autouse=True)
-    def _no_rules(self) -> None:
-        Rule.objects.all().delete()
-
-    def waiting(self, fleet: Fleet, **fields: Any) -> tuple[Approval, Rule]:
-        rule = made(action="approve_when_prepared", event_types=["Freeze"], max_duration_seconds=8, **fields)
-        announced(fleet, **FIRST)
-        reconcile.advance_dependents(now=fleet.now)
-        return Approval.objects.get(state="WAITING"), rule
-
-    @pytest.mark.parametrize("how", [{"event_type": "Reboot"}, {"DurationInSeconds": 900}, {"DurationInSeconds": -1}])
-    def test_an_event_that_it_does_not_allow_any_more(self, fleet: Fleet, how: dict[str, Any]) -> None:
-        approval, _ = self.waiting(fleet)
-        change(fleet, **how)
-        go(fleet, 2)
-        assert (after(approval).state, approval.returned) == ("WITHDRAWN", True)
-        assert Approval.objects.count() == 1
-
-    def test_event_that_the_rule_still_allows_is_decided_again(self, fleet: Fleet) -> None:
-        approval, _ = self.waiting(fleet)
-        change(fleet, resources=("vm1", "vm5"))
-        go(fleet, 2)
-        assert after(approval).state == "WITHDRAWN"
-        second = Approval.objects.exclude(pk=approval.pk).get()
-        assert (second.state, second.decided_on["resources"]) == ("WAITING", ["vm1", "vm5"])
-
-    @pytest.mark.parametrize(
-        "how",
-        [
-            {"enabled": False},
-            {"max_duration_seconds": 3},
-            {"set_pattern": "db*"},
-            {"action": "leave"},
-        ],
-    )
-    def test_a_rule_that_was_disabled_or_narrowed(self, fleet: Fleet, how: dict[str, Any]) -> None:
-        approval, rule = self.waiting(fleet)
-        rules.change_rule(rules.RuleRequestSerializer(data=how), rule_id=rule.pk, actor=acting(admin()), now=fleet.now)
-        go(fleet, 2)
-        assert read_reason(after(approval).reason).code == "rule-decides-otherwise"  # type: ignore[union-attr]
-        assert (approval.state, Approval.objects.count()) == ("WITHDRAWN", 1)
-
-    def test_a_rule_that_was_deleted(self, fleet: Fleet) -> None:
-        approval, rule = self.waiting(fleet)
-        rules.delete_rule(rule_id=rule.pk, actor=acting(admin()), now=fleet.now)
-        go(fleet, 2)
-        assert after(approval).state == "WITHDRAWN"
-
-    def test_a_rule_that_was_set_to_hold_holds(self, fleet: Fleet) -> None:
-        approval, rule = self.waiting(fleet)
-        rules.change_rule(
-            rules.RuleRequestSerializer(data={"action": "hold"}), rule_id=rule.pk, actor=acting(admin()), now=fleet.now
-        )
-        go(fleet, 2)
-        assert after(approval).state == "WITHDRAWN"
-        assert approval.event.holds.get().rule == rule
-
-    def test_an_order_of_a_rule_that_was_disabled_is_not_handed_out(
-        self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        rule = made(event_types=["Freeze"])
-        announced(fleet, **FIRST)
-        reconcile.advance_dependents(now=fleet.now)
-        assert handed_out(monkeypatch, fleet) == 1
-        rules.change_rule(
-            rules.RuleRequestSerializer(data={"enabled": False}), rule_id=rule.pk, actor=acting(admin()), now=fleet.now
-        )
-        assert handed_out(monkeypatch, fleet) == 0
-        go(fleet, 2)
-        assert Approval.objects.get().state == "WITHDRAWN"
-
-    def test_notice_and_hours_are_those_of_the_decision(self, fleet: Fleet) -> None:
-        approval, _ = self.waiting(fleet, min_notice_seconds=600)
-        go(fleet, 400)
-        assert after(approval).state == "WAITING"
-
-
-def test_the_row_says_that_it_was_returned(fleet: Fleet) -> None:
-    approval = planned(fleet)
-    change(fleet, event_type="Reboot")
+@pytest.mark.parametrize("how", SOME)
+def test_an_order_that_no_machine_has_is_taken_back(fleet: Fleet, handed_out: Callable[[], int], how: str) -> None:
+    approval = granted(fleet)
+    assert handed_out() == 1
+    change(fleet, **OTHERWISE[how])
+    assert handed_out() == 0
     go(fleet, 2)
-    ((_, row),) = approvals.details([approval.pk], now=fleet.now)
-    assert row.returned
-    assert row.live is False
+    assert lost(approval)
+    assert approval.orders.get().state == "CANCELLED"
+    assert handed_out() == 0
+
+
+def test_outdated_order_is_not_handed_out_even_before_it_is_withdrawn(
+    fleet: Fleet, handed_out: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    granted(fleet)
+    monkeypatch.setattr(advance, "advance_events", lambda *args, **kwargs: set())
+    change(fleet, event_type="Reboot")
+    assert Order.objects.get().state == "OFFERED"
+    assert handed_out() == 0
+
+
+def test_no_other_machine_is_asked_and_one_that_has_it_is_waited_for(fleet: Fleet) -> None:
+    approval = granted(fleet)
+    order = open_order(approval)
+    advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
+    fleet.delivered(order)
+    change(fleet, event_type="Reboot")
+    go(fleet, 1)
+    assert after(approval).state == "RELAYING"
+    go(fleet, 60)
+    assert lost(approval) and approval.inferred
+    assert approval.orders.count() == 1
+    assert order.machine.resource_name in sentence(read_reason(approval.reason))
+
+
+def test_what_azure_has_accepted_stays_accepted_and_is_not_asked_again(fleet: Fleet) -> None:
+    approval = granted(fleet)
+    order = open_order(approval)
+    fleet.delivered(order)
+    fleet.receipt(order)
+    change(fleet, event_type="Reboot")
+    go(fleet, 400)
+    assert after(approval).state == "ACCEPTED"
+    assert approval.orders.count() == 1
+
+
+def start_neighbour(fleet: Fleet) -> None:
+    """Another event of the set has started."""
+    own = listing(**FIRST, not_before=the_event().not_before)
+    fleet.all_say(own, listing(OTHER, status="Started", resources=("vm5",), not_before=None))
+
+
+def window(fleet: Fleet) -> Any:
+    hours = {"starts_at": fleet.now - seconds(1), "ends_at": fleet.now + seconds(3600)}
+    sent = rules.WindowRequestSerializer(data={"name": "market hours", "reason": "no risk now", **hours})
+    return rules.create_window(sent, actor=acting(admin()), now=fleet.now)
+
+
+@pytest.mark.parametrize("appear", [window, require_second_person, start_neighbour])
+def test_a_guard_that_appears_counts(
+    fleet: Fleet, handed_out: Callable[[], int], appear: Callable[[Fleet], None]
+) -> None:
+    approval = granted(fleet)
+    fleet.later(1)
+    appear(fleet)
+    assert handed_out() == 0
+    go(fleet, 2)
+    assert lost(approval)
+
+
+def test_one_that_was_approved_later_in_view_of_it_does_not_count(fleet: Fleet, handed_out: Callable[[], int]) -> None:
+    fleet.enrol_set()
+    due = fleet.now + seconds(900)
+    fleet.all_say(listing(**FIRST, not_before=due), listing(OTHER, resources=("vm5",), not_before=due))
+    first = fleet.approve()
+    fleet.later(1)
+    second = fleet.approve(OTHER, by=approver(), overrides={"set-in-flight": "both at once"})
+    go(fleet, 2)
+    assert {after(first).state, after(second).state} <= {"GRANTED", "RELAYING"}
+    assert handed_out() == 2
+
+
+def test_a_reason_for_one_event_under_way_does_not_cover_three(fleet: Fleet) -> None:
+    announced(fleet, **FIRST)
+    own = listing(**FIRST, not_before=the_event().not_before)
+    started = [
+        listing(OTHER[:-1] + str(n), status="Started", resources=(f"vm{n + 3}",), not_before=None) for n in (1, 2, 3)
+    ]
+    fleet.all_say(own, started[0])
+    approval = approve_later(fleet, by=approver(), overrides={"set-in-flight": "it is small"})
+    fleet.later(1)
+    fleet.all_say(own, *started)
+    go(fleet)
+    assert after(approval).state == "WAITING"
+    fleet.all_say(own, started[0])
+    go(fleet, 2)
+    assert after(approval).state in ("GRANTED", "RELAYING")
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_reason_for_one_window_covers_no_other(fleet: Fleet, is_same: bool) -> None:
+    announced(fleet, **FIRST)
+    first = window(fleet)
+    approval = approve_later(fleet, overrides={"no-approval-window": "agreed with the desk"})
+    if not is_same:
+        rules.delete_window(window_id=first.pk, actor=acting(admin()), now=fleet.now)
+        window(fleet)
+    go(fleet)
+    assert after(approval).state in (("GRANTED", "RELAYING") if is_same else ("WAITING",))
+
+
+def test_a_disabled_account_decides_no_more(fleet: Fleet) -> None:
+    approval = planned(fleet)
+    User.objects.filter(username="otto").update(is_active=False)
+    go(fleet)
+    assert lost(approval) == "decider-lost-account"
+
+
+def test_a_lost_role_counts_also_after_it_was_granted(fleet: Fleet, handed_out: Callable[[], int]) -> None:
+    approval = granted(fleet)
+    operator().groups.clear()
+    assert handed_out() == 0
+    go(fleet, 2)
+    assert lost(approval) == "decider-lost-right"
+
+
+def test_an_override_needs_the_role_that_it_needed(fleet: Fleet) -> None:
+    announced(fleet, **FIRST)
+    start_neighbour(fleet)
+    anna = approver()
+    approval = approve_later(fleet, by=anna, overrides={"set-in-flight": "it is small"})
+    anna.groups.set([operator("olga").groups.get()])
+    go(fleet)
+    assert lost(approval)
+
+
+def test_a_revoked_token_decides_no_more(fleet: Fleet) -> None:
+    announced(fleet, **FIRST)
+    otto = operator()
+    token, _ = accounts.token(user=otto, name="ci", scopes=["approve"], now=fleet.now)
+    actor = acting(otto, via="api", token_name="ci", token=token)
+    plan = Plan(when=When.TIME, due_at=fleet.now + seconds(60))
+    approval = approve.grant(event_id=EVENT, actor=actor, now=fleet.now, plan=plan)
+    ApiToken.objects.update(revoked_at=fleet.now)
+    go(fleet)
+    assert lost(approval) == "decider-lost-token"
+
+
+def test_the_second_person_must_still_be_able_to_decide(fleet: Fleet) -> None:
+    announced(fleet, **FIRST)
+    require_second_person(fleet)
+    anna = approver()
+    approval = approve_later(fleet)
+    conditions.consent(approval_id=approval.pk, actor=acting(anna), now=fleet.now)
+    assert after(approval).state == "WAITING"
+    anna.groups.clear()
+    go(fleet)
+    assert lost(approval)
+
+
+def proposed(fleet: Fleet) -> tuple[Approval, Callable[[int | None], Approval]]:
+    """A proposal, and how anna agrees to it as of a version of the event."""
+    announced(fleet, **FIRST)
+    require_second_person(fleet)
+    approval, actor = fleet.approve(), acting(approver())
+
+    def agree(version: int | None) -> Approval:
+        return conditions.consent(approval_id=approval.pk, actor=actor, now=fleet.now, expected_version=version)
+
+    return approval, agree
+
+
+def test_the_second_persons_old_page_is_answered_with_a_conflict(fleet: Fleet) -> None:
+    (approval, agree), seen = proposed(fleet), the_event().version
+    change(fleet, later=True)
+    assert refused(lambda: agree(seen)).code == "version-changed"
+    assert after(approval).state == "PROPOSED"
+    assert agree(the_event().version).state == "GRANTED"
+
+
+@pytest.mark.parametrize("how", SOME)
+def test_consent_to_a_proposal_for_changed_values_is_refused(fleet: Fleet, how: str) -> None:
+    approval, agree = proposed(fleet)
+    change(fleet, **OTHERWISE[how])
+    for version in (None, the_event().version):
+        assert refused(partial(agree, version)).code == "version-changed"
+    go(fleet, 2)
+    assert lost(approval)
+    assert not Order.objects.exists()
+
+
+def decided_by_rule(fleet: Fleet, action: str = "approve_when_prepared", **fields: Any) -> tuple[Approval, Rule]:
+    """An approval by the only rule, for short freezes."""
+    Rule.objects.all().delete()
+    rule = made(action=action, event_types=["Freeze"], max_duration_seconds=8, **fields)
+    announced(fleet, **FIRST)
+    reconcile.advance_dependents(now=fleet.now)
+    return Approval.objects.get(), rule
+
+
+def change_rule(fleet: Fleet, rule: Rule, **sent: Any) -> None:
+    rules.change_rule(rules.RuleRequestSerializer(data=sent), rule_id=rule.pk, actor=acting(admin()), now=fleet.now)
+
+
+@pytest.mark.parametrize("how", [{"event_type": "Reboot"}, {"DurationInSeconds": 900}, {"DurationInSeconds": -1}])
+def test_a_rule_decides_no_event_that_it_does_not_allow_any_more(fleet: Fleet, how: dict[str, Any]) -> None:
+    approval, _ = decided_by_rule(fleet)
+    change(fleet, **how)
+    go(fleet, 2)
+    assert lost(approval)
+    assert Approval.objects.count() == 1
+
+
+def test_event_that_the_rule_still_allows_is_decided_again(fleet: Fleet) -> None:
+    approval, _ = decided_by_rule(fleet)
+    change(fleet, resources=("vm1", "vm5"))
+    go(fleet, 2)
+    assert lost(approval)
+    second = Approval.objects.exclude(pk=approval.pk).get()
+    assert (second.state, second.decided_on["resources"]) == ("WAITING", ["vm1", "vm5"])
+
+
+NARROWED = ({"enabled": False}, {"max_duration_seconds": 3}, {"set_pattern": "db*"}, {"action": "leave"})
+
+
+@pytest.mark.parametrize("how", [*NARROWED, {"action": "hold"}, None])
+def test_a_rule_that_was_disabled_narrowed_or_deleted_decides_no_more(fleet: Fleet, how: dict[str, Any] | None) -> None:
+    approval, rule = decided_by_rule(fleet)
+    if how is None:
+        rules.delete_rule(rule_id=rule.pk, actor=acting(admin()), now=fleet.now)
+    else:
+        change_rule(fleet, rule, **how)
+    go(fleet, 2)
+    assert lost(approval) == "rule-decides-otherwise"
+    assert Approval.objects.count() == 1
+    assert approval.event.holds.filter(rule=rule).exists() == (how == {"action": "hold"})
+
+
+def test_an_order_of_a_rule_that_was_disabled_is_not_handed_out(fleet: Fleet, handed_out: Callable[[], int]) -> None:
+    approval, rule = decided_by_rule(fleet, "approve_now")
+    assert handed_out() == 1
+    change_rule(fleet, rule, enabled=False)
+    assert handed_out() == 0
+    go(fleet, 2)
+    assert lost(approval)
+
+
+def test_notice_and_hours_are_those_of_the_decision(fleet: Fleet) -> None:
+    approval, _ = decided_by_rule(fleet, min_notice_seconds=600)
+    go(fleet, 400)
+    assert after(approval).state == "WAITING"

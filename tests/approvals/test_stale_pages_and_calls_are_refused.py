@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.test import Client
 
 from fleet.domain.approvals.conditions import When
 from fleet.models import Approval, Claim, Hold, Rule, Wave
@@ -48,6 +49,11 @@ def proposed(fleet: Fleet) -> Approval:
     return approval
 
 
+def form_values(client: Client, address: str, name: str) -> list[str]:
+    """The values of this name that the forms of a page send."""
+    return re.findall(rf'name="{name}" value="([^"]+)"', client.get(address).content.decode())
+
+
 def anna() -> Caller:
     return caller(factories.approver())
 
@@ -62,21 +68,9 @@ class TestTheSecondPerson:
         problem(who.post(where, {}, if_match=f'"{stale}"'), 412, "precondition-failed")
         assert who.post(where, {}, if_match=who.get(f"events/{EVENT}/")["ETag"]).status_code == 201
 
-    def test_a_call_without_a_version_agrees_to_no_other_event(self, two: Fleet) -> None:
-        approval, who = proposed(two), anna()
-        reported(two, event_type="Reboot", resources=["vm1", "vm3"])
-        problem(who.post(f"approvals/{approval.pk}/consents/", {}), 409, "version-changed")
-        problem(
-            who.post(f"approvals/{approval.pk}/consents/", {"expected_version": the_event().version}),
-            409,
-            "version-changed",
-        )
-
     def test_an_old_page(self, two: Fleet) -> None:
         approval, client = proposed(two), logged_in(factories.approver())
-        shown = client.get(f"/events/{EVENT}/").content.decode()
-        form = shown[shown.index('id="consent"') :]
-        version = re.findall(r'name="expected_version" value="(\d+)"', form)[0]
+        (version,) = set(form_values(client, f"/events/{EVENT}/", "expected_version"))
         assert version == str(the_event().version)
         reported(two, minutes=20)
         where = f"/approvals/{approval.pk}/consent/"
@@ -118,8 +112,7 @@ def test_one_event_is_claimed_and_left_as_it_was_shown(two: Fleet) -> None:
 
 def test_a_wave_is_of_the_events_that_were_shown(two: Fleet) -> None:
     client, who = logged_in(factories.operator()), caller(factories.operator())
-    page = client.get(f"/waves/begin/?set={the_set().pk}").content.decode()
-    versions = re.findall(r'name="version" value="([^"]+)"', page)
+    versions = form_values(client, f"/waves/begin/?set={the_set().pk}", "version")
     assert len(versions) == 2
     reported(two, event_type="Reboot")
     sent = {"set": the_set().pk, "events": [EVENT, OTHER], "version": versions}
@@ -144,20 +137,14 @@ def test_a_rule_that_was_widened_is_not_switched_on_by_an_old_page(two: Fleet) -
     Rule.objects.all().delete()
     rule = made(at=two.now, event_types=["Freeze"], max_duration_seconds=8, enabled=False)
     client = logged_in(factories.admin())
-    page = client.get("/policy/").content.decode()
-    version = re.findall(r'name="version" value="([^"]+)"', page)[0]
-    rules.change_rule(
-        rules.RuleRequestSerializer(data={"event_types": [], "max_duration_seconds": None}),
-        rule_id=rule.pk,
-        actor=acting(factories.admin()),
-        now=two.later(1),
-    )
+    version = form_values(client, "/policy/", "version")[0]
+    wider = rules.RuleRequestSerializer(data={"event_types": [], "max_duration_seconds": None})
+    rules.change_rule(wider, rule_id=rule.pk, actor=acting(factories.admin()), now=two.later(1))
     for act in ("switch", "delete"):
         told = client.post(f"/rules/{rule.pk}/{act}/", {"enabled": "on", "version": version})
         assert told.status_code == 412
     assert (after(rule).enabled, rule.deleted_at) == (False, None)
-    page = client.get("/policy/").content.decode()
-    version = re.findall(r'name="version" value="([^"]+)"', page)[0]
+    version = form_values(client, "/policy/", "version")[0]
     client.post(f"/rules/{rule.pk}/switch/", {"enabled": "on", "version": version})
     assert after(rule).enabled
 
@@ -177,8 +164,7 @@ class TestAReasonCoversWhatWasShown:
         client = logged_in(factories.approver())
 
         def form() -> dict[str, str]:
-            page = client.get(f"/events/{EVENT}/").content.decode()
-            (digest,) = set(re.findall(r'name="shown-set-in-flight" value="([^"]+)"', page))
+            (digest,) = set(form_values(client, f"/events/{EVENT}/", "shown-set-in-flight"))
             return {"when": "now", "reason-set-in-flight": "it is small", "shown-set-in-flight": digest}
 
         old = form()
@@ -192,11 +178,8 @@ class TestAReasonCoversWhatWasShown:
         self.shown(fleet, "4")
         who = anna()
         (guard,) = [g for g in who.get(f"events/{EVENT}/").json()["guards"] if g["code"] == "set-in-flight"]
-        body = {
-            "comment": "it is small",
-            "override": ["set-in-flight"],
-            "shown": {"set-in-flight": guard["shown"]},
-        }
+        shown = {"set-in-flight": guard["shown"]}
+        body = {"comment": "it is small", "override": ["set-in-flight"], "shown": shown}
         self.shown(fleet, "4", "5")
         told = problem(who.post(f"events/{EVENT}/approvals/", body), 409, "guarded")
         body["shown"] = told["shown"]
@@ -206,31 +189,24 @@ class TestAReasonCoversWhatWasShown:
         fleet.enrol_set()
         self.shown(fleet, "4")
         client = logged_in(factories.approver())
-        page = client.get("/bulk/", {"do": "approve", "event": EVENT}).content.decode()
-        digest = re.findall(r'name="shown-set-in-flight" value="([^"]+)"', page)[0]
-        sent = {
-            "do": "approve",
-            "event": f"{EVENT}:{the_event().version}",
-            "reason-set-in-flight": "it is small",
-            "shown-set-in-flight": digest,
-        }
+        digest = form_values(client, f"/bulk/?do=approve&event={EVENT}", "shown-set-in-flight")[0]
+        form = {"do": "approve", "event": f"{EVENT}:{the_event().version}"}
+        form |= {"reason-set-in-flight": "it is small", "shown-set-in-flight": digest}
         self.shown(fleet, "4", "5")
-        client.post("/bulk/", sent)
+        client.post("/bulk/", form)
         assert not Approval.objects.exists()
         self.shown(fleet, "4")
-        client.post("/bulk/", sent)
+        client.post("/bulk/", form)
         assert Approval.objects.count() == 1
 
 
 def test_only_the_stop_that_was_shown_is_lifted(two: Fleet) -> None:
     client = logged_in(factories.admin())
 
-    def version() -> str:
-        return re.findall(r'name="version" value="([^"]+)"', client.get("/stop/").content.decode())[0]
-
     rules.stop_all(actor=acting(factories.approver(), why="odd answers"), now=two.now)
-    old = version()
+    old = form_values(client, "/stop/", "version")[0]
     rules.lift(actor=acting(factories.admin()), now=two.now)
     rules.stop_all(actor=acting(factories.approver(), why="an account was taken over"), now=two.later(1))
     assert client.post("/stop/lift/", {"version": old}).status_code == 412
-    assert client.post("/stop/lift/", {"version": version()}).status_code == 302
+    shown = form_values(client, "/stop/", "version")[0]
+    assert client.post("/stop/lift/", {"version": shown}).status_code == 302

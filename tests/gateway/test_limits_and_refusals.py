@@ -42,12 +42,6 @@ def send(gateway: Gateway, body: bytes, *, credential: str = "", path: str = wir
     return requests.post(gateway.url + path, data=body, headers=headers, timeout=20)
 
 
-def test_without_a_credential_there_is_a_401(gateway: Gateway) -> None:
-    assert problem(send(gateway, b"{}")) == (401, "not-authenticated")
-    assert problem(send(gateway, b"{}", credential="agent_wrong")) == (401, "not-authenticated")
-    assert problem(requests.get(gateway.url + wire.ORDERS_PATH, timeout=5)) == (401, "not-authenticated")
-
-
 @pytest.mark.parametrize("path", [wire.ORDERS_PATH, "/api/v1/sets/", "/stream", "/"])
 def test_two_authorization_headers_are_a_400(gateway: Gateway, path: str) -> None:
     parts = urlsplit(gateway.url)
@@ -57,11 +51,6 @@ def test_two_authorization_headers_are_a_400(gateway: Gateway, path: str) -> Non
             connection.putheader("Authorization", value)
         connection.endheaders()
         assert connection.getresponse().status == 400
-
-
-def test_other_methods_and_paths_are_refused(gateway: Gateway) -> None:
-    assert problem(requests.get(gateway.url + wire.REPORTS_PATH, timeout=5)) == (405, "method-not-allowed")
-    assert problem(requests.get(gateway.url + "/agent/v1/nothing", timeout=5)) == (404, "not-found")
 
 
 def test_too_many_bytes_are_a_413(gateway: Gateway) -> None:
@@ -215,6 +204,8 @@ def test_who_waits_for_admission_is_answered_202_and_an_agent_of_the_release_bef
 
 
 def test_what_the_gateway_refuses_below_api_is_a_problem_of_the_same_list(gateway: Gateway) -> None:
+    assert problem(requests.get(gateway.url + "/agent/v1/nothing", timeout=5)) == (404, "not-found")
+    assert problem(requests.get(gateway.url + wire.ORDERS_PATH, timeout=5)) == (401, "not-authenticated")
     answer = requests.post(gateway.url + "/api/v1/stream", timeout=5)
     assert problem(answer) == (405, "method-not-allowed")
     assert answer.headers["allow"] == "GET"

@@ -20,7 +20,7 @@ from fleet.embedded import Urls
 from fleet.models import Observation, PresenceRow, QuarantinedRow, ScheduledEvent
 from tests.databases import execute
 from tests.factories import listing, operator
-from tests.gateway_process import Agent, Gateway, now, running_gateway
+from tests.gateway_process import Agent, Gateway, running_gateway
 from tests.processes import answers, wait_for
 from tests.rows import bearer
 
@@ -89,19 +89,6 @@ def test_times_of_a_clock_that_is_a_day_off_are_corrected(gateway: Gateway) -> N
     assert contact.last_poll_at is not None
     assert abs((contact.last_poll_at - (real - timedelta(seconds=5))).total_seconds()) < 10
     assert contact.clock_offset == pytest.approx(86400, abs=10)
-
-
-@pytest.mark.parametrize("call", ["reports", "orders"])
-def test_a_poll_in_the_future_counts_as_now(gateway: Gateway, call: str) -> None:
-    agent = gateway.agent()
-    stated = {"sent_at": now(), "last_poll_at": (datetime.now(UTC) + timedelta(hours=3)).isoformat()}
-    if call == "reports":
-        agent.post(**stated)
-    else:
-        requests.get(f"{agent.url}/agent/v1/orders", params={"wait": 0, **stated}, headers=agent.headers, timeout=20)
-    contact = noted(agent)
-    assert contact.last_poll_at is not None
-    assert contact.last_poll_at <= datetime.now(UTC)
 
 
 def cut_connections(database: str) -> None:

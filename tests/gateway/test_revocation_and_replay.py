@@ -21,8 +21,8 @@ from drydock_agent import wire
 from drydock_agent.backend.machine_key import Key, authorization
 
 from fleet.domain.actor import COMMAND_LINE
-from fleet.models import Admission, Approval, Machine, Observation, Order, PresenceRow
-from fleet.operations.machines import admissions, keys
+from fleet.models import Approval, Machine, Observation, Order, PresenceRow
+from fleet.operations.machines import keys
 from fleet.operations.orders import advance
 from tests.factories import Fleet, announced, open_order
 from tests.gateway.enrolment import Installation
@@ -76,18 +76,6 @@ def test_with_redis_it_takes_a_moment_and_without_it_about_a_second(
     # Measured: 10 to 120 ms with Redis, 0.6 to 0.8 s without; a cached credential alone would live for ten minutes.
     assert min(off for off, _ in rounds) < 0.5, rounds
     assert max(max(pair) for pair in alone) < 5, alone
-
-
-def test_its_join_token_does_not_bring_it_back(gateway: Gateway) -> None:
-    agent = gateway.agent()
-    machine = Machine.objects.get(vm_id=agent.vm_id)
-    keys.revoke(machine_id=machine.pk, actor=COMMAND_LINE, now=timezone.now())
-    wait_for(lambda: agent.post().status_code == 401, seconds=10, what="it is cut off")
-    with pytest.raises(AssertionError, match="admission-pending"):
-        gateway.agent(machine_id=agent.vm_id)
-    waits = Admission.objects.get(machine=machine)
-    admissions.admit(ids=[waits.pk], actor=COMMAND_LINE, now=timezone.now())
-    assert gateway.agent(machine_id=agent.vm_id).post().status_code == 200
 
 
 def test_without_redis_what_a_machine_had_before_it_enrolled_again_ends_too(

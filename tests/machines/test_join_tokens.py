@@ -14,7 +14,7 @@ from django.test import Client
 from drydock_agent import wire
 from pytest_django import Settings
 
-from fleet.domain.machines.enrolment import EntrancePolicy, remedy_of
+from fleet.domain.machines.enrolment import remedy_of
 from fleet.domain.reasons import Reason, Refused
 from fleet.management.commands import prepare_demo
 from fleet.models import Admission, Entrance, Entry, JoinToken, Machine, Nonce, RefusedEnrolment
@@ -99,12 +99,6 @@ def test_where_subscriptions_are_stated_attested_documents_stay_the_way_in(setti
     settings.ATTESTED_SUBSCRIPTIONS = frozenset({SUBSCRIPTION})
     assert waits(ask(join_token=token()))
     assert not waits(ask(document()))
-
-
-def test_an_installation_of_0_1_0_keeps_its_join_tokens() -> None:
-    Entrance.objects.create(policy="token")
-    assert entrance_facts().policy is EntrancePolicy.TOKEN
-    assert refused(ask).code == "join-token-refused"
 
 
 def test_attested_documents_are_chosen_on_first_steps_with_the_subscription(ada: Client, settings: Settings) -> None:

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from fleet.domain.reasons import Refused, from_json, read_reason
+from fleet.domain.reasons import from_json, read_reason
 from fleet.models import Approval, AvailabilitySet, Entry, Hold, Order, QuarantinedRow, Rule, ScheduledEvent
 from fleet.operations.approvals import claims, conditions
 from fleet.operations.policy import apply, rules
@@ -146,13 +146,6 @@ def test_a_guard_that_is_not_accepted_leaves_it_to_people_until_it_is_gone(fleet
     assert Approval.objects.get().rule is not None
 
 
-def test_a_second_person_is_never_a_rule(fleet: Fleet) -> None:
-    made(accepts=["lost-for-good", "not-prepared", "hook-failed", "no-approval-window", "service-in-flight"])
-    fleet.enrol_set(2)
-    announced(fleet, event_type="Reboot", resources=("vm1", "vm2"))
-    assert not Approval.objects.exists()
-
-
 def test_a_rule_holds_and_a_hold_that_a_person_lifts_stays_lifted(fleet: Fleet) -> None:
     rule = made(action="hold", reason="the database team decides")
     announced(fleet)
@@ -176,16 +169,6 @@ def test_a_withdrawn_decision_of_a_rule_is_not_made_again(fleet: Fleet) -> None:
     conditions.withdraw(approval_id=approval.pk, actor=acting(operator(), why="not tonight"), now=fleet.now)
     fleet.advance()
     assert [one.state for one in Approval.objects.all()] == ["WITHDRAWN"]
-
-
-def test_a_person_decides_over_a_rule_that_waits(fleet: Fleet) -> None:
-    made(action="approve_when_prepared")
-    announced(fleet)
-    mine = fleet.approve()
-    fleet.advance()
-    states = dict(Approval.objects.values_list("pk", "state"))
-    assert (len(states), states.pop(mine.pk)) == (2, "RELAYING")
-    assert list(states.values()) == ["WITHDRAWN"]
 
 
 def test_what_a_person_has_withdrawn_or_azure_refused_is_left_alone(fleet: Fleet) -> None:
@@ -234,16 +217,6 @@ def test_one_events_trouble_does_not_keep_the_others_waiting(fleet: Fleet, caplo
     assert "is quarantined" in caplog.text
 
 
-def test_a_preempt_is_decided_at_its_first_report(fleet: Fleet) -> None:
-    made(event_types=["Preempt"], accepts=["lost-for-good"])
-    fleet.enrol_set()
-    fleet.later(1)
-    fleet.say("vm1", listing(event_type="Preempt", resources=("vm1",), not_before=fleet.now + seconds(30)))
-    approval = Approval.objects.get()
-    assert (approval.decided_at - the_event().first_seen_at).total_seconds() < 1
-    assert open_order(approval).machine.resource_name == "vm1"
-
-
 def test_a_burst_of_reclaimed_spot_machines_is_decided_as_a_whole(fleet: Fleet) -> None:
     made(event_types=["Preempt"], accepts=["lost-for-good"])
     agents = fleet.enrol_set(30)
@@ -274,11 +247,3 @@ def test_rules_for_certain_places_leave_unnamed_sets_alone(fleet: Fleet) -> None
     made()
     fleet.advance()
     assert Approval.objects.get().rule is not None
-
-
-def test_creating_a_rule_needs_the_right_of_an_admin(fleet: Fleet) -> None:
-    with pytest.raises(Refused) as caught:
-        rules.create_rule(
-            rules.RuleRequestSerializer(data={"name": "x", "reason": "y"}), actor=acting(operator()), now=fleet.now
-        )
-    assert "right of an admin" in sentence(caught.value)
