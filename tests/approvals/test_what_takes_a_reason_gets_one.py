@@ -34,9 +34,7 @@ def test_a_reason_is_asked_for_with_what_it_is_for(fleet: Fleet) -> None:
 def test_reason_is_recorded_in_the_approval_and_on_the_timeline(fleet: Fleet) -> None:
     announced(fleet, event_type="Redeploy")
     approval = fleet.approve(overrides={"lost-for-good": " nothing is kept there "})
-    given = [
-        {"code": "lost-for-good", "values": {"event_type": "Redeploy"}, "reason": "nothing is kept there"},
-    ]
+    given = [{"code": "lost-for-good", "values": {"event_type": "Redeploy"}, "reason": "nothing is kept there"}]
     (shown,) = detail(approval_id=approval.pk, now=fleet.now).overrides  # type: ignore[union-attr]
     assert sentence(shown.sentence) == "Permanent loss: ephemeral disks."
     assert (approval.state, approval.overrides) == ("GRANTED", given)

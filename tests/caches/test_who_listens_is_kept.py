@@ -79,10 +79,7 @@ def test_silent_resubscription_leaves_a_gap(listeners: Listeners) -> None:
     listeners.advance()
     listeners.now = clock("17:00:00")
     listeners.cover("vm1", "subscribed", at=clock("17:00:00"))
-    assert periods() == [
-        ("subscribed", clock("16:00:00"), clock("16:05:00")),
-        ("subscribed", clock("17:00:00"), None),
-    ]
+    assert periods() == [("subscribed", clock("16:00:00"), clock("16:05:00")), ("subscribed", clock("17:00:00"), None)]
 
 
 def test_a_word_of_the_past_changes_nothing(listeners: Listeners) -> None:

@@ -43,21 +43,29 @@ NOW = datetime.now(UTC)
 SAID = tuple[int, int | None, int]
 
 
-def saying(machine_id: int, seq: int = 1) -> Delivery:
-    body = json.dumps({"DocumentIncarnation": seq, "Events": []})
+def bringing(machine_id: int, body: str, *, at: datetime = NOW, seq: int = 1) -> Delivery:
+    """A document with this body."""
     data = wire.DocumentData(body=body, hash="", incarnation=1, api_version="")
-    return Delivery(machine_id=machine_id, spool="s", reports=[ParsedReport(seq, wire.DOCUMENT, NOW, NOW, data)])
+    return Delivery(machine_id=machine_id, spool="s", reports=[ParsedReport(seq, wire.DOCUMENT, at, at, data)])
+
+
+def pending(delivery: Delivery, set_id: int | None = None) -> Pending:
+    return Pending(delivery, 1, 1, 0.0, asyncio.get_running_loop().create_future(), set_id)
+
+
+def saying(machine_id: int, seq: int = 1) -> Delivery:
+    return bringing(machine_id, json.dumps({"DocumentIncarnation": seq, "Events": []}), seq=seq)
 
 
 def batches_of(*said: SAID, most: int, trouble: int | None = None) -> list[list[SAID]]:
     """Return the batches that the lanes form of these reports, put in this order."""
 
     async def play() -> list[list[SAID]]:
-        lanes, loop = Lanes(GatewayLimits()), asyncio.get_running_loop()
+        lanes = Lanes(GatewayLimits())
         if trouble is not None:
             lanes.trouble(trouble)
         for machine_id, set_id, seq in said:
-            lanes.put(Pending(saying(machine_id, seq), 1, 1, 0.0, loop.create_future(), set_id), NOW)
+            lanes.put(pending(saying(machine_id, seq), set_id), NOW)
         found = []
         while batch := lanes.take(most) or lanes.take_one(Lane.TROUBLED):
             found.append([(one.delivery.machine_id, one.set_id, one.delivery.reports[0].seq) for one in batch])
@@ -114,9 +122,7 @@ def test_credential_identifies_the_machine_with_its_set() -> None:
 
 def telling(machine_id: int, *event_ids: str, status: str = "Scheduled", at: datetime = NOW) -> Delivery:
     events = [{"EventId": event_id, "EventStatus": status} for event_id in event_ids]
-    body = json.dumps({"DocumentIncarnation": machine_id, "Events": events})
-    data = wire.DocumentData(body=body, hash="", incarnation=1, api_version="")
-    return Delivery(machine_id=machine_id, spool="s", reports=[ParsedReport(1, wire.DOCUMENT, at, at, data)])
+    return bringing(machine_id, json.dumps({"DocumentIncarnation": machine_id, "Events": events}), at=at)
 
 
 def order_of(*deliveries: Delivery, most: int = 1000, limits: GatewayLimits | None = None) -> list[int]:
@@ -125,10 +131,10 @@ def order_of(*deliveries: Delivery, most: int = 1000, limits: GatewayLimits | No
     async def play() -> list[int]:
         lanes = Lanes(limits or GatewayLimits())
         for one in deliveries:
-            lanes.put(Pending(one, 1, 1, 0.0, asyncio.get_running_loop().create_future()), NOW)
+            lanes.put(pending(one), NOW)
         found: list[int] = []
         while batch := lanes.take(most):
-            found += [pending.delivery.machine_id for pending in batch]
+            found += [one.delivery.machine_id for one in batch]
         return found
 
     return in_a_loop(play())
@@ -157,12 +163,9 @@ def test_what_was_refused_for_want_of_room_is_news_when_it_comes_again() -> None
     async def play() -> list[bool]:
         lanes = Lanes(limits)
 
-        def put(one: Delivery) -> bool:
-            return lanes.put(Pending(one, 1, 1, 0.0, asyncio.get_running_loop().create_future()), NOW)
-
-        first, second = put(telling(1, "A")), put(telling(2, "B"))
+        first, second = lanes.put(pending(telling(1, "A")), NOW), lanes.put(pending(telling(2, "B")), NOW)
         lanes.done(lanes.take(10), behind=set())
-        return [first, second, "B" in lanes._told, put(telling(2, "B")), "B" in lanes._told]
+        return [first, second, "B" in lanes._told, lanes.put(pending(telling(2, "B")), NOW), "B" in lanes._told]
 
     assert in_a_loop(play()) == [True, False, False, True, True]
 
@@ -181,10 +184,7 @@ def test_one_machine_that_makes_up_events_gets_no_more_than_its_turn() -> None:
 
 
 def test_of_an_endless_document_no_more_than_the_beginning_is_looked_at() -> None:
-    body = " " * LOOKED_AT + '{"EventId": "A"}'
-    data = wire.DocumentData(body=body, hash="", incarnation=1, api_version="")
-    late = Delivery(machine_id=1, spool="s", reports=[ParsedReport(1, wire.DOCUMENT, NOW, NOW, data)])
-    assert events_in(late) == []
+    assert events_in(bringing(1, " " * LOOKED_AT + '{"EventId": "A"}')) == []
     assert events_in(telling(1, "A")) == ["A"]
 
 
@@ -193,7 +193,7 @@ def test_so_many_are_remembered_and_no_more() -> None:
         lanes = Lanes(GatewayLimits(queue_reports=10 * LANE_REMEMBERED))
         for number in range(LANE_REMEMBERED // 10 + 1):
             one = telling(number, *(f"{number}-{event}" for event in range(10)))
-            lanes.put(Pending(one, 1, 1, 0.0, asyncio.get_running_loop().create_future()), NOW)
+            lanes.put(pending(one), NOW)
         return len(lanes._told), "0-0" in lanes._told, f"{LANE_REMEMBERED // 10}-9" in lanes._told
 
     assert in_a_loop(play()) == (LANE_REMEMBERED, False, True)
@@ -201,9 +201,8 @@ def test_so_many_are_remembered_and_no_more() -> None:
 
 @given(text=st.text(max_size=200))
 def test_whatever_a_document_holds_its_events_are_looked_for_without_failing(text: str) -> None:
-    data = wire.DocumentData(body=f'{{"Events": [{{"EventId": "{text}"}}]}}', hash="", incarnation=1, api_version="")
-    one = Delivery(machine_id=1, spool="s", reports=[ParsedReport(1, wire.DOCUMENT, NOW, NOW, data)])
-    assert all(len(event_id) <= 64 for event_id in events_in(one))
+    delivery = bringing(1, f'{{"Events": [{{"EventId": "{text}"}}]}}')
+    assert all(len(event_id) <= 64 for event_id in events_in(delivery))
 
 
 LOUD = 7
@@ -227,10 +226,7 @@ ATTACKS = {
     "many caches": [wire.CoverageData(cache=f"c{number}", state="lost") for number in range(200)],
     "reminders of many bodies": [wire.ReminderData(hash=f"{number:064}") for number in range(50)],
     "bytes that are no text": [wire.DocumentData(body="A" * 500_000, hash="", encoding="base64")],
-    "a receipt as a passport": [
-        wire.ReceiptData(order_id="", event_id="", outcome="answered"),
-        *[STATEMENT] * 199,
-    ],
+    "a receipt as a passport": [wire.ReceiptData(order_id="", event_id="", outcome="answered"), *[STATEMENT] * 199],
 }
 
 

@@ -220,11 +220,7 @@ def test_revoked_join_token_admits_no_machine_and_enrolled_ones_stay(fleet: Flee
 
 
 def test_every_example_lives_a_day() -> None:
-    texts = [
-        ROOT / "README.md",
-        ROOT / "docker-compose.yml",
-        *(ROOT / "docs").rglob("*.md"),
-    ]
+    texts = [ROOT / "README.md", ROOT / "docker-compose.yml", *(ROOT / "docs").rglob("*.md")]
     calls = [
         call for path in texts for call in re.findall(r"drydock-fleet create_join_token[^`)]*", path.read_text("utf-8"))
     ]

@@ -339,10 +339,7 @@ def test_enrolling_again_with_a_partial_answer_or_none_takes_nothing_away(fleet:
     agent = fleet.agents["workers_0"]
     for instance in (None, {}, {"vmId": machine.vm_id}, BLANK):
         request = wire.EnrolRequest(
-            join_token=fleet.join_token,
-            machine_id=machine.vm_id,
-            instance=instance,
-            credential=agent.credential,
+            join_token=fleet.join_token, machine_id=machine.vm_id, instance=instance, credential=agent.credential
         )
         answer = enrolment.enrol(request=request, now=fleet.now)
         assert isinstance(answer, wire.EnrolAnswer)

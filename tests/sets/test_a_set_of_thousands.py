@@ -109,10 +109,7 @@ def test_the_api_keeps_its_shape_and_says_how_many_are_left_out(fleet: factories
     reader, home = caller(factories.viewer()), factories.the_set("web")
     found = reader.get(f"sets/{home.pk}/").json()
     assert [machine["resource_name"] for machine in found["machines"]] == [f"m{n:02}" for n in range(10)]
-    assert (found["omitted"], found["presence"]) == (
-        20,
-        {"live": 27, "late": 0, "silent": 1, "gone": 1, "expected": 1},
-    )
+    assert (found["omitted"], found["presence"]) == (20, {"live": 27, "late": 0, "silent": 1, "gone": 1, "expected": 1})
     assert found["warnings"] == [
         "No recent report: m07.",
         "Enrolled, but without a report so far: m08.",
