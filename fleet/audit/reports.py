@@ -13,7 +13,7 @@ from django.db.models.functions import Coalesce
 
 from fleet.audit.text import COLUMNS
 from fleet.domain import history
-from fleet.domain.event_types import NOTICE_TOLERANCE_SECONDS
+from fleet.domain.event_types import NOTICE_TOLERANCE_SECONDS, expected_notice
 from fleet.domain.history import DECISIONS, Decided, Happened, Month
 from fleet.domain.reasons import Reason
 from fleet.domain.shapes import from_row
@@ -260,10 +260,8 @@ def of_month(month: Month) -> QuerySet[ScheduledEvent]:
     return rows.filter(drill=False)
 
 
-def month_report(*, month: Month, documented: Mapping[str, int | None], now: datetime) -> MonthReport:
-    """Return the report on a month. `documented` is Microsoft's documented notice in seconds by event type. Eight
-    queries, and two more if an event lapsed.
-    """
+def month_report(*, month: Month, now: datetime) -> MonthReport:
+    """Return the report on a month. Nine queries, and two more if an event lapsed."""
     rows = of_month(month)
     counted = rows.aggregate(
         events=Count("pk"),
@@ -281,7 +279,7 @@ def month_report(*, month: Month, documented: Mapping[str, int | None], now: dat
         still_open=counted["still_open"],
         ended={how.value: counted[how.value] for how in EndedAs if counted[how.value]},
         elsewhere=counted["elsewhere"],
-        notice=_notice(rows, documented),
+        notice=_notice(rows),
         people=tuple(row for row in deciders if row["rule_id"] is None),
         rules=tuple(row for row in deciders if row["rule_id"] is not None),
         lapsed=event_rows(
@@ -304,35 +302,42 @@ def lapsed(month: Month, *, now: datetime) -> QuerySet[ScheduledEvent]:
     return behind.filter(~Exists(decided) & (Exists(late) | ~Exists(held)))
 
 
-def _notice(rows: QuerySet[ScheduledEvent], documented: Mapping[str, int | None]) -> tuple[Row, ...]:
-    """Return the notice that Azure gave for each event type and region (empty if unknown)."""
-    located = visible(Machine).filter(availability_set=OuterRef("availability_set")).exclude(region="")
-    promised = models.Case(
+def _expected(rows: QuerySet[ScheduledEvent]) -> models.Case:
+    """Return the query expression for the notice to expect of each event, in seconds; NULL if unknown. One query."""
+    configured = "availability_set__terminate_notice_seconds"
+    pairs = rows.order_by().values_list("event_type", configured).distinct()
+    return models.Case(
         *[
-            models.When(event_type=name, then=Value(seconds))
-            for name, seconds in documented.items()
-            if seconds is not None
+            models.When(**{"event_type": event_type, configured: seconds}, then=Value(expected))
+            for event_type, seconds in pairs
+            if (expected := expected_notice(event_type, seconds)) is not None
         ],
         default=Value(None),
         output_field=models.IntegerField(),
     )
+
+
+def _notice(rows: QuerySet[ScheduledEvent]) -> tuple[Row, ...]:
+    """Return the notice that Azure gave for each event type, region (empty if unknown) and expected notice."""
+    located = visible(Machine).filter(availability_set=OuterRef("availability_set")).exclude(region="")
     region = Coalesce(
         models.Subquery(located.order_by("pk").values("region")[:1]), Value(""), output_field=models.TextField()
     )
     grouped = (
-        rows.annotate(region=region, promised=promised)
-        .values("event_type", "region")
+        rows.annotate(region=region, expected_notice_seconds=_expected(rows))
+        .values("event_type", "region", "expected_notice_seconds")
         .annotate(
             events=Count("pk"),
-            documented_notice_seconds=Max("promised"),
             least_seconds=models.Min("notice_seconds"),
             median_seconds=Median("notice_seconds", output_field=models.FloatField()),
             most_seconds=Max("notice_seconds"),
-            shorter_than_documented=Count("pk", filter=Q(notice_seconds__lt=F("promised") - NOTICE_TOLERANCE_SECONDS)),
+            shorter_than_expected=Count(
+                "pk", filter=Q(notice_seconds__lt=F("expected_notice_seconds") - NOTICE_TOLERANCE_SECONDS)
+            ),
             without_notice=Count("pk", filter=Q(notice_seconds=None)),
         )
     )
-    return tuple(grouped.order_by("event_type", "region"))
+    return tuple(grouped.order_by("event_type", "region", "expected_notice_seconds"))
 
 
 def _deciders(rows: QuerySet[ScheduledEvent]) -> tuple[Row, ...]:

@@ -96,12 +96,12 @@ FILTER_LABELS = {
 COLUMNS: dict[str, tuple[str, ...]] = {
     "events": (
         "event_id", "event_type", "set_id", "set", "resources", "source", "status", "ended_as", "first_seen_at",
-        "not_before", "notice_seconds", "documented_notice_seconds", "decided_by", "decided_at",
+        "not_before", "notice_seconds", "expected_notice_seconds", "decided_by", "decided_at",
         "seconds_to_decision", "approval_state", "accepted_at", "started_at", "ended_at", "approved_elsewhere",
     ),
     "notice": (
-        "event_type", "region", "events", "documented_notice_seconds", "least_seconds", "median_seconds",
-        "most_seconds", "shorter_than_documented", "without_notice",
+        "event_type", "region", "events", "expected_notice_seconds", "least_seconds", "median_seconds",
+        "most_seconds", "shorter_than_expected", "without_notice",
     ),
     "people": (
         "person", "approvals", "median_seconds_to_decision", "slowest_seconds_to_decision", "confirmed", "lapsed",

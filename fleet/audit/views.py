@@ -22,7 +22,6 @@ from fleet.dashboard.export import csv_file, exported, named
 from fleet.dashboard.forms import Sent
 from fleet.dashboard.lanes.timeline import draw_event
 from fleet.dashboard.pages import Asked, action_view, done, known, listed, loaded, page, query_with, read_view
-from fleet.domain.event_types import EVENT_TYPES, event_type_of
 from fleet.domain.history import FIRST_YEAR, Month, month_of
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason
@@ -166,7 +165,8 @@ def _parts(report: EventReport) -> Iterator[str]:
 
 
 def _facts(report: EventReport) -> list[tuple[str, ...]]:
-    event, promised = report.detail.event, event_type_of(report.detail.event.event_type).documented_notice_seconds
+    event = report.detail.event
+    expected = event.expected_notice_seconds
     notice = "none" if event.notice_seconds is None else times.duration(event.notice_seconds)
     return [
         ("EventId", plain(event.event_id)),
@@ -174,7 +174,7 @@ def _facts(report: EventReport) -> list[tuple[str, ...]]:
         ("state", plain(badge_of(event.status).label)),
         ("first seen", _at(event.first_seen_at)),
         ("NotBefore", _at(event.not_before)),
-        ("notice given", f"{notice}, documented {times.duration(promised)}" if promised else notice),
+        ("notice given", f"{notice}, expected {times.duration(expected)}" if expected else notice),
         ("started", _at(event.started_at)),
         ("gone", _at(event.ended_at)),
         ("seen", _said(report.detail.seen_summary)),
@@ -204,8 +204,6 @@ def _document(document: RawDocument) -> Iterator[str]:
 
 
 # Reports of an event for a post-mortem, and of a month: as pages, in print and as files.
-
-DOCUMENTED = {each.name: each.documented_notice_seconds for each in EVENT_TYPES if not each.is_advice}
 
 
 @read_view
@@ -266,7 +264,7 @@ def _of_address(month: Month, request: Asked) -> Month:
 
 @read_view
 def month_page(request: Asked, month: Month) -> HttpResponse:
-    found = months.month_report(month=_of_address(month, request), documented=DOCUMENTED, now=request.now)
+    found = months.month_report(month=_of_address(month, request), now=request.now)
     later = month.next if month.next <= month_of(request.now) else None
     earlier = month.previous if month.previous.year >= FIRST_YEAR else None
     return page(request, "history/month.html", report=found, title=month_named(month), later=later, earlier=earlier)
@@ -297,7 +295,7 @@ def _event_cells(row: EventRow) -> Iterable[Any]:
     return (
         row.event_id, row.event_type, row.set.id, row.set.name, " ".join(row.resources), row.source, row.status.value,
         row.ended_as.value if row.ended_as else None, _iso(row.first_seen_at), _iso(row.not_before), row.notice_seconds,
-        DOCUMENTED.get(row.event_type), say(decision.by, API) if decision else None,
+        row.expected_notice_seconds, say(decision.by, API) if decision else None,
         _iso(decision.decided_at) if decision else None, took, decision.state.value if decision else None,
         _iso(decision.accepted_at) if decision else None, _iso(row.started_at), _iso(row.ended_at),
         "yes" if row.approved_elsewhere else "no",
@@ -305,7 +303,7 @@ def _event_cells(row: EventRow) -> Iterable[Any]:
 
 
 def _part(name: str, request: Asked, month: Month) -> Iterator[Iterable[Any]]:
-    report = months.month_report(month=month, documented=DOCUMENTED, now=request.now)
+    report = months.month_report(month=month, now=request.now)
     for row in getattr(report, name):
         yield (say(row["by"], API) if column in ("person", "rule") else row[column] for column in COLUMNS[name])
 

@@ -1,4 +1,4 @@
-"""The report of a month: notice against the documentation, who decided how fast, what lapsed, what rules did."""
+"""The report of a month: notice against the expected one, who decided how fast, what lapsed, what rules did."""
 
 import csv
 from datetime import UTC, datetime, timedelta
@@ -12,15 +12,15 @@ from django.test.utils import CaptureQueriesContext
 from fleet.audit.reports import month_report
 from fleet.audit.text import COLUMNS
 from fleet.domain.history import Month, month_of, months_back
-from fleet.models import Rule, ScheduledEvent
+from fleet.models import AvailabilitySet, Rule, ScheduledEvent
 from fleet.operations.approvals import claims
+from fleet.projections.events.detail import event_detail
 from tests import factories
 from tests.dashboard.conftest import text_of
 from tests.plans import is_answered_by
 
 pytestmark = pytest.mark.django_db
 IDS = [f"0A1B2C3D-0000-4000-8000-00000000000{number}" for number in range(6)]
-DOCUMENTED = {"Freeze": 900, "Redeploy": 600}
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def walked(fleet: factories.Fleet) -> factories.Fleet:
 
 
 def report(now: datetime) -> Any:
-    return month_report(month=month_of(now), documented=DOCUMENTED, now=now)
+    return month_report(month=month_of(now), now=now)
 
 
 def table(client: Client, month: Month, name: str) -> list[dict[str, str]]:
@@ -47,15 +47,32 @@ def table(client: Client, month: Month, name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines()))
 
 
-def test_notice_is_counted_by_type_and_region_against_what_is_documented(walked: factories.Fleet) -> None:
+def test_notice_is_counted_by_type_and_region_against_what_is_expected(walked: factories.Fleet) -> None:
     freeze, redeploy = report(walked.now).notice
     assert [(row["event_type"], row["region"]) for row in (freeze, redeploy)] == [
         ("Freeze", "westeurope"), ("Redeploy", "westeurope"),
     ]  # fmt: skip
-    assert (freeze["events"], freeze["documented_notice_seconds"], freeze["without_notice"]) == (2, 900, 0)
-    assert freeze["shorter_than_documented"] == 1
+    assert (freeze["events"], freeze["expected_notice_seconds"], freeze["without_notice"]) == (2, 900, 0)
+    assert freeze["shorter_than_expected"] == 1
     # Azure states whole seconds.
     assert [freeze[name] for name in COLUMNS["notice"][4:7]] in ([300, 600, 900], [299, 599, 899])
+
+
+@pytest.mark.parametrize(
+    ("configured", "given", "expected", "short"), [(900, 600, 900, 1), (900, 896, 900, 0), (None, 600, 300, 0)]
+)
+def test_notice_of_a_terminate_is_compared_with_the_configured_one(
+    fleet: factories.Fleet, configured: int | None, given: int, expected: int, short: int
+) -> None:
+    fleet.enrol_set()
+    AvailabilitySet.objects.update(terminate_notice_seconds=configured)
+    fleet.all_say(factories.listing(event_type="Terminate", not_before=fleet.now + timedelta(seconds=given)))
+    [row] = report(fleet.now).notice
+    assert (row["expected_notice_seconds"], row["shorter_than_expected"]) == (expected, short)
+    # As the event's page says it.
+    detail = event_detail(event_id=factories.EVENT, now=fleet.now)
+    assert detail is not None
+    assert detail.event.is_notice_short is bool(short)
 
 
 def test_who_decided_how_fast_what_was_left_and_what_lapsed(walked: factories.Fleet, viewer: Client) -> None:
