@@ -4,9 +4,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import DataError
 
-from fleet.models import Approval, Claim, Entry, StoredAnswer, driver
+from fleet.models import Approval, Claim, StoredAnswer
 from tests import factories
 from tests.api.conftest import Caller, problem
 
@@ -97,19 +96,3 @@ def test_what_makes_no_sense_is_named(operator: Caller) -> None:
     for body, field in bodies:
         refused = problem(operator.post("bulk/claims/", body), 422, "validation")
         assert [error["field"] for error in refused["errors"]] == [field], body
-
-
-def test_where_what_all_have_to_say_cannot_be_written_together_each_goes_alone(
-    three: factories.Fleet, operator: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    insert = driver.insert
-
-    def narrow(rows: list[Entry]) -> None:
-        if len(rows) > 2:
-            raise DataError("too much at once")
-        insert(rows)
-
-    monkeypatch.setattr(driver, "insert", narrow)
-    answer = operator.post("bulk/approvals/", {"events": IDS[:2], "comment": "x"})
-    assert results(answer) == [(IDS[0], 201), (IDS[1], 201)]
-    assert Approval.objects.count() == Entry.objects.filter(kind="approval_granted").count() == 2

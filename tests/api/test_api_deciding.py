@@ -64,12 +64,6 @@ def test_a_time_may_be_said_in_any_zone(fleet: factories.Fleet, operator: Caller
     assert f"{due:%Y-%m-%d %H:%M:%S} UTC" in made["waits_for"]
 
 
-def test_a_time_behind_not_before_is_refused(fleet: factories.Fleet, operator: Caller) -> None:
-    event = factories.announced(fleet)
-    assert event.not_before is not None
-    problem(approve(operator, event.event_id, when=event.not_before.isoformat()), 422, "validation")
-
-
 class TestTheSecondPerson:
     def proposed(self, fleet: factories.Fleet, who: Caller) -> dict[str, Any]:
         event = factories.announced(fleet, event_type="Reboot", resources=ALL)

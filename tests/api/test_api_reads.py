@@ -106,24 +106,14 @@ def test_a_timeline_tells_the_whole_story_oldest_first(fleet: factories.Fleet, v
     assert all(entry["text"] and entry["at"].endswith("Z") for entry in entries)
 
 
-def test_documents_come_as_received(fleet: factories.Fleet, viewer: Caller) -> None:
-    event = factories.freeze_completed(fleet)
-    answer = viewer.get(f"events/{event.event_id}/documents/").json()
-    assert answer["next"] is None
-    documents = answer["results"]
-    assert [document["lists_event"] for document in documents] == [True, True, False]
-    assert '"EventStatus": "Scheduled"' in documents[0]["body"]
-    assert len(documents[0]["readings"]) == 6
-    assert documents[1]["compared_with"] == documents[0]["hash"]
-
-
 def test_an_empty_fleet_is_an_empty_list(viewer: Caller) -> None:
     for address in ("sets/", "machines/", "events/"):
         assert viewer.get(address).json() == {"next": None, "previous": None, "results": []}
 
 
 def test_unknown_things_are_problems(viewer: Caller) -> None:
-    problem(viewer.get("sets/1/"), 404, "not-found")
+    for address in ("sets/1/", "caches/1/", "maintenances/1/"):
+        problem(viewer.get(address), 404, "not-found")
     problem(viewer.get("machines/1/"), 404, "unknown-machine")
     problem(viewer.get("approvals/1/"), 404, "unknown-approval")
     for address in ("", "timeline/", "documents/"):

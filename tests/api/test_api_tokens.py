@@ -5,11 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.contrib.auth.models import User
 
-from fleet.models import ApiToken, JoinToken, Machine
+from fleet.models import ApiToken, JoinToken
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
-from tests.machines.newcomers import identity_of
-from tests.rows import MachineFactory
 
 
 def test_an_unknown_or_expired_token_is_refused(db: None) -> None:
@@ -34,29 +32,6 @@ def test_a_broken_token_is_not_helped_by_a_session(db: None) -> None:
     stranger = Caller("dd_000000000000_nothing")
     stranger.client.force_login(factories.operator())
     problem(stranger.get("events/"), 401, "not-authenticated")
-
-
-def test_a_token_reads_only_with_its_scope(db: None) -> None:
-    blind = caller(factories.operator(), "approve")
-    problem(blind.get("events/"), 403, "not-permitted")
-
-
-def test_a_scope_gives_no_right_that_its_person_has_not_got(operator: Caller) -> None:
-    machine = MachineFactory()
-    problem(operator.post("join-tokens/", {"comment": "x"}), 403, "not-permitted")
-    problem(operator.post(f"machines/{machine.pk}/revoke/"), 403, "not-permitted")
-    assert Machine.objects.get().revoked_at is None
-
-
-def test_an_admin_revokes_a_machine_at_once(fleet: factories.Fleet, admin: Caller) -> None:
-    agent = fleet.enrol("vm1")
-    answer = admin.post(f"machines/{agent.machine.pk}/revoke/")
-    assert answer.status_code == 200, answer.content
-    assert answer.json()["presence"] == "gone"
-    assert answer.json()["revoked_at"].endswith("Z")
-    assert identity_of(credential=agent.credential) is None
-    assert admin.post(f"machines/{agent.machine.pk}/revoke/").status_code == 200
-    problem(admin.post("machines/77777/revoke/"), 404, "unknown-machine")
 
 
 def test_an_admin_makes_a_join_token_that_admits_agents(admin: Caller, settings: object) -> None:

@@ -12,7 +12,6 @@ from django.test import Client
 from fleet.urls import CALLS
 from tests import factories
 from tests.api.conftest import Caller, problem
-from tests.factories import Fleet
 
 pytestmark = pytest.mark.django_db
 HALF = '"\\ud800"'
@@ -223,14 +222,16 @@ def test_database_outage_before_a_call_is_a_problem(blunt: Caller, monkeypatch: 
             assert int(answer["Retry-After"]) > 0
 
 
-def test_with_the_debugger_on_it_is_a_problem_too(
-    fleet: Fleet, blunt: Caller, settings: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("debug", [False, True])
+def test_failure_of_a_call_is_a_problem_and_is_logged(
+    blunt: Caller, settings: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, debug: bool
 ) -> None:
-    settings.DEBUG = True
+    settings.DEBUG = debug
 
     def broken(**_: object) -> None:
         raise RuntimeError("the cable was cut")
 
     monkeypatch.setattr("fleet.projections.sets.listing", broken)
     problem(blunt.get("sets/"), 500, "failed")
+    assert "the cable was cut" in caplog.text
     problem(blunt.get("nothing/"), 404, "not-found")

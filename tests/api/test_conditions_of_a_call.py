@@ -1,18 +1,18 @@
 """Conditional API calls: the server applies or refuses a stated version, and never ignores it."""
 
 import re
-import threading
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from fleet.api.documentation import schema
 from fleet.models import Approval, Claim, Rule
 from fleet.urls import CALLS
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
+from tests.approvals.racing import thread_group
 
 RULE = {"name": "Short", "reason": "No user notices.", "action": "hold", "event_types": ["Freeze"]}
 HOOK = {"name": "hook", "kind": "webhook", "url": "https://hooks.example.org/1"}
@@ -132,19 +132,13 @@ def test_a_call_that_compares_no_versions_refuses_to_be_asked(admin: Caller) -> 
 def test_only_one_concurrent_change_of_a_version_succeeds() -> None:
     callers = [caller(factories.person(name, "admin")) for name in ("ada", "adam", "adele")]
     first = callers[0].post("rules/", RULE)
-    together = threading.Barrier(len(callers))
-    answers: list[Any] = []
-
-    def change(who: Caller, number: int) -> None:
-        together.wait()
-        answers.append(patch(who, first["Location"], {"name": f"rule {number}"}, if_match=first["ETag"]))
-        connection.close()
-
-    threads = [threading.Thread(target=change, args=(who, number)) for number, who in enumerate(callers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    names = ("one", "two", "three")
+    changes = [
+        partial(patch, who, first["Location"], {"name": name}, if_match=first["ETag"])
+        for who, name in zip(callers, names, strict=True)
+    ]
+    with thread_group(len(callers)) as racing:
+        answers: list[Any] = racing.at_once(*changes)
     assert sorted(answer.status_code for answer in answers) == [200, 412, 412]
     won = next(answer for answer in answers if answer.status_code == 200)
     assert Rule.objects.get(pk=won.json()["id"]).name == won.json()["name"]

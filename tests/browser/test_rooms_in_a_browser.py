@@ -14,7 +14,6 @@ from tests import factories
 from tests.browser.conftest import PHONE, WIDE, OpenPage
 from tests.browser.story import caches_told, tell
 from tests.caches.walking import Listeners, line
-from tests.drills.walking import Walk, answer, hooks, the_order
 from tests.factories import Fleet, acting, listing
 from tests.gateway_process import Gateway
 from tests.policy.conftest import made
@@ -32,37 +31,6 @@ def test_an_operator_begins_a_drill_on_the_page_of_a_set(fleet: Fleet, open_page
     page.get_by_role("button", name="Start the drill").click()
     expect(page.locator("#drill-body h1")).to_contain_text("of vm2")
     assert Drill.objects.get().event.resources == ["vm2"]
-
-
-@pytest.mark.parametrize(
-    ("scheme", "size"),
-    [
-        ("dark", WIDE),
-        pytest.param("light", WIDE, marks=pytest.mark.long),
-        pytest.param("light", PHONE, marks=pytest.mark.long),
-    ],
-)
-def test_every_page_of_a_drill_can_be_used_by_everybody(
-    fleet: Fleet, open_page: OpenPage, scheme: str, size: dict[str, int]
-) -> None:
-    fleet.enrol_set(3)
-    walk = Walk(fleet, machines=["vm1", "vm2"])
-    answer(fleet, "vm3", the_order(fleet, "vm3", "rehearse"), outcome="refused", reason="not-listed")
-    walk.announced("vm1", "vm2")
-    hooks(fleet, "vm1", walk.event.event_id, "prepare")
-    walk.approved()
-    walk.all_say("started")
-    home = walk.event.availability_set_id
-    paths = ("/", "/drills/", f"/drills/{walk.drill.pk}/", f"/events/{walk.event.event_id}/", f"/sets/{home}/")
-    faults = []
-    watched = open_page("/", color_scheme=scheme, viewport=size)
-    for path in paths:
-        watched.open(path)
-        if path.startswith("/sets/"):
-            watched.page.get_by_text("Start a drill", exact=True).click()
-        watched.page.locator(".drill-badge").first.wait_for()
-        faults += watched.faults()
-    assert faults == []
 
 
 IDS = [f"0A1B2C3D-0000-4000-8000-00000000000{number}" for number in range(1, 4)]

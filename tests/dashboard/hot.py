@@ -9,7 +9,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from fleet.models import AvailabilitySet, ScheduledEvent
+from fleet.models import AvailabilitySet, Maintenance, ScheduledEvent
 from fleet.projections import blind_spots, intake, machines, sets, spans
 from fleet.projections.desk import fleet_map, gauges, queue, service, status_bar
 from fleet.projections.events import rows as event_rows
@@ -18,6 +18,7 @@ from fleet.projections.filters import EventFilter, MachineFilter
 from fleet.projections.spans import TimeWindow
 from fleet.projections.timeline import entries
 from tests import factories
+from tests.caches.walking import Listeners, line
 
 LISTS = (
     "events/",
@@ -33,6 +34,11 @@ LISTS = (
     "sets/",
     "audit/",
     "blind-spots/",
+    "caches/",
+    "maintenances/",
+    "notifications/",
+    *(f"{rows}/?changed_since=2026-01-01T00:00:00Z" for rows in ("events", "sets", "approvals")),
+    *(f"{rows}/?resource_group=shop&set_name=set-1&machine_name=s1-1" for rows in ("events", "machines", "audit")),
 )
 
 
@@ -43,8 +49,8 @@ def queries(call: Callable[[], Any]) -> list[str]:
     return [query["sql"] for query in caught.captured_queries]
 
 
-def grow(walker: factories.Fleet, number: int) -> None:
-    """One more set of three machines with an open, a decided and an ended event each."""
+def grow(walker: Listeners, number: int) -> None:
+    """One more set of three machines with an open, a decided and an ended event each, and a cache of its own."""
     names = [f"s{number}-{machine}" for machine in range(3)]
     for name in names:
         walker.enrol(name, availability_set=f"set-{number}")
@@ -60,6 +66,10 @@ def grow(walker: factories.Fleet, number: int) -> None:
     walker.approve(ids[1])
     walker.all_say(*listings[:2], names=names)
     AvailabilitySet.objects.update(service="shop")
+    host = f"cache{number}.redis.cache.windows.net"
+    walker.cover(names[0], "subscribed", host=host)
+    for kind in ("Start", "Ended", "Start"):
+        walker.hear(names[0], line(f"NodeMaintenance{kind}"), host=host)
 
 
 def calls(client: Client) -> dict[str, Callable[[], Any]]:
@@ -67,7 +77,7 @@ def calls(client: Client) -> dict[str, Callable[[], Any]]:
     now = datetime.now(UTC)
     event = ScheduledEvent.objects.order_by("pk")[0]
     machine_id = event.availability_set.machines.order_by("pk")[0].pk
-    set_id = event.availability_set_id
+    set_id, maintenance = event.availability_set_id, Maintenance.objects.order_by("pk")[0]
     found: dict[str, Callable[[], Any]] = {
         "queue": lambda: queue.decision_queue(now=now),
         "pulse": lambda: queue.pulse(now=now),
@@ -107,6 +117,9 @@ def calls(client: Client) -> dict[str, Callable[[], Any]]:
         "page /blind-spots/?kind=": lambda: client.get("/blind-spots/?kind=agent-too-old"),
         "page /find/": lambda: client.get("/find/?q=vm"),
         "page /views/": lambda: client.get("/views/"),
+        "page /caches/": lambda: client.get("/caches/"),
+        "page /caches/N/": lambda: client.get(f"/caches/{maintenance.cache_id}/"),
+        "page /maintenances/N/": lambda: client.get(f"/maintenances/{maintenance.pk}/"),
         "head": lambda: client.get("/pulse/"),
         "page /audit/": lambda: client.get("/audit/"),
         "page /audit/?q=": lambda: client.get("/audit/?q=nobody+says+this"),

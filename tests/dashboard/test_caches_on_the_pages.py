@@ -6,12 +6,10 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 
 from fleet.models import AvailabilitySet, Cache, Maintenance
-from fleet.projections.caches import maintenances, overview
+from fleet.projections.caches import overview
 from tests.caches.walking import HOST, Listeners, line, the_cache, the_maintenance
 from tests.dashboard.conftest import codes, states, text_of
 from tests.factories import seconds
@@ -160,46 +158,6 @@ def test_what_a_line_holds_is_text_on_the_page(listeners: Listeners, viewer: Cli
         body = viewer.get(address).content.decode()
         assert "<script>alert" not in body
         assert "&lt;script&gt;" in body
-
-
-def test_reading_costs_the_same_however_much_there_is(listeners: Listeners, viewer: Client) -> None:
-    def costs() -> list[int]:
-        now = datetime.now(UTC)
-        cache, row = the_cache(), Maintenance.objects.filter(cache=the_cache()).order_by("pk")[0]
-        calls = [
-            lambda: overview.listing(now=now),
-            lambda: overview.detail(cache_id=cache.pk, now=now),
-            maintenances.active,
-            maintenances.listing,
-            maintenances.listing_with_members,
-            maintenances.notifications,
-            lambda: maintenances.detail(maintenance_id=row.pk, now=now),
-            lambda: viewer.get("/caches/"),
-            lambda: viewer.get(f"/caches/{cache.pk}/"),
-            lambda: viewer.get(f"/maintenances/{row.pk}/"),
-            lambda: viewer.get("/"),
-        ]
-        counted = []
-        for call in calls:
-            with CaptureQueriesContext(connection) as caught:
-                call()
-            counted.append(len(caught))
-        return counted
-
-    def grow(host: str) -> None:
-        listeners.now = datetime.now(UTC) - timedelta(minutes=30)
-        for name in listeners.agents:
-            listeners.cover(name, "subscribed", host=host)
-        failed_over(listeners, host=host)
-        announced(listeners, host=host)
-
-    grow(HOST)
-    before = costs()
-    assert before[:7] == [4, 6, 1, 1, 3, 2, 4]
-    for number in range(3):
-        listeners.enrol(f"more{number}")
-        grow(f"cache{number}.redis.cache.windows.net")
-    assert costs() == before
 
 
 def test_a_services_timeline_holds_its_sets_and_the_caches_that_they_listen_to(

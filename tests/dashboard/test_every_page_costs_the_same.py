@@ -11,7 +11,7 @@ from fleet.models import Entry
 from fleet.projections import machines, sets
 from fleet.projections.events import rows as event_rows
 from fleet.projections.timeline import entries
-from tests import factories
+from tests.caches.walking import Listeners
 from tests.dashboard.hot import calls, grow, queries
 
 # The number of queries of each page. If this file is missing, the test writes it.
@@ -19,7 +19,8 @@ COMMITTED = Path(__file__).with_name("queries.json")
 
 
 @pytest.fixture
-def small(fleet: factories.Fleet) -> factories.Fleet:
+def small(db: None) -> Listeners:
+    fleet = Listeners(now=datetime.now(UTC))
     grow(fleet, 1)
     return fleet
 
@@ -29,7 +30,7 @@ def costs(client: Client) -> dict[str, int]:
 
 
 def test_projections_and_pages_cost_what_is_committed_and_no_more_in_a_larger_fleet(
-    small: factories.Fleet, operator: Client
+    small: Listeners, operator: Client
 ) -> None:
     before = costs(operator)
     if not COMMITTED.exists():
@@ -41,7 +42,7 @@ def test_projections_and_pages_cost_what_is_committed_and_no_more_in_a_larger_fl
     assert costs(operator) == before
 
 
-def test_lists_neither_count_nor_skip(small: factories.Fleet, operator: Client) -> None:
+def test_lists_neither_count_nor_skip(small: Listeners, operator: Client) -> None:
     for number in range(2, 4):
         grow(small, number)
     now = datetime.now(UTC)
@@ -58,7 +59,7 @@ def test_lists_neither_count_nor_skip(small: factories.Fleet, operator: Client) 
             assert "COUNT(" not in sql
 
 
-def test_overviews_leave_out_that_further_machines_have_seen_an_event(small: factories.Fleet) -> None:
+def test_overviews_leave_out_that_further_machines_have_seen_an_event(small: Listeners) -> None:
     assert Entry.objects.filter(kind="event_sighted").exists()
     kinds = {row.kind for row in entries.fleet(size=500).results}
     assert "event_seen" in kinds
