@@ -155,6 +155,10 @@ def test_two_shards_of_a_cluster_are_two_operations_and_the_partner_is_not_a_thi
         (0, 15000, 15001),
         (1, 15002, 15003),
     ]
+    # The nodes of one shard are back; the other shard waits for its own message.
+    listeners.hear("vm1", line("NodeMaintenanceEnded", port=15000), at=clock("16:37:48"))
+    ended = Maintenance.objects.order_by("shard").values_list("ended_at", flat=True)
+    assert [at is not None for at in ended] == [True, False]
 
 
 def test_a_cache_may_say_how_many_ports_make_a_shard(listeners: Listeners) -> None:

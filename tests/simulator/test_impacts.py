@@ -108,6 +108,13 @@ def test_a_refused_call_does_not_switch_the_service_on() -> None:
         assert time.monotonic() - begun > 1.4
 
 
+def test_any_rate_is_answered_unless_the_simulator_limits_it() -> None:
+    with simulated() as azure:
+        assert {azure.get("WestNO_0").status for _ in range(50)} == {200}
+        azure.clock.advance(3600)
+        assert azure.get("WestNO_0").status == 200
+
+
 def test_more_than_five_requests_a_second_are_throttled() -> None:
     with RunningSimulator(west_norway(), most_a_second=5) as simulator:
         targets = [EVENTS, "/metadata/instance?api-version=2021-02-01"] * 4

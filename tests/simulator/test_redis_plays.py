@@ -86,6 +86,22 @@ def test_subscribers_are_cut_between_start_and_failover_complete(
 
 
 @pytest.mark.real_time
+def test_the_caches_address_answers_new_connections_throughout_a_failover(
+    simulator: RunningSimulator, server: CacheServer
+) -> None:
+    simulator.play(CACHE, "failover", 250.0)
+    steps_said: set[int] = set()
+    while (shown := simulator.call("GET", "/control/redis")[0])["playing"]:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=1) as connection:
+            connection.sendall(b"PING\r\n")
+            assert connection.recv(16) == b"+PONG\r\n"
+        steps_said.add(len(shown["said"]))
+    # Also between FailoverComplete and Ended.
+    assert {3, 5} <= steps_said
+    assert len(shown["said"]) == 6
+
+
+@pytest.mark.real_time
 @pytest.mark.parametrize("play", sorted(PLAYS))
 def test_every_play_comes_to_its_end_and_says_its_lines(simulator: RunningSimulator, play: str) -> None:
     simulator.play(CACHE, play, 2000.0)

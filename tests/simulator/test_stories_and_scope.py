@@ -13,6 +13,7 @@ from typing import Any
 import azure_simulator
 import pytest
 from azure_simulator.child_process import RunningSimulator
+from azure_simulator.fleet import FleetError, parse
 from azure_simulator.stories import STORIES
 
 from tests.processes import wait_for
@@ -232,6 +233,8 @@ def test_after_one_fault_domain_the_next_may_follow_at_once(region: Simulated) -
     second = region.create(set="availability_set", type="Reboot", resources=["availability_set_2"])
     [event] = region.document("availability_set_0")["Events"]
     assert (event["EventId"], event["EventStatus"]) == (second, "Scheduled")
+    leaf = "/metadata/instance/compute/platformFaultDomain?api-version=2021-02-01&format=text"
+    assert [region.get(f"availability_set_{number}", leaf).body for number in (0, 2)] == [b"0", b"1"]
 
 
 @pytest.mark.parametrize("seconds", [300, 900])
@@ -240,6 +243,12 @@ def test_the_notice_of_a_deletion_is_that_of_the_profile(seconds: int) -> None:
         event = region.event(region.create(set="scale_set", type="Terminate"))
         created, not_before = datetime.fromisoformat(event["created_at"]), parsedate_to_datetime(event["not_before"])
         assert seconds <= (not_before - created).total_seconds() < seconds + 1
+
+
+@pytest.mark.parametrize("seconds", [299, 901])
+def test_the_notice_of_a_deletion_is_five_to_fifteen_minutes(seconds: int) -> None:
+    with pytest.raises(FleetError, match="expected 300 to 900"):
+        parse({"sets": [{**of_kind("scale_set", 2), "terminate_notice_seconds": seconds}]})
 
 
 def test_a_failing_host_is_announced_days_ahead(region: Simulated) -> None:
