@@ -154,6 +154,7 @@ class Supervisor:
             poll_reported=self.scheduled_events.defer_reminder,
             report=uploader.report,
             remind=self.scheduled_events.remind,
+            prepare_now=self.hooks.prepare_now,
             is_urgent=self._is_urgent,
             wait=wait,
         )

@@ -323,6 +323,10 @@ class HookData:
     `end`: the folder has no hooks); with `end` it is that of the whole phase. `hook` is the file name, empty for
     `begin` and `end`. `late`: prepare began after the event had started. `again` marks a repeated report, in case the
     backend lost the first; the report's `at` is then that of the first time, if known.
+
+    With the step `plan` (not from 0.1.0) the hooks of `prepare` will begin at `planned_at`, and `outcome` is `planned`.
+    The machine prepares earlier if the event starts, or if an `OrdersAnswer` names the event. A later plan replaces an
+    earlier one; a plan for an event that is no longer listed has no further report.
     """
 
     event_id: str
@@ -336,6 +340,7 @@ class HookData:
     output: str = ""
     late: bool = False
     again: bool = False
+    planned_at: datetime | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -520,7 +525,8 @@ class OrdersAnswer:
     0.1.0 does, and ignores unknown fields. `report`: the agent must send a report, even an empty one, because the
     backend's record of the spool or keys differs. `remind`: the agent must send a reminder, because the backend has
     another newest document. The agent makes the next call after `renew_in` seconds, usually 0; more when all agents
-    would otherwise call at once.
+    would otherwise call at once. `prepare` are ids of events for which this machine plans to prepare later: their start
+    is decided, so it must prepare now. If it is missing (0.1.0), the agent plans nothing and prepares at once.
     """
 
     server_time: datetime
@@ -530,3 +536,4 @@ class OrdersAnswer:
     report: bool = False
     remind: bool = False
     renew_in: float = 0.0
+    prepare: list[str] = field(default_factory=list)

@@ -160,8 +160,8 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Form field `name` for the reason of an override. `waits`: an approval that waits for preparation does not need
-    it.
+    """Form field `name` for the reason of an override. `waits`: kinds of approvals that need no reason, because they
+    wait instead.
 
     `shown` are the digests of what the guards show; the form sends them back.
     """
@@ -171,7 +171,7 @@ class Ask:
     shown: str
     sentence: str
     value: str
-    waits: bool
+    waits: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ def panel_of(
             shown=" ".join(digests[code]),
             sentence=sentence,
             value=(sent or {}).get(f"reason-{code}", ""),
-            waits=code in LATER[When.PREPARED],
+            waits=tuple(when.value for when, codes in LATER.items() if code in codes),
         )
         for code, sentence, _, _ in open_guards
         if code in TAKE_REASONS and code not in stuck

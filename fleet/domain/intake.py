@@ -294,11 +294,12 @@ def fits_hourly_limit(before: int, sizes: Iterable[int]) -> list[bool]:
 
 
 class Prepared(StrEnum):
-    """Preparation of a machine for an event. `nothing`: the machine has no prepare hooks and counts as prepared while
-    live.
+    """Preparation of a machine for an event. `planned`: its hooks begin later, or as soon as the start is decided.
+    `nothing`: the machine has no prepare hooks and counts as prepared while live.
     """
 
     UNKNOWN = "unknown"
+    PLANNED = "planned"
     PREPARING = "preparing"
     PREPARED = "prepared"
     NOTHING = "nothing"
@@ -311,8 +312,8 @@ class Prepared(StrEnum):
 BAD_OUTCOMES = ("failed", "timed-out")
 
 
-def prepared_of(*, prepare_outcome: str, recover_outcome: str) -> Prepared:
-    """Return the preparation of a machine for an event from the outcomes of its hooks.
+def prepared_of(*, prepare_outcome: str, recover_outcome: str, planned: bool) -> Prepared:
+    """Return the preparation of a machine for an event from the outcomes of its hooks. `planned`: it prepares later.
 
     Once the recover phase has an outcome, only that one counts.
     """
@@ -320,6 +321,8 @@ def prepared_of(*, prepare_outcome: str, recover_outcome: str) -> Prepared:
     prepared = {"running": Prepared.PREPARING, "succeeded": Prepared.PREPARED, "nothing": Prepared.NOTHING}
     recovered |= dict.fromkeys(BAD_OUTCOMES, Prepared.RECOVER_FAILED)
     prepared |= dict.fromkeys(BAD_OUTCOMES, Prepared.FAILED)
+    if planned and not prepare_outcome:
+        prepared[""] = Prepared.PLANNED
     return recovered.get(recover_outcome) or prepared.get(prepare_outcome, Prepared.UNKNOWN)
 
 

@@ -111,6 +111,7 @@ class EntryKind(StrEnum):
     HOOK_SUCCEEDED = "hook_succeeded", "Hook succeeded", "good", "terminal"
     HOOK_FAILED = "hook_failed", "Hook failed", "bad", "terminal"
     HOOK_LATE = "hook_late", "Prepared late", "due", "clock-alert"
+    HOOKS_PLANNED = "hooks_planned", "Prepare planned", "quiet", "calendar-clock"
     HOOKS_BEGAN = "hooks_began", "Hooks started", "busy", "loader-circle"
     HOOKS_ENDED = "hooks_ended", "Hooks ended", "quiet", "terminal"
     WAVE_BEGAN = "wave_began", "Wave started", "busy", "waves-horizontal", Trait.NAMES_IN_REASONS

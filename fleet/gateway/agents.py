@@ -177,6 +177,7 @@ class Agents:
             report=waiter.report,
             remind=waiter.remind,
             renew_in=waiter.renew_in,
+            prepare=waiter.prepare,
         )
         await answer(send, 200, msgspec.json.encode(said))
 

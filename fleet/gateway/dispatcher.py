@@ -167,6 +167,8 @@ class Dispatcher:
         orders = {key: [replace(order, via=vias[key]) for order in found[key]] for key in found}
         if whole:
             self.events.call_soon_threadsafe(self.waiters.look_closely, sets_under_way() if mine else set())
+            plans = queue.decided_plans(now=clock.now()) if mine and clock.is_clock_correct() else {}
+            self.events.call_soon_threadsafe(self.waiters.deliver_decided, plans)
         checks: dict[int, HeartbeatCheck | None] = {machine_id: compared.get(machine_id) for machine_id in asked}
         self.events.call_soon_threadsafe(self.waiters.deliver, checks, orders)
 

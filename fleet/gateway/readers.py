@@ -170,7 +170,10 @@ def _check_instance(instance: wire.InstanceData, limits: GatewayLimits) -> None:
 
 def _check_hook(hook: wire.HookData, limits: GatewayLimits) -> None:
     _check_one_of("phase", hook.phase, wire.HOOK_PHASES)
-    _check_one_of("step", hook.step, ("begin", "hook", "end"))
+    _check_one_of("step", hook.step, ("begin", "hook", "end", "plan"))
+    hook.planned_at = hook.planned_at and in_bounds(hook.planned_at)
+    if hook.step == "plan" and (hook.phase != wire.PREPARE or hook.planned_at is None):
+        raise Unreadable("a plan needs the phase prepare, and planned_at between the years 2000 and 2100")
     if not hook.event_id.strip():
         raise Unreadable("event_id is empty")
     _check_range("exit_status", hook.exit_status, 2**31)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,8 @@ JITTER = 0.1
 # Seconds before an agent is requested again to report or to send a reminder.
 TOLD_SECONDS = 60.0
 MOST_TOLD = 10_000
+# Seconds before a machine is reminded that the start of an event is decided for which it plans to prepare later.
+DECIDED_SECONDS = 10.0
 # When this process ends, its agents are asked to return at this many a second; those needed soon return within one
 # second.
 COMING_A_SECOND = 1_000
@@ -60,6 +62,7 @@ class Waiter:
         "held",
         "machine_id",
         "once",
+        "prepare",
         "remind",
         "renew_in",
         "report",
@@ -82,6 +85,8 @@ class Waiter:
         self.close = False
         self.report = self.remind = False
         self.renew_in = 0.0
+        # EventIds for which the machine must prepare now.
+        self.prepare: list[str] = []
 
     def end(self, orders: list[Order]) -> None:
         if not self.answer.done():
@@ -107,7 +112,7 @@ class Waiters:
         self.count = 0
         self._close = 0
         self._under_way: Collection[int] = ()
-        self._told: dict[int, float] = {}
+        self._told: dict[Hashable, float] = {}
         self._by_machine: dict[int, list[Waiter]] = {}
 
     def machine_ids(self) -> set[int]:
@@ -149,6 +154,16 @@ class Waiters:
                 news = [order for order in orders.get(machine_id, ()) if order.id not in waiter.held]
                 if news or (waiter.once and machine_id in asked):
                     waiter.end(news)
+
+    def deliver_decided(self, plans: Mapping[int, list[str]]) -> None:
+        """Answer the calls of machines that plan to prepare later for events whose start is decided."""
+        for machine_id, event_ids in plans.items():
+            waiters = self._by_machine.get(machine_id, ())
+            news = [one for one in event_ids if waiters and self._may_tell((machine_id, one), DECIDED_SECONDS)]
+            for waiter in waiters:
+                if news:
+                    waiter.prepare = news
+                    waiter.end([])
 
     def look_closely(self, set_ids: Collection[int]) -> None:
         """Shorten the long polls of machines in these sets (row ids), because they have open events."""
@@ -195,14 +210,14 @@ class Waiters:
             # A machine with an order is awaited, in a storm as well.
             waiter.hold(self.holds.close if waiter.held else self.holds.short(self._close))
 
-    def _may_tell(self, machine_id: int) -> bool:
+    def _may_tell(self, what: Hashable, seconds: float = TOLD_SECONDS) -> bool:
         now = self.steady()
-        if self._told.get(machine_id, float("-inf")) > now - TOLD_SECONDS:
+        if self._told.get(what, float("-inf")) > now - seconds:
             return False
         if len(self._told) >= MOST_TOLD:
             self._told = {key: at for key, at in self._told.items() if at > now - TOLD_SECONDS}
         if len(self._told) < MOST_TOLD:
-            self._told[machine_id] = now
+            self._told[what] = now
         return True
 
 

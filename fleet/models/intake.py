@@ -212,6 +212,8 @@ class Preparation(models.Model):
     machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="preparations")
     epoch = models.IntegerField()
     seq = models.BigIntegerField()
+    # When its hooks will begin, as its agent planned last; none without a plan.
+    prepare_planned_at = models.DateTimeField(null=True, blank=True)
     prepare_outcome = models.TextField(blank=True, default="")
     prepare_began_at = models.DateTimeField(null=True, blank=True)
     prepare_ended_at = models.DateTimeField(null=True, blank=True)

@@ -11,13 +11,13 @@ from django.db.models.functions import Coalesce
 
 from fleet.domain.blind_spots.facts import NO_PROBLEM, BlindSpot, Confidence
 from fleet.domain.blind_spots.find import SIGNATURES
-from fleet.domain.intake import Limits
+from fleet.domain.intake import Limits, Prepared, prepared_of
 from fleet.domain.machines.enrolment import Claimed, claim_contradictions, claimed_of, remedy_of
 from fleet.domain.reasons import Reason, from_json
 from fleet.domain.sets import PROVISIONAL, SetSource
 from fleet.domain.shapes import InApi, from_row
 from fleet.domain.states import EventStatus, Presence
-from fleet.models import Admission, InventoryMachine, JoinToken, Machine, RefusedEnrolment, ScheduledEvent
+from fleet.models import Admission, InventoryMachine, JoinToken, Machine, Preparation, RefusedEnrolment, ScheduledEvent
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
 from fleet.models.facts.machines import entrance_facts
 from fleet.projections.changes import changed_at
@@ -179,10 +179,18 @@ class OpenEventBrief:
 
 
 @dataclass(frozen=True, slots=True)
+class EventOfMachine(OpenEventBrief):
+    """An open event that names a machine, and how far the machine is prepared for it."""
+
+    prepared: Prepared
+    prepare_planned_at: Annotated[datetime | None, "When its hooks will begin; null unless `prepared` is `planned`."]
+
+
+@dataclass(frozen=True, slots=True)
 class MachineDetail:
     machine: Annotated[MachineRow, InApi.FLATTENED]
     # Open events of the set that name this machine in Resources, and those that do not.
-    hit_by: Annotated[tuple[OpenEventBrief, ...], "Open events that name this machine in `Resources`."]
+    hit_by: Annotated[tuple[EventOfMachine, ...], "Open events that name this machine in `Resources`."]
     other_events: Annotated[tuple[OpenEventBrief, ...], "Open events of its set that do not."]
     server_time: datetime
 
@@ -397,8 +405,27 @@ def inventory(*, q: str = "", without_agent: bool = False, **at: Unpack[At]) -> 
     return read_list(Segment(rows, "name"), **at)
 
 
+def preparation(event: ScheduledEvent, row: Preparation | None) -> tuple[Prepared, datetime | None]:
+    """Return how far a machine is prepared for an event, and when it plans to prepare if it is PLANNED.
+
+    `row` is what it reported about its hooks, if anything. A plan does not outlast the start or the end of the event.
+    """
+    if row is None:
+        return Prepared.UNKNOWN, None
+    planned_at = row.prepare_planned_at if event.status == EventStatus.SCHEDULED.value else None
+    prepared = prepared_of(
+        prepare_outcome=row.prepare_outcome, recover_outcome=row.recover_outcome, planned=planned_at is not None
+    )
+    return prepared, planned_at if prepared is Prepared.PLANNED else None
+
+
 def event_brief(event: ScheduledEvent) -> OpenEventBrief:
     return from_row(OpenEventBrief, event)
+
+
+def _event_of_machine(event: ScheduledEvent, row: Preparation | None) -> EventOfMachine:
+    prepared, planned_at = preparation(event, row)
+    return from_row(EventOfMachine, event, prepared=prepared, prepare_planned_at=planned_at)
 
 
 def listing(*, now: datetime, machines: QuerySet[Machine] | None = None, **at: Unpack[OrderedAt]) -> Page[MachineRow]:
@@ -412,22 +439,22 @@ def listing(*, now: datetime, machines: QuerySet[Machine] | None = None, **at: U
 
 
 def detail(*, machine_id: int, now: datetime) -> MachineDetail | None:
-    """Return one machine by row id, with the open events of its set; None if it does not exist. Two queries."""
+    """Return one machine by row id, with the open events of its set; None if it does not exist. Three queries."""
     machine = with_presence().filter(pk=machine_id).first()
     if machine is None:
         return None
     row = _machine_row(machine, now=now, limits=presence_limits())
-    events = (
+    events = list(
         visible(ScheduledEvent)
         .filter(availability_set_id=machine.availability_set_id, status__in=("SCHEDULED", "STARTED"))
         .order_by("not_before", "pk")
     )
-    briefs = [event_brief(event) for event in events]
     own = plain_name(machine.resource_name)
-    hit_by = tuple(brief for brief in briefs if own in map(plain_name, brief.resources))
+    hit_by = [event for event in events if own in map(plain_name, event.resources)]
+    hooks = {row.event_id: row for row in visible(Preparation).filter(machine=machine, event__in=hit_by)}
     return MachineDetail(
         machine=row,
-        hit_by=hit_by,
-        other_events=tuple(brief for brief in briefs if brief not in hit_by),
+        hit_by=tuple(_event_of_machine(event, hooks.get(event.pk)) for event in hit_by),
+        other_events=tuple(event_brief(event) for event in events if event not in hit_by),
         server_time=now,
     )

@@ -162,7 +162,7 @@ GUARDS: dict[str, Sentence] = {
     "no-approval-window": "A no-approval window is open ({name}): {reason}",
     "lost-for-good": lambda values, reader: f"Permanent loss: {event_type_of(values['event_type']).lost}.",
     "hook-failed": hook_failed,
-    "not-prepared": "{machines:are} still preparing.",
+    "not-prepared": "{machines:are} not prepared yet.",
     "other-open-event": "The set has {count:other event|other events} open.",
     "event-type-unknown": "Drydock does not know the type {event_type:or of this event}: the event may be disruptive.",
     "unnamed-set": "The set of this machine has no name yet: further machines may be affected.",

@@ -133,6 +133,7 @@ BY_KIND: dict[type, Mapping[Any, Badge]] = {
     },
     Prepared: {
         Prepared.UNKNOWN: Badge("not reported", "quiet", "circle-question-mark"),
+        Prepared.PLANNED: Badge("prepare planned", "calm", "calendar-clock"),
         Prepared.PREPARING: Badge("preparing", "busy", "loader-circle"),
         Prepared.PREPARED: Badge("prepared", "good", "circle-check"),
         Prepared.NOTHING: Badge("nothing to prepare", "quiet", "circle-minus"),

@@ -96,6 +96,7 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.HOOK_SUCCEEDED: _hook,
     EntryKind.HOOK_FAILED: _hook,
     EntryKind.HOOK_LATE: "{actor} started to {phase} late: the event had already started.",
+    EntryKind.HOOKS_PLANNED: "{actor} plans to {phase} at {planned_at:time}.",
     EntryKind.HOOKS_BEGAN: "{actor} started to {phase}.",
     EntryKind.HOOKS_ENDED: _hooks_ended,
 }

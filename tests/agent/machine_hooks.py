@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,13 @@ class Machine:
         name: str = "web-vm1",
         timeout: float = 10.0,
         boot: Callable[[], str] = boot,
+        **settings: Any,
     ) -> None:
         self.clock = clock
+        # The simulator announces events by the real time.
+        clock.wall = max(clock.wall, datetime.now(timezone.utc))
         self.spool = Spool(folder / "spool.sqlite3")
-        context = context_of(self.spool, clock, hooks_dir=root, hook_timeout_seconds=timeout)
+        self.context = context = context_of(self.spool, clock, hooks_dir=root, hook_timeout_seconds=timeout, **settings)
         self.imds = Imds(imds_url)
         self.hooks = EventHooks(context, resource_name=lambda: name, this_boot=boot)
         self.poller = ScheduledEvents(

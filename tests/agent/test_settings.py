@@ -57,6 +57,18 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
             "DRYDOCK_AVAILABILITY_SET must be a name or KIND:NAME with KIND one of availability_set, scale_set, "
             "cloud_service, standalone, not 'rack:web'.",
         ),
+        *(
+            (
+                {"DRYDOCK_PREPARE_MINUTES": text},
+                "DRYDOCK_PREPARE_MINUTES must be minutes or now, and TYPE=MINUTES for Freeze, Reboot, Redeploy, "
+                f"Preempt, Terminate, not {text!r}.",
+            )
+            for text in ("soon", "-5", "inf", "Reboots=5", "5,6", "Freeze=1 freeze=2", "Freeze=", "1e3")
+        ),
+        (
+            {"DRYDOCK_PREPARE_MINUTES": "60,Freeze=43201"},
+            "DRYDOCK_PREPARE_MINUTES must be at most 43200 minutes, not 43201.",
+        ),
         ({"DRYDOCK_LOG_LEVEL": "loud"}, "DRYDOCK_LOG_LEVEL must be one of debug, info, warning, error, not 'loud'."),
         ({"DRYDOCK_JOIN_TOKEN": "a\nb"}, "DRYDOCK_JOIN_TOKEN must not contain control characters."),
         ({"DRYDOCK_CA_FILE": "/no/such/file"}, "DRYDOCK_CA_FILE names /no/such/file, which is not a file."),

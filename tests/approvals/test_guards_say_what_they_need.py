@@ -81,6 +81,7 @@ CASES: list[tuple[dict[str, Any], str, Need]] = [
     ({"event_type": "Terminate"}, "lost-for-good", REASON),
     ({"machines": with_first(prepared=Prepared.FAILED, failed_hook="10-drain")}, "hook-failed", REASON),
     ({"machines": with_first(prepared=Prepared.PREPARING)}, "not-prepared", REASON),
+    ({"machines": with_first(prepared=Prepared.PLANNED)}, "not-prepared", REASON),
     ({"step_up": True}, "set-wants-step-up", Need.STEP_UP),
     ({"second_person": True}, "set-wants-second", SECOND),
     ({"event_type": "Reboot", "resources": ("vm1", "vm2", "vm3")}, "last-live-machines", SECOND),

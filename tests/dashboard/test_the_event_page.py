@@ -123,6 +123,26 @@ def test_hook_output_is_escaped_on_the_timeline(fleet: factories.Fleet, operator
     assert "<b>no luck" not in page
 
 
+def test_a_planned_prepare_is_shown_with_its_time_until_the_event_starts(
+    fleet: factories.Fleet, operator: Client
+) -> None:
+    event = factories.announced(fleet, not_before=fleet.now + timedelta(days=7))
+    agent, planned_at = fleet.agents["vm1"], fleet.now + timedelta(days=6, hours=23)
+    data = wire.HookData(
+        event_id=event.event_id, phase="prepare", step="plan", outcome="planned", planned_at=planned_at
+    )
+    fleet.record(agent.delivery(agent.report(data, kind=wire.HOOK, at=fleet.now)))
+    pages = [f"/events/{event.event_id}/", f"/machines/{agent.machine.pk}/"]
+    for path in pages:
+        page = operator.get(path)
+        assert "planned" in states(page)
+        assert planned_at.strftime("%Y-%m-%dT%H:%M") in page.content.decode()
+    # Asked for by the approval that is sent now, and by no other.
+    assert operator.get(pages[0]).content.decode().count('name="reason-not-prepared"') == 1
+    fleet.all_say(factories.listing(status="Started", resources=("vm1", "vm2")))
+    assert all("planned" not in states(operator.get(path)) for path in pages)
+
+
 def test_each_sighting_tells_its_delay_behind_the_first(fleet: factories.Fleet, operator: Client) -> None:
     fleet.enrol_set(2)
     event_listing = factories.listing(not_before=fleet.now + timedelta(minutes=15))

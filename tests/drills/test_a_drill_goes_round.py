@@ -15,8 +15,9 @@ from fleet.operations.approvals import conditions
 from fleet.operations.drills import begin as drilling
 from fleet.projections.events.detail import event_detail
 from fleet.wording.drills import in_drill
+from tests.approvals.asking import hook
 from tests.drills.walking import Walk, answer, begin, hooks, say, the_order, waiting
-from tests.factories import Fleet, acting, after, announced, approver, listing, operator, viewer
+from tests.factories import Fleet, acting, after, announced, approver, listing, operator, seconds, viewer
 from tests.words import sentence, text
 
 pytestmark = pytest.mark.django_db
@@ -49,6 +50,13 @@ def test_it_is_announced_approved_started_and_ended(fleet: Fleet) -> None:
     hooks(fleet, "vm1", walk.event.event_id, "recover")
     assert walk.reconciled(5).outcome == "completed"
     assert not waiting(fleet, "vm1")
+
+
+def test_a_plan_that_ends_with_the_event_does_not_keep_the_drill_open(fleet: Fleet) -> None:
+    walk = Walk(fleet).announced()
+    hook(fleet, "vm1", walk.event.event_id, "plan", "planned", planned_at=fleet.now + seconds(60))
+    walk.all_say("started").all_say("gone", "over")
+    assert walk.reconciled(30).closed_at is not None
 
 
 def test_every_line_of_its_timeline_says_that_it_is_a_drill_and_claims_nothing_of_azure() -> None:

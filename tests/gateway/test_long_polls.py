@@ -106,6 +106,21 @@ def test_without_a_wake_up_the_dispatcher_finds_it_within_about_a_second(gateway
     raise AssertionError("Only the ticker found orders.")
 
 
+def test_a_machine_that_plans_to_prepare_hears_of_the_decision_within_about_a_second(gateway: Gateway) -> None:
+    agent, other = gateway.agent(), gateway.agent()
+    approval = decide_for(agent, Plan(when=When.PREPARED))
+    data = {"event_id": approval.event.event_id, "phase": "prepare", "step": "plan", "outcome": "planned"}
+    planned_at = (timezone.now() + timedelta(minutes=5)).isoformat()
+    assert agent.orders(wait=0).json()["prepare"] == []
+    with long_poll(gateway, agent) as call:
+        began = time.monotonic()
+        assert agent.post(agent.report("hook", {**data, "planned_at": planned_at})).json()["refused"] == []
+        answer = call.result(30).json()
+    assert time.monotonic() - began < 8
+    assert (answer["prepare"], answer["orders"]) == ([approval.event.event_id], [])
+    assert other.orders(wait=0).json()["prepare"] == []
+
+
 def test_an_order_that_waits_already_is_in_the_first_look(gateway: Gateway) -> None:
     agent = gateway.agent()
     order = approve_for(agent)

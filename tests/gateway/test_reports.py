@@ -234,6 +234,27 @@ def test_a_report_whose_time_cannot_be_right_counts_as_received_now_and_is_marke
     assert EARLIEST <= report.machine_at <= LATEST
 
 
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [
+        ({}, False),
+        ({"planned_at": "2026-03-02T14:00:00+02:00"}, False),
+        ({"phase": "recover"}, True),
+        ({"planned_at": None}, True),
+        ({"planned_at": "soon"}, True),
+        ({"planned_at": "1999-12-31T23:59:59Z"}, True),
+        ({"planned_at": "9999-12-31T23:59:59-14:00"}, True),
+        ({"planned_at": "0001-01-01T00:00:00+14:00"}, True),
+    ],
+)
+def test_a_plan_needs_its_phase_and_a_time_of_the_calendar(changes: dict[str, Any], refused: bool) -> None:
+    data = {"event_id": "E", "phase": "prepare", "step": "plan", "outcome": "planned"}
+    plan = {**data, "planned_at": "2026-03-02T12:00:00Z", **changes}
+    read = batch("2026-03-02T12:00:00Z", kind="hook", **plan)
+    planned = [report.data.planned_at for report in read.reports]  # type: ignore[union-attr]
+    assert (planned, len(read.refused)) == (([], 1) if refused else ([NOW], 0))
+
+
 def test_a_clock_that_is_off_all_the_time_is_corrected_and_not_marked() -> None:
     (report,) = batch("2037-03-02T11:59:50Z", sent_at="2037-03-02T12:00:00Z").reports
     assert (report.at, report.wrong_clock) == (NOW - timedelta(seconds=10), False)

@@ -13,7 +13,15 @@ import pytest
 from fleet.gateway import dispatcher as dispatching
 from fleet.gateway.dispatcher import Dispatcher
 from fleet.gateway.http import Message, Request, Scope
-from fleet.gateway.waiters import COMING_A_SECOND, JITTER, TOLD_SECONDS, LongPollTimes, Waiter, Waiters
+from fleet.gateway.waiters import (
+    COMING_A_SECOND,
+    DECIDED_SECONDS,
+    JITTER,
+    TOLD_SECONDS,
+    LongPollTimes,
+    Waiter,
+    Waiters,
+)
 from fleet.operations.intake.presence import AgentHeartbeat, HeartbeatCheck
 from tests.loops import in_a_loop
 
@@ -209,6 +217,29 @@ def test_what_is_wanted_of_an_agent_ends_its_call_once_in_a_while() -> None:
             waiters.release(waiter)
             time[0] += TOLD_SECONDS / 2 - 1
         assert ended == [True, False, False, True, False]
+
+    play(story, steady=lambda: time[0])
+
+
+def test_decided_start_ends_the_calls_of_planning_machines_and_is_repeated_once_in_a_while() -> None:
+    time = [1000.0]
+
+    async def story(waiters: Waiters) -> None:
+        others = registered(waiters, 2)
+        ended = []
+        for plans in (["E-1"], ["E-1"], ["E-1", "E-2"], ["E-1", "E-2"]):
+            calls = [registered(waiters, 1), registered(waiters, 1)]
+            waiters.deliver_decided({1: plans, 3: ["E-3"]})
+            ended.append([call.prepare if call.answer.done() else None for call in calls])
+            for call in calls:
+                waiters.release(call)
+            time[0] += DECIDED_SECONDS / 2 - 1
+        assert ended == [[["E-1"]] * 2, [None] * 2, [["E-2"]] * 2, [["E-1"]] * 2]
+        assert not others.answer.done()
+        # A machine without a call here is notified by the process that has it, or at its next call.
+        last = registered(waiters, 3)
+        waiters.deliver_decided({3: ["E-3"]})
+        assert last.prepare == ["E-3"]
 
     play(story, steady=lambda: time[0])
 

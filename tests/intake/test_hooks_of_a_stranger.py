@@ -4,7 +4,7 @@ import pytest
 
 from fleet.models import Entry, Preparation
 from tests.approvals.asking import hook
-from tests.factories import EVENT, Fleet, announced, the_event
+from tests.factories import EVENT, Fleet, announced, seconds, the_event
 
 pytestmark = pytest.mark.django_db
 
@@ -13,9 +13,11 @@ def test_what_its_hooks_say_is_not_about_the_event(fleet: Fleet) -> None:
     announced(fleet)
     fleet.enrol("admin", availability_set="db")
     hook(fleet, "admin", EVENT, "end", "failed")
+    hook(fleet, "admin", EVENT, "plan", "planned", planned_at=fleet.now + seconds(60))
     assert not Preparation.objects.exists()
     line = Entry.objects.get(kind="hooks_ended")
     assert (line.event_id, line.availability_set_id) == (None, None)
+    # Another machine of the set speaks for itself only.
     hook(fleet, "vm1", EVENT, "end", "failed")
     assert Preparation.objects.get().machine.resource_name == "vm1"
     assert Entry.objects.filter(kind="hooks_ended", event=the_event()).count() == 1

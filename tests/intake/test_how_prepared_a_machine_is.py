@@ -5,7 +5,7 @@ from drydock_agent import wire
 
 from fleet.domain.intake import Prepared, prepared_of
 from fleet.models import Entry, Preparation
-from tests.factories import EVENT, Fleet, announced
+from tests.factories import EVENT, Fleet, announced, seconds
 from tests.words import text
 
 pytestmark = pytest.mark.django_db
@@ -19,7 +19,8 @@ def say(fleet: Fleet, name: str, phase: str, step: str, outcome: str, **fields: 
 
 def word(name: str) -> Prepared:
     row = Preparation.objects.get(machine__resource_name=name)
-    return prepared_of(prepare_outcome=row.prepare_outcome, recover_outcome=row.recover_outcome)
+    planned = row.prepare_planned_at is not None
+    return prepared_of(prepare_outcome=row.prepare_outcome, recover_outcome=row.recover_outcome, planned=planned)
 
 
 def test_a_machine_is_preparing_then_prepared_and_each_hook_is_an_entry(fleet: Fleet) -> None:
@@ -63,6 +64,33 @@ def test_recovery_speaks_once_it_has_begun(fleet: Fleet) -> None:
     assert word("vm1") is Prepared.RECOVERING
     say(fleet, "vm1", "recover", "end", "succeeded")
     assert word("vm1") is Prepared.RECOVERED
+
+
+def test_a_plan_is_shown_until_the_hooks_begin_and_a_moved_one_replaces_it(fleet: Fleet) -> None:
+    announced(fleet)
+    for seconds_ahead in (3600, 600):
+        say(fleet, "vm1", "prepare", "plan", "planned", planned_at=fleet.now + seconds(seconds_ahead))
+    assert word("vm1") is Prepared.PLANNED
+    assert Preparation.objects.get().prepare_planned_at == fleet.now + seconds(600)
+    lines = list(Entry.objects.filter(kind="hooks_planned").order_by("id"))
+    assert text(lines[1]) == f"Machine vm1 plans to prepare at {fleet.now + seconds(600):%Y-%m-%d %H:%M:%S} UTC."
+    assert len(lines) == 2 and lines[0].event_id is not None
+    say(fleet, "vm1", "prepare", "begin", "running")
+    assert word("vm1") is Prepared.PREPARING
+
+
+@pytest.mark.parametrize(
+    ("step", "outcome", "found"),
+    [("plan", "planned", Prepared.PLANNED), ("begin", "running", Prepared.PREPARING)],
+)
+def test_what_is_listed_again_after_the_recovery_is_prepared_for_again(
+    fleet: Fleet, step: str, outcome: str, found: Prepared
+) -> None:
+    announced(fleet)
+    say(fleet, "vm1", "prepare", "end", "succeeded")
+    say(fleet, "vm1", "recover", "end", "succeeded")
+    say(fleet, "vm1", "prepare", step, outcome, planned_at=fleet.now + seconds(60) if step == "plan" else None)
+    assert word("vm1") is found
 
 
 def test_a_word_behind_a_newer_one_is_history(fleet: Fleet) -> None:

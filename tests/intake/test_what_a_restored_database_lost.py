@@ -136,3 +136,17 @@ def test_what_hooks_did_is_taken_again_where_it_was_lost_and_nowhere_else(lost: 
     assert (row.prepare_began_at, row.prepare_ended_at) == (first, first)
     kinds = Entry.objects.filter(machine=agent.machine, kind__startswith="hook").values_list("kind", flat=True)
     assert sorted(kinds) == ["hook_failed", "hooks_began", "hooks_ended"]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_plan_is_taken_again_where_it_was_lost(lost: bool) -> None:
+    fleet = Fleet()
+    announced(fleet)
+    agent, planned_at = fleet.agents["vm1"], fleet.now + timedelta(days=6)
+    for again in (True,) if lost else (False, True):
+        data = wire.HookData(
+            event_id=EVENT, phase="prepare", step="plan", outcome="planned", again=again, planned_at=planned_at
+        )
+        fleet.record(agent.delivery(agent.report(data, kind=wire.HOOK, at=fleet.now)))
+    assert Preparation.objects.get(machine=agent.machine).prepare_planned_at == planned_at
+    assert Entry.objects.filter(kind="hooks_planned").count() == 1

@@ -91,6 +91,8 @@ class LongPollAnswer:
     report: bool = False
     remind: bool = False
     renew_in: float = 0.0
+    # None from a backend that does not report decisions.
+    prepare: tuple[str, ...] | None = None
 
 
 class AdmissionPending(RefusedByBackend):
@@ -221,7 +223,7 @@ class BackendClient:
         path = f"{wire.ORDERS_PATH}?{urlencode(query, safe=':,')}"
         content = self._call("GET", path, secret, wait=wait)
         orders, unreadable = read_orders(content.get("orders"))
-        seconds = content.get("renew_in")
+        seconds, prepare = content.get("renew_in"), content.get("prepare")
         sane = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= MAX_RENEWAL_SECONDS
         return LongPollAnswer(
             orders,
@@ -230,6 +232,7 @@ class BackendClient:
             report=content.get("report") is True,
             remind=content.get("remind") is True,
             renew_in=float(seconds) if sane and seconds else 0.0,
+            prepare=tuple(str(event_id) for event_id in prepare) if isinstance(prepare, list) else None,
         )
 
     def interrupt(self) -> None:

@@ -6,7 +6,7 @@ Each call also sends the agent's status, so that an idle machine needs no heartb
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from drydock_agent import wire
 from drydock_agent.backend.client import AgentStatus, BackendClient, LongPollAnswer, RefusedByBackend
@@ -44,6 +44,7 @@ class OrderListener:
         poll_reported: Callable[[], None] = lambda: None,
         report: Callable[[], None] = lambda: None,
         remind: Callable[[], None] = lambda: None,
+        prepare_now: Callable[[Collection[str] | None], None] = lambda event_ids: None,
         is_urgent: Callable[[], bool] = lambda: True,
         wait: int = wire.MAX_WAIT_SECONDS,
     ) -> None:
@@ -59,6 +60,7 @@ class OrderListener:
         self._poll_reported = poll_reported
         self._report = report
         self._remind = remind
+        self._prepare_now = prepare_now
         self._is_urgent = is_urgent
         self._max_wait = self._wait = wait
         self._cuts = 0
@@ -128,6 +130,7 @@ class OrderListener:
             self._report()
         if answer.remind:
             self._remind()
+        self._prepare_now(answer.prepare)
         if not answer.takes_polls or status_report is None:
             self._replaced_heartbeat_at = float("-inf")
             return

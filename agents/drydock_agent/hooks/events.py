@@ -1,5 +1,5 @@
-"""Hooks for scheduled events. The phase `prepare` runs when an event that names this machine is listed, and `recover`
-when it is no longer listed.
+"""Hooks for scheduled events. The phase `prepare` runs some time before an event that names this machine, and `recover`
+when the event is no longer listed.
 
 Only valid documents count. The newest list is compared with the progress in the spool: a boot alone runs no hook, and a
 phase that a restart interrupted is completed.
@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from drydock_agent.hooks.progress import (
     FAILED,
     NOTHING,
     OUTPUT_CHARACTERS,
+    PLANNED,
     RUNNING,
     Event,
     Memory,
@@ -34,6 +35,7 @@ from drydock_agent.hooks.progress import (
     memory_from_text,
     names,
     next_due,
+    prepare_at,
     reported_steps,
     started,
 )
@@ -48,6 +50,8 @@ IDLE_SECONDS = 3600.0
 # How often to check for the machine's name while it is unknown.
 NAME_CHECK_SECONDS = 60.0
 RETRY_SECONDS = 1.0
+# How often to compare planned times with the clocks, which may be changed.
+PLAN_CHECK_SECONDS = 10.0
 
 log = logging.getLogger("drydock_agent")
 
@@ -88,6 +92,8 @@ class EventHooks:
         # Set when the backend may have lost reports.
         self._again = threading.Event()
         self._to_resume = any(progress.running for progress in self._memory.events.values())
+        # Events whose start the backend has decided; None if the backend does not report decisions.
+        self._decided: set[str] | None = set()
 
     def update_listed(self, body: bytes) -> None:
         """Record the events in a valid document. Returns at once."""
@@ -100,6 +106,18 @@ class EventHooks:
         else:
             self._preempted.clear()
         self.wake.set()
+
+    def prepare_now(self, event_ids: Collection[str] | None) -> None:
+        """Prepare for these events at once, because their start is decided. With None, the backend does not report
+        decisions, and nothing is planned for later. May be called from any thread.
+        """
+        with self._lock:
+            known = self._decided
+            ids = None if event_ids is None else {event_id.lower() for event_id in event_ids}
+            self._decided = ids if ids is None or known is None else known | ids
+            news = self._decided != known
+        if news:
+            self.wake.set()
 
     def resend(self) -> None:
         """Report the prepare phase of each current event again, because the backend may have lost it."""
@@ -122,13 +140,15 @@ class EventHooks:
             self._resume()
         if self._again.is_set():
             self._again.clear()
-            self._report_again()
-        due = next_due(self._memory, listed)
+            self._report_again(listed)
+        waits = self._plan(listed)
+        due = next_due(self._memory, listed, waits)
         if due is None:
             self._keep()
             if self._outbox.waits:
                 return RETRY_SECONDS
-            return IDLE_SECONDS if self._memory.resource_name else NAME_CHECK_SECONDS
+            idle = IDLE_SECONDS if self._memory.resource_name else NAME_CHECK_SECONDS
+            return min([idle, *(min(seconds, PLAN_CHECK_SECONDS) for seconds in waits.values())])
         key, phase = due
         progress = self._memory.events.get(key)
         if progress is None or progress.ended:
@@ -149,6 +169,35 @@ class EventHooks:
             )
         for key, progress in self._memory.events.items():
             progress.event = listings.get(key, progress.event)
+
+    def _plan(self, listed: Mapping[str, Event]) -> dict[str, float]:
+        """Return the seconds until the prepare phase of each event that is not due yet. Report new and moved plans."""
+        with self._lock:
+            if self._decided is not None:
+                self._decided &= listed.keys()
+            decided = self._decided
+        # The later of the two clocks: a machine should rather prepare too early than too late.
+        now = max(self._context.clock.now(), self._context.server_clock.now())
+        waits: dict[str, float] = {}
+        for key, event in listed.items():
+            at = prepare_at(event, self._context.settings.prepare_minutes)
+            if at is None or at <= now or decided is None or key in decided or key in self._memory.events:
+                continue
+            if names(event, self._memory.resource_name) and (key in self._memory.plans or self._has_prepare_hooks()):
+                waits[key] = (at - now).total_seconds()
+                if self._memory.plans.get(key) != to_text(at):
+                    self._memory.plans[key] = to_text(at)
+                    log.info("Event %s: prepare is planned for %s.", event["EventId"], to_text(at))
+                    self._report_plan(str(event["EventId"]), to_text(at))
+        self._memory.plans = {key: text for key, text in self._memory.plans.items() if key in waits}
+        return waits
+
+    def _has_prepare_hooks(self) -> bool:
+        """Return whether there is anything to plan. An empty or refused folder is reported at once."""
+        try:
+            return bool(list_hooks(self._folder, wire.PREPARE))
+        except FolderRefused:
+            return False
 
     def _resume(self) -> None:
         """Run the hooks again that were interrupted when the agent stopped. A hook counts as failed instead if the
@@ -299,7 +348,11 @@ class EventHooks:
         self._outbox.add(wire.HOOK, self._context.clock.now(), asdict(data))
         self._keep()
 
-    def _report_again(self) -> None:
+    def _report_plan(self, event_id: str, planned_at: str, *, again: bool = False) -> None:
+        data = wire.HookData(event_id=event_id, phase=wire.PREPARE, step="plan", outcome=PLANNED, again=again)
+        self._outbox.add(wire.HOOK, self._context.clock.now(), {**asdict(data), "planned_at": planned_at})
+
+    def _report_again(self, listed: Mapping[str, Event]) -> None:
         """Write earlier reports again, with their original times. Drills are omitted."""
         now = self._context.clock.now()
         for key, progress in self._memory.events.items():
@@ -316,6 +369,9 @@ class EventHooks:
                     again=True,
                 )
                 self._outbox.add(wire.HOOK, from_text(at) or now, asdict(data))
+        for key, planned_at in self._memory.plans.items():
+            if key in listed and not is_drill_id(key):
+                self._report_plan(str(listed[key]["EventId"]), planned_at, again=True)
         self._keep()
 
     def _keep(self) -> None:

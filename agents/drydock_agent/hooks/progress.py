@@ -5,10 +5,13 @@ the spool.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime, timedelta, timezone
+from email.utils import parsedate_to_datetime
 from typing import Any
 
+from drydock_agent.clock import from_text
 from drydock_agent.drills import is_drill_id
 from drydock_agent.wire import PREPARE, RECOVER
 
@@ -17,6 +20,7 @@ SUCCEEDED = "succeeded"
 FAILED = "failed"
 TIMED_OUT = "timed-out"
 NOTHING = "nothing"
+PLANNED = "planned"
 
 # Number of characters at the end of a hook's output that are reported.
 OUTPUT_CHARACTERS = 4000
@@ -62,16 +66,17 @@ class Progress:
 @dataclass(slots=True)
 class Memory:
     """Progress of all events, stored across restarts. Events are keyed by their id in lower case, in order of
-    appearance.
+    appearance. `plans` has the reported time of each planned prepare phase.
     """
 
     resource_name: str = ""
     events: dict[str, Progress] = field(default_factory=dict)
+    plans: dict[str, str] = field(default_factory=dict)
 
     def to_text(self) -> str:
         """Encode the progress as JSON for the spool."""
         events = {key: asdict(progress) for key, progress in self.events.items()}
-        return json.dumps({"resource_name": self.resource_name, "events": events})
+        return json.dumps({"resource_name": self.resource_name, "events": events, "plans": self.plans})
 
 
 def memory_from_text(text: str | None) -> Memory:
@@ -82,7 +87,7 @@ def memory_from_text(text: str | None) -> Memory:
         key: Progress(**{name: value for name, value in stored.items() if name in known})
         for key, stored in content.get("events", {}).items()
     }
-    return Memory(content.get("resource_name", ""), events)
+    return Memory(content.get("resource_name", ""), events, content.get("plans", {}))
 
 
 def reported_steps(progress: Progress) -> list[tuple[str, str, str, str]]:
@@ -134,8 +139,34 @@ def started(event: Event) -> bool:
     return str(event.get("EventStatus") or "").strip().casefold() == "started"
 
 
-def next_due(memory: Memory, listed: Mapping[str, Event]) -> tuple[str, str] | None:
-    """Return the id of the next event to handle and its phase, or None if nothing is due.
+def prepare_at(event: Event, minutes: Mapping[str, float | None]) -> datetime | None:
+    """Return the planned time of the prepare phase; None for at once, as for a started event or without NotBefore.
+
+    `minutes` are those of the setting.
+    """
+    before = minutes.get(str(event.get("EventType")).strip().lower(), minutes[""])
+    not_before = _time(event.get("NotBefore"))
+    if before is None or not_before is None or started(event):
+        return None
+    return not_before - timedelta(minutes=before)
+
+
+def _time(text: object) -> datetime | None:
+    """Parse a time as Azure writes it, or as RFC 3339. None if it is invalid, or not between the years 2000 and 2100,
+    which the backend ignores, too.
+    """
+    try:
+        found = from_text(text) or parsedate_to_datetime(str(text))
+    except (TypeError, ValueError, IndexError, OverflowError):
+        return None
+    # A time without a zone is UTC.
+    found = found.replace(tzinfo=timezone.utc) if found.tzinfo is None else found
+    return found if 2000 < found.year < 2100 else None
+
+
+def next_due(memory: Memory, listed: Mapping[str, Event], planned: Collection[str] = ()) -> tuple[str, str] | None:
+    """Return the id of the next event to handle and its phase, or None if nothing is due. `planned` are the events
+    whose prepare phase is due later.
 
     A phase that has begun is completed before the next one begins. Preparation for new events comes before recovery,
     because only preparation is urgent. A drill comes last, and waits while a real event names this machine.
@@ -146,7 +177,8 @@ def next_due(memory: Memory, listed: Mapping[str, Event]) -> tuple[str, str] | N
         if not (busy and is_drill_id(key)):
             return key, memory.events[key].phase
     for key, event in listed.items():
-        if key not in memory.events and names(event, memory.resource_name) and not (busy and is_drill_id(key)):
+        is_new = key not in memory.events and key not in planned
+        if is_new and names(event, memory.resource_name) and not (busy and is_drill_id(key)):
             return key, PREPARE
     for key in sorted(memory.events, key=is_drill_id):
         if key not in listed and not (busy and is_drill_id(key)):

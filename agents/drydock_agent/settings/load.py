@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import uuid
 from collections.abc import Callable, Collection, Mapping
@@ -26,6 +27,10 @@ DISCOVERY = ("auto", "always", "never")
 SIGNED = ("auto", "always", "never")
 DEFAULT_IMDS_URL = "http://169.254.169.254"
 LEVELS = ("debug", "info", "warning", "error")
+EVENT_TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
+DEFAULT_PREPARE_MINUTES = 60.0
+MAX_PREPARE_MINUTES = 43200.0
+_MINUTES = re.compile(r"now|\d{1,9}(\.\d{1,9})?", re.ASCII)
 
 
 class ConfigError(Exception):
@@ -48,6 +53,8 @@ class Settings:
     reminder_seconds: float
     hooks_dir: Path
     hook_timeout_seconds: float
+    # By event type in lower case, those of all other types under an empty key. None: at once.
+    prepare_minutes: Mapping[str, float | None]
     redis_caches: tuple[Cache, ...]
     signed_orders: str
     ca_file: str
@@ -182,6 +189,20 @@ def _seconds(least: float, most: float) -> Callable[[object], float]:
     return parse
 
 
+def _prepare_minutes(value: object) -> dict[str, float | None]:
+    """Parse minutes before NotBefore, or `now`: one for all event types, and others as `TYPE=MINUTES`."""
+    names = {name.lower() for name in EVENT_TYPES}
+    found: dict[str, float | None] = {}
+    for word in filter(None, re.split(r"[\s,]+", str(value))):
+        name, _, minutes = word.lower().rpartition("=")
+        if name in found or (name and name not in names) or not _MINUTES.fullmatch(minutes):
+            raise ValueError(f"must be minutes or now, and TYPE=MINUTES for {', '.join(EVENT_TYPES)}, not {value!r}")
+        found[name] = None if minutes == "now" else float(minutes)
+        if (found[name] or 0.0) > MAX_PREPARE_MINUTES:
+            raise ValueError(f"must be at most {MAX_PREPARE_MINUTES:g} minutes, not {minutes}")
+    return {"": DEFAULT_PREPARE_MINUTES, **found}
+
+
 def _one_of(choices: Collection[str]) -> Callable[[object], str]:
     def parse(value: object) -> str:
         text = _text(value).lower()
@@ -214,6 +235,7 @@ SPEC: dict[str, tuple[str | Callable[[Mapping[str, str]], str], Callable[[object
     "reminder_seconds": ("300", _seconds(10, 86400)),
     "hooks_dir": (default_hooks_dir, _path),
     "hook_timeout_seconds": ("300", _seconds(1, 86400)),
+    "prepare_minutes": (f"{DEFAULT_PREPARE_MINUTES:g}", _prepare_minutes),
     "redis_caches": ("", read_caches),
     "signed_orders": ("auto", _signed),
     "ca_file": ("", _file),

@@ -27,6 +27,7 @@ class When(StrEnum):
 # Guards that a later decision need not override at once: they are evaluated again at dispatch.
 LATER: dict[When, tuple[str, ...]] = {
     When.PREPARED: ("not-prepared", "hook-failed"),
+    When.TIME: ("not-prepared",),
     When.TURN: ("set-in-flight", "service-in-flight", "not-prepared"),
 }
 # They go at their `due_at`.
@@ -113,6 +114,13 @@ def check_condition(
     if waits:
         return False, waits_for(when, due_at)
     return True, Reason(f"met-{when.value}", **({"due_at": due_at} if when in TIMED else {}))
+
+
+def is_start_decided(when: When, *, due_at: datetime | None, may_go: bool, now: datetime) -> bool:
+    """Return whether a waiting approval waits for nothing but machines that prepare, so that they must prepare now."""
+    if when is When.TURN:
+        return may_go
+    return when is When.PREPARED or (due_at is not None and due_at <= now)
 
 
 def next_wait(

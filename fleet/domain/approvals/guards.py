@@ -338,8 +338,9 @@ def _hook_failed(facts: EventFacts) -> list[Values]:
 
 
 def _not_prepared(facts: EventFacts) -> list[Values]:
-    preparing = [machine.name for machine in affected_machines(facts) if machine.prepared is Prepared.PREPARING]
-    return _if(bool(preparing), machines=preparing)
+    ahead = (Prepared.PLANNED, Prepared.PREPARING)
+    unprepared = [machine.name for machine in affected_machines(facts) if machine.prepared in ahead]
+    return _if(bool(unprepared), machines=unprepared)
 
 
 # In the order in which they are listed, for each need.
@@ -464,7 +465,7 @@ GUARD_TYPES = (
     GuardType(
         "not-prepared",
         Need.REASON,
-        "An affected machine is still preparing.",
+        "An affected machine is still preparing, or plans to prepare later.",
         _not_prepared,
         label="A machine is still preparing",
         acceptable=True,

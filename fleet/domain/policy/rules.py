@@ -7,8 +7,16 @@ from datetime import datetime, time
 from enum import StrEnum
 
 from fleet.domain.approvals.conditions import LATER, When
-from fleet.domain.approvals.guards import ACCEPTABLE, EventFacts, Guard, guards, remaining_guards
+from fleet.domain.approvals.guards import (
+    ACCEPTABLE,
+    EventFacts,
+    Guard,
+    affected_machines,
+    guards,
+    remaining_guards,
+)
 from fleet.domain.event_types import ADVICE_TYPES, TYPES, is_advice, is_unknown
+from fleet.domain.intake import Prepared
 from fleet.domain.people import speaks_of
 from fleet.domain.policy.hours import LABELS, in_hours, is_among, stated_values
 from fleet.domain.reasons import Reason, Refused
@@ -161,10 +169,19 @@ def verdict(rules: Iterable[StandingRule], facts: EventFacts, *, now: datetime) 
     action = Action(rule.action)
     if action not in APPROVES:
         return Verdict(RuleAction.HOLD if action is Action.HOLD else RuleAction.LEAVE, rule)
-    later = LATER.get(APPROVES[action], ())
+    when = APPROVES[action]
+    later = LATER.get(when, ()) if approves_when(rule, facts) is when else ("not-prepared",)
     found = [guard for guard in guards(facts, now=now) if guard.code not in later]
     against = tuple(remaining_guards(found, accepted_reasons(rule)))
     return Verdict(RuleAction.GUARDED if against else RuleAction.APPROVE, rule, against)
+
+
+def approves_when(rule: StandingRule, facts: EventFacts) -> When:
+    """Return when an approval of this rule is sent. A rule that approves now waits for machines that plan to prepare
+    later, unless it accepts that they are not prepared: the approval makes them prepare.
+    """
+    planned = any(machine.prepared is Prepared.PLANNED for machine in affected_machines(facts))
+    return When.PREPARED if planned and "not-prepared" not in rule.accepts else APPROVES[Action(rule.action)]
 
 
 def still_deciding_rule(
@@ -179,7 +196,7 @@ def still_deciding_rule(
     rule = first_match(rules, facts, now=decided_at)
     if rule is None or rule.rule_id != rule_id or Action(rule.action) not in APPROVES:
         return None
-    return rule if APPROVES[Action(rule.action)] == when else None
+    return rule if when in (APPROVES[Action(rule.action)], When.PREPARED) else None
 
 
 def accepted_reasons(rule: StandingRule) -> dict[str, str]:

@@ -259,7 +259,11 @@ def _machine_facts(machine: MachineBasics, spelled: str | None, word: Preparatio
         spelled=spelled or "",
         last_heard_at=machine.heard_at,
         told_until=machine.polled_at,
-        prepared=prepared_of(prepare_outcome=word.prepare_outcome, recover_outcome=word.recover_outcome)
+        prepared=prepared_of(
+            prepare_outcome=word.prepare_outcome,
+            recover_outcome=word.recover_outcome,
+            planned=word.prepare_planned_at is not None,
+        )
         if word
         else Prepared.UNKNOWN,
         failed_hook=word.prepare_failed_hook if word else "",

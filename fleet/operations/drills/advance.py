@@ -199,7 +199,8 @@ def _machines(drill: Drill) -> tuple[MachineInDrill, ...]:
                 listed=sighting is not None,
                 gone=sighting is not None and sighting.gone_at is not None,
                 gone_reason=row.gone_reason,
-                hooks_heard=said is not None,
+                # A plan alone is dropped with the event, without a report.
+                hooks_heard=said is not None and bool(said.prepare_outcome or said.recover_outcome),
                 hooks_over=nothing or (said is not None and said.recover_outcome in RECOVERED),
             )
         )

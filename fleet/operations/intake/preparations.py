@@ -72,6 +72,8 @@ def _known(row: Preparation, data: wire.HookData) -> bool:
             return row.prepare_began_at is not None
         case "end":
             return row.prepare_outcome == data.outcome
+        case "plan":
+            return row.prepare_planned_at == data.planned_at
         case _:
             return bool(row.prepare_failed_hook)
 
@@ -81,7 +83,12 @@ def _merge(row: Preparation, report: HookReport) -> None:
     data, phase = report.data, report.data.phase
     if phase not in wire.HOOK_PHASES:
         return
-    if data.step == "begin":
+    if phase == wire.PREPARE and data.step in ("plan", "begin"):
+        # Azure listed the event again after the machine had recovered.
+        row.recover_outcome = ""
+    if data.step == "plan":
+        row.prepare_planned_at, row.prepare_outcome = data.planned_at, ""
+    elif data.step == "begin":
         setattr(row, f"{phase}_outcome", "running")
         setattr(row, f"{phase}_began_at", report.at)
         setattr(row, f"{phase}_ended_at", None)
@@ -101,6 +108,8 @@ def _record(report: HookReport, name: str, event: ScheduledEvent | None) -> None
             kind = EntryKind.HOOK_LATE if data.late else EntryKind.HOOKS_BEGAN
         case "end":
             kind = EntryKind.HOOKS_ENDED
+        case "plan":
+            kind = EntryKind.HOOKS_PLANNED
         case _:
             kind = EntryKind.HOOK_SUCCEEDED if data.outcome == "succeeded" else EntryKind.HOOK_FAILED
     tell(
@@ -112,6 +121,7 @@ def _record(report: HookReport, name: str, event: ScheduledEvent | None) -> None
         machine_id=report.machine_id,
         **hook_data(data.hook, data.outcome, data.exit_status, data.seconds, data.output),
         phase=data.phase[:20],
+        **({"planned_at": data.planned_at} if data.planned_at else {}),
     )
 
 

@@ -11,12 +11,13 @@ from django.db.models import Exists, F
 from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
+from fleet.domain.approvals.conditions import When, is_start_decided
 from fleet.domain.approvals.recheck import recheck
 from fleet.domain.reasons import Reason
-from fleet.domain.states import OPEN_ORDERS
+from fleet.domain.states import OPEN_ORDERS, RELAYED_APPROVALS, ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind
-from fleet.models import Instruction, Order, Rehearsal, ScheduledEvent, Stop, driver
-from fleet.models.facts.decisions import load_decisions
+from fleet.models import Approval, Instruction, Order, Preparation, Rehearsal, ScheduledEvent, Stop, driver
+from fleet.models.facts.decisions import load_decisions, whose_turn
 from fleet.models.facts.events import load_facts
 from fleet.operations import clock, wake_up
 from fleet.operations.orders import sign
@@ -178,6 +179,36 @@ def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, l
     found: dict[int, list[wire.Order]] = defaultdict(list)
     for machine_id, signed in zip(whose, sign.signed(orders, now=clock.now()), strict=True):
         found[machine_id].append(signed)
+    return found
+
+
+def decided_plans(*, now: datetime) -> dict[int, list[str]]:
+    """Return the events (EventIds) for which a machine plans to prepare later although their start is decided, by
+    machine (row id).
+
+    While all approvals are stopped, those that wait do not count. Runs one query, a second one while an approval waits
+    or is being sent, and up to four more if it has such machines.
+    """
+    rows = Approval.objects.filter(state__in=[ApprovalState.WAITING.value, *RELAYED_APPROVALS])
+    approvals = {row.event_id: row for row in rows.only("event", "state", "when", "due_at", "wave")}
+    plans = Preparation.objects.filter(
+        event_id__any=list(approvals),
+        event__status=EventStatus.SCHEDULED.value,
+        machine__availability_set=F("event__availability_set"),
+        prepare_planned_at__isnull=False,
+        prepare_outcome="",
+        recover_outcome="",
+    )
+    planned = list(plans.values_list("machine_id", "event_id", "event__event_id")) if approvals else []
+    waves = {wave_id for _, event_pk, _ in planned if (wave_id := approvals[event_pk].wave_id)}
+    turns = whose_turn(waves, now=now)
+    is_stopped = bool(planned) and Stop.objects.filter(lifted_at__isnull=True).exists()
+    found: dict[int, list[str]] = defaultdict(list)
+    for machine_id, event_pk, event_id in planned:
+        approval = approvals[event_pk]
+        is_met = is_start_decided(When(approval.when), due_at=approval.due_at, may_go=approval.pk in turns, now=now)
+        if approval.state in RELAYED_APPROVALS or (is_met and not is_stopped):
+            found[machine_id].append(event_id)
     return found
 
 

@@ -17,12 +17,11 @@ from fleet.domain.actor import rule as by_rule
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.policy.rules import (
-    APPROVES,
-    Action,
     RuleAction,
     StandingRule,
     Verdict,
     accepted_reasons,
+    approves_when,
     verdict,
     wording,
 )
@@ -158,5 +157,5 @@ def _carry_out(event_pk: int, facts: EventFacts, found: Verdict, rule: StandingR
     if found.does is RuleAction.HOLD:
         hold_locked(event_pk, facts, actor, now=now)
         return
-    plan = Plan(when=APPROVES[Action(rule.action)], overrides=accepted_reasons(rule))
+    plan = Plan(when=approves_when(rule, facts), overrides=accepted_reasons(rule))
     approve.decide(event_pk, actor, plan, now=now)

@@ -9,7 +9,7 @@ from typing import Annotated
 from fleet.domain.approvals.conditions import unprepared_names
 from fleet.domain.approvals.guards import EventFacts, Guard, start_candidates
 from fleet.domain.events import advice
-from fleet.domain.intake import Limits, Prepared, prepared_of
+from fleet.domain.intake import Limits, Prepared
 from fleet.domain.people import Place
 from fleet.domain.reasons import Reason
 from fleet.domain.shapes import InApi, from_row
@@ -30,6 +30,7 @@ from fleet.projections.events.rows import (
     event_row,
     taken_by_others,
 )
+from fleet.projections.machines import preparation
 from fleet.projections.orders import ByHandRow
 from fleet.projections.refs import MachineRef, count_presence, facts_ref, machine_ref, plain_name
 from fleet.projections.visibility import facts_of, visible
@@ -65,6 +66,7 @@ class HitMachine:
     update_domain: int | None
     zone: str
     prepared: Prepared
+    prepare_planned_at: Annotated[datetime | None, "When its hooks will begin; null unless `prepared` is `planned`."]
     # The first hook of the newest phase that did not succeed.
     failed_hook: Annotated[str, "The hook that did not succeed; may be empty."]
 
@@ -148,6 +150,7 @@ def _sighting_row(sighting: Sighting, event: ScheduledEvent, *, now: datetime, l
 
 
 def _hit(
+    event: ScheduledEvent,
     name: str,
     machines: Sequence[Machine],
     preparations: Mapping[int, Preparation],
@@ -161,6 +164,7 @@ def _hit(
     ranked = sorted(known, key=lambda machine: order.index(machine_presence(machine, now=now, limits=limits)))
     machine = ranked[0] if ranked else None
     row = preparations.get(machine.pk) if machine else None
+    prepared, planned_at = preparation(event, row)
     return HitMachine(
         name=name,
         machine=machine_ref(machine) if machine else None,
@@ -168,9 +172,8 @@ def _hit(
         fault_domain=machine.fault_domain if machine else None,
         update_domain=machine.update_domain if machine else None,
         zone=machine.zone if machine else "",
-        prepared=prepared_of(prepare_outcome=row.prepare_outcome, recover_outcome=row.recover_outcome)
-        if row
-        else Prepared.UNKNOWN,
+        prepared=prepared,
+        prepare_planned_at=planned_at,
         failed_hook=(row.recover_failed_hook or row.prepare_failed_hook) if row else "",
     )
 
@@ -225,7 +228,7 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
         sightings=tuple(_sighting_row(sighting, event, now=now, limits=limits) for sighting in sightings),
         approvals=approval_rows,
         guards=card.guards,
-        hit=tuple(_hit(name, machines, preparations, now=now, limits=limits) for name in event.resources),
+        hit=tuple(_hit(event, name, machines, preparations, now=now, limits=limits) for name in event.resources),
         blast=blast,
         card=card,
         asked=tuple(facts_ref(machine) for machine in start_candidates(facts)),

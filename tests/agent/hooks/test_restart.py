@@ -39,8 +39,8 @@ class AtWork:
     def start(self, **more: str) -> Process:
         return self.agents.at_work(DRYDOCK_HOOKS_DIR=str(self.hooks.root), **more)
 
-    def announce(self) -> str:
-        fields = {"type": "Reboot", "resources": ["web-vm1"], "notice_seconds": 600}
+    def announce(self, notice_seconds: float = 600) -> str:
+        fields = {"type": "Reboot", "resources": ["web-vm1"], "notice_seconds": notice_seconds}
         return self.simulator.events.create(set="web", **fields)
 
     def said(self) -> list[str]:
@@ -79,6 +79,19 @@ def test_a_hanging_hook_stops_neither_polls_nor_reports_nor_orders(it: AtWork) -
     eventually(lambda: it.fleet.documents()[-1]["Events"][0]["EventStatus"] == "Started")
     assert it.said() == ["prepare begin running"]
     process.stop()
+
+
+def test_a_planned_prepare_begins_when_the_backend_reports_the_decision(it: AtWork) -> None:
+    it.hooks.add("prepare", "10-a")
+    it.fleet.wants = {"prepare": []}
+    it.start()
+    it.announce(notice_seconds=7200)
+    event_id = it.announce(notice_seconds=7300)
+    eventually(lambda: it.said() == ["prepare plan planned"] * 2)
+    it.fleet.wants = {"prepare": [event_id.lower(), "another"]}
+    it.fleet.ring()
+    eventually(lambda: "prepare end succeeded" in it.said())
+    assert it.hooks.lines() == [f"prepare 10-a {event_id}"]
 
 
 def test_a_hook_is_ended_at_its_time_by_a_real_agent(it: AtWork) -> None:
