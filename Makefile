@@ -103,7 +103,7 @@ soak: $(DEV_READY)
 	@MODEL_STEPS=$${MODEL_STEPS:-1000000} $(BIN)/python -m pytest tests/events/test_the_merging_agrees_with_a_plain_model.py $(ARGS)
 	@DUE_STEPS=$${DUE_STEPS:-100000} $(BIN)/python -m pytest tests/events/test_reconciliation_misses_no_due_row.py $(ARGS)
 	@RACE_ROUNDS=$${RACE_ROUNDS:-500} $(BIN)/python -m pytest tests/approvals/test_races.py tests/approvals/test_one_live_approval_per_event.py $(ARGS)
-	@MESSAGE_KILLS=$${MESSAGE_KILLS:-200} $(BIN)/python -m pytest tests/messages/test_kill_9_loses_no_message.py $(ARGS)
+	@MESSAGE_KILLS=$${MESSAGE_KILLS:-200} $(BIN)/python -m pytest -m fault tests/messages/test_what_is_sent_is_written_down.py $(ARGS)
 	@$(BIN)/python -m pytest -n auto --dist loadfile -m hypothesis --hypothesis-profile=soak $(ARGS)
 
 # Rounds of kill -9 with the whole ring running; ROUNDS=1 SEED=n plays round n again.

@@ -1,13 +1,17 @@
 """PagerDuty, played by a stand-in that refuses what the real one refuses: what an operator sees there."""
 
 import json
-from collections.abc import Iterator
-from datetime import timedelta
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import msgspec
 import pytest
 
 from fleet.notifications.channels import pagerduty
-from fleet.notifications.incidents import PagerState
+from fleet.notifications.incidents import FEW, Alarm, Badness, Incidents, PagerAction, PagerKey, PagerState
 from fleet.notifications.models import Reference
 from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.sender.pool import Pool
@@ -197,3 +201,236 @@ def test_incident_is_resolved_with_the_key_that_opened_it(
     driver.tell((NotificationType.ENDED, EVENT))
     assert there.open == []
     assert [event["routing_key"] for event in there.events] == [ROUTING_KEY, ROUTING_KEY]
+
+
+# Pager incidents: one for each event, another for a worse state, one for a storm, and each is resolved in the end.
+#
+# The pager double ignores what the real one ignores. An acknowledged key wakes no responder, and a trigger after its
+# resolution opens a new alert.
+
+
+T0 = datetime(2026, 3, 2, 14, 0, tzinfo=UTC)
+FREEZE = Badness("info", "Freeze", T0 + timedelta(minutes=15))
+REDEPLOY = Badness("warning", "Redeploy", T0 + timedelta(minutes=15))
+
+
+def at(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+@dataclass
+class Pager:
+    """What an operator sees, and how often a phone rang."""
+
+    open: dict[str, PagerState] = field(default_factory=dict)
+    rang: list[str] = field(default_factory=list)
+    calls: int = 0
+
+    def hear(self, action: PagerAction, name: str) -> None:
+        self.calls += 1
+        if action is PagerAction.TRIGGER and name not in self.open:
+            self.open[name] = PagerState.TRIGGERED
+            self.rang.append(name)
+        elif action is PagerAction.ACKNOWLEDGE and name in self.open:
+            self.open[name] = PagerState.ACKNOWLEDGED
+        elif action is PagerAction.RESOLVE:
+            self.open.pop(name, None)
+
+
+@dataclass
+class Desk:
+    """Tells the pager, and keeps what it keeps as JSON, as a channel does."""
+
+    has_webhooks: bool = True
+    pager: Pager = field(default_factory=Pager)
+    kept: dict[str, Any] = field(default_factory=dict)
+    there: dict[str, PagerState] = field(default_factory=dict)
+    posts: int = 0
+
+    def tell(self, *alarms: Alarm, now: datetime = T0, fail_after: int = 1_000_000) -> list[str]:
+        """The posts' names of keys that rang; the post is cut off after so many calls."""
+        self.posts += 1
+        rang = len(self.pager.rang)
+        keys = {owner: msgspec.convert(found, list[PagerKey]) for owner, found in self.kept.items()}
+        incidents = Incidents(keys, "group", "a", self.has_webhooks, self.there)
+        for number, call in enumerate(incidents.calls(alarms, prefix="drydock-x", delivery=str(self.posts), now=now)):
+            if number == fail_after:
+                break
+            self.pager.hear(call.action, call.key.name)
+            incidents.take(call)
+        self.kept = {owner: msgspec.to_builtins(found) for owner, found in incidents.keys.items() if found}
+        return self.pager.rang[rang:]
+
+
+def alarm(number: int = 1, bad: Badness = FREEZE, when: float = 0, **known: Any) -> Alarm:
+    return Alarm(f"event:{number}", f"E{number}", at(when), bad, **{"opens": True, **known})
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_event_is_one_incident_to_its_end(desk: Desk) -> None:
+    assert desk.tell(alarm()) == ["drydock-x-E1"]
+    assert desk.tell(alarm(when=5)) == []
+    desk.tell(alarm(when=5, opens=False, handled_at=at(9)))
+    assert desk.pager.open == {"drydock-x-E1": PagerState.ACKNOWLEDGED}
+    assert desk.tell(alarm(over=True, opens=False, handled_at=at(9))) == []
+    assert (desk.pager.open, desk.kept) == ({}, {})
+
+
+def test_ended_event_opens_no_incident(desk: Desk) -> None:
+    desk.tell(alarm())
+    desk.tell(alarm(over=True))
+    # An hour late, by hand, or in any order.
+    for _ in range(3):
+        desk.tell(alarm(over=True))
+    assert desk.pager.rang == ["drydock-x-E1"]
+    assert desk.pager.open == {}
+
+
+def test_informing_notification_opens_no_incident(desk: Desk) -> None:
+    desk.tell(alarm(opens=False, handled_at=at(3)))
+    assert desk.pager.calls == 0
+
+
+@pytest.mark.parametrize(
+    "worse", [REDEPLOY, replace(FREEZE, not_before=at(60)), replace(FREEZE, severity="critical")], ids=str
+)
+def test_worse_event_opens_a_second_key_resolved_with_the_first(desk: Desk, worse: Badness) -> None:
+    desk.tell(alarm(handled_at=at(5)))
+    assert desk.tell(alarm(bad=worse, when=30, handled_at=at(5))) == ["drydock-x-E1-2"]
+    assert desk.pager.open == {"drydock-x-E1": PagerState.ACKNOWLEDGED, "drydock-x-E1-2": PagerState.TRIGGERED}
+    # The claim is older than the news: it says nothing about it. A newer one does.
+    desk.tell(alarm(bad=worse, when=30, opens=False, handled_at=at(5)))
+    assert desk.pager.open["drydock-x-E1-2"] is PagerState.TRIGGERED
+    desk.tell(alarm(bad=worse, when=30, opens=False, handled_at=at(40)))
+    assert set(desk.pager.open.values()) == {PagerState.ACKNOWLEDGED}
+    desk.tell(alarm(bad=worse, opens=False, over=True))
+    assert desk.pager.open == {}
+
+
+def test_milder_or_later_event_does_not_ring(desk: Desk) -> None:
+    desk.tell(alarm(bad=REDEPLOY, handled_at=at(5)))
+    for bad in (FREEZE, replace(REDEPLOY, not_before=at(3600)), replace(REDEPLOY, not_before=None)):
+        assert desk.tell(alarm(bad=bad, when=30, handled_at=at(5))) == []
+
+
+def test_worse_event_updates_a_ringing_key(desk: Desk) -> None:
+    desk.tell(alarm())
+    calls = desk.pager.calls
+    assert desk.tell(alarm(bad=REDEPLOY, when=30)) == []
+    assert desk.pager.calls == calls + 1
+    assert list(desk.pager.open) == ["drydock-x-E1"]
+    # It is known from then on.
+    desk.tell(alarm(bad=REDEPLOY, when=31))
+    assert desk.pager.calls == calls + 1
+
+
+def test_worse_event_always_rings_without_webhooks() -> None:
+    desk = Desk(has_webhooks=False)
+    desk.tell(alarm())
+    assert desk.tell(alarm(bad=REDEPLOY, when=30)) == ["drydock-x-E1-2"]
+
+
+@pytest.mark.parametrize("state", [PagerState.ACKNOWLEDGED, PagerState.RESOLVED])
+def test_state_reported_by_the_pager_counts(desk: Desk, state: PagerState) -> None:
+    desk.tell(alarm())
+    desk.there["drydock-x-E1"] = state
+    assert desk.tell(alarm(when=5)) == []
+    assert desk.tell(alarm(bad=REDEPLOY, when=30)) == ["drydock-x-E1-2"]
+
+
+def test_overdue_order_rings_although_claimed(desk: Desk) -> None:
+    desk.tell(alarm(handled_at=at(5)))
+    assert desk.tell(alarm(when=60, wakes=True, handled_at=at(5))) == ["drydock-x-E1-2"]
+
+
+def test_claimed_event_is_acknowledged_at_once(desk: Desk) -> None:
+    desk.tell(alarm(handled_at=at(1)))
+    assert desk.pager.open == {"drydock-x-E1": PagerState.ACKNOWLEDGED}
+
+
+def test_few_events_have_an_incident_each(desk: Desk) -> None:
+    assert len(desk.tell(*[alarm(n) for n in range(FEW)])) == FEW
+
+
+def test_storm_incident_ends_with_its_last_event(desk: Desk) -> None:
+    assert desk.tell(*[alarm(n) for n in range(1000)]) == ["drydock-x-storm-1"]
+    assert desk.tell(*[alarm(n) for n in range(1000, 1500)]) == []
+    desk.tell(*[alarm(n, opens=False, over=True) for n in range(1400)])
+    assert desk.pager.open == {"drydock-x-storm-1": PagerState.TRIGGERED}
+    desk.tell(*[alarm(n, opens=False, handled_at=at(9)) for n in range(1400, 1499)])
+    assert desk.pager.open == {"drydock-x-storm-1": PagerState.TRIGGERED}
+    desk.tell(alarm(1499, opens=False, handled_at=at(9)))
+    assert desk.pager.open == {"drydock-x-storm-1": PagerState.ACKNOWLEDGED}
+    # One of them becomes worse: the user who acknowledged the storm must learn of it.
+    assert desk.tell(alarm(1450, bad=REDEPLOY, when=20, handled_at=at(9))) == ["drydock-x-E1450"]
+    desk.tell(*[alarm(n, opens=False, over=True) for n in range(1400, 1500)])
+    assert (desk.pager.open, desk.kept) == ({}, {})
+    assert desk.pager.calls < 12
+
+
+def test_second_wave_rings_after_acknowledgement(desk: Desk) -> None:
+    desk.tell(*[alarm(n) for n in range(100)])
+    desk.there["drydock-x-storm-1"] = PagerState.ACKNOWLEDGED
+    assert desk.tell(*[alarm(n) for n in range(100, 200)]) == ["drydock-x-storm-2"]
+
+
+def test_old_storm_takes_no_events_without_webhooks() -> None:
+    desk = Desk(has_webhooks=False)
+    desk.tell(*[alarm(n) for n in range(100)])
+    assert desk.tell(*[alarm(n, when=60) for n in range(100, 200)], now=at(60)) == []
+    assert desk.tell(*[alarm(n, when=3600) for n in range(200, 300)], now=at(3600)) == ["drydock-x-storm-3"]
+
+
+def test_endless_subject_has_one_key_that_is_not_kept(desk: Desk) -> None:
+    quiet = Alarm("set:3", "set:3", at(0), opens=True, wakes=True, endless=True)
+    desk.tell(quiet)
+    desk.tell(replace(quiet, at=at(600)))
+    assert list(desk.pager.open) == ["drydock-x-set:3"]
+    assert desk.kept == {}
+
+
+def test_reopened_event_rings_again(desk: Desk) -> None:
+    desk.tell(alarm())
+    desk.tell(alarm(over=True))
+    assert desk.tell(alarm(when=90)) == ["drydock-x-E1"]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_incident_stays_open_after_interrupted_deliveries(seed: int) -> None:
+    """Posts that fail after any number of calls come again; in the end all is over, and all is resolved."""
+    chance = random.Random(seed)
+    desk = Desk(has_webhooks=chance.random() < 0.5)
+    count = chance.choice([1, 3, 8, 30])
+    bad, handled = dict.fromkeys(range(count), FREEZE), dict.fromkeys(range(count), None)
+    now = 0
+
+    def stand(number: int, **known: Any) -> Alarm:
+        return alarm(number, bad[number], now, handled_at=handled[number], **known)
+
+    def post(alarms: Sequence[Alarm]) -> None:
+        while chance.random() < 0.4:
+            desk.tell(*alarms, now=at(now), fail_after=chance.randrange(4))
+        desk.tell(*alarms, now=at(now))
+
+    post([stand(number) for number in range(count)])
+    for _ in range(20):
+        now += 10
+        some = chance.sample(range(count), chance.randrange(1, count + 1))
+        for number in some:
+            what = chance.choice(["claimed", "worse", "nothing", "there"])
+            if what == "claimed":
+                handled[number] = at(now)
+            elif what == "worse":
+                bad[number] = REDEPLOY
+            elif what == "there" and desk.pager.open:
+                desk.there[chance.choice(list(desk.pager.open))] = chance.choice(list(PagerState))
+        post([stand(number, opens=chance.random() < 0.7) for number in some])
+        # For any state this bad, the pager called a responder.
+        assert desk.pager.rang
+    for number in chance.sample(range(count), count):
+        post([stand(number, over=True)])
+    assert (desk.pager.open, desk.kept) == ({}, {})

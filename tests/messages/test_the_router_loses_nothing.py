@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import pytest
 from django.db import transaction
 
+from fleet.domain.db_timeouts import role
 from fleet.domain.timeline import EntryKind
+from fleet.models import LastRun
 from fleet.notifications import delivery, log, route_services, router
-from fleet.notifications.channels.base import Outcome
-from fleet.notifications.models import Cursor, Message
+from fleet.notifications import tasks as notification_tasks
+from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome
+from fleet.notifications.models import Channel, Cursor, Message
 from fleet.notifications.route_services import RouteChangeSerializer
 from fleet.operations.approvals import claims
 from fleet.operations.orders import advance
@@ -20,6 +25,7 @@ from tests.approvals.racing import thread_group
 from tests.factories import EVENT, Fleet, acting, admin, announced, listing, operator, seconds
 from tests.holding import session
 from tests.messages.walk import a_channel, a_route, only, routed, told
+from tests.processes import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -212,3 +218,68 @@ def test_first_event_of_a_set_passes_the_storm_of_another(fleet: Fleet, monkeypa
     assert Message.objects.count() < len(loud)
     routed(fleet)
     assert sorted(Message.objects.values_list("event__event_id", flat=True)) == sorted([*loud, theirs])
+
+
+# The worker of one process: a thread for each channel that has something to send, and nothing when nothing is due.
+
+
+@pytest.fixture
+def today(settings: Any) -> Fleet:
+    """Here time is real."""
+    settings.NOTIFICATION_GROUP_WAIT_SECONDS = 0.1
+    today = Fleet(now=datetime.now(UTC))
+    today.enrol_set()
+    routed(today)
+    return today
+
+
+def _lease(channel: Channel) -> Any:
+    return Channel.objects.values_list("leased_until", flat=True).get(pk=channel.pk)
+
+
+def ended(thread: notification_tasks.Worker) -> bool:
+    return thread._thread is None
+
+
+def test_hanging_channel_delays_no_other(today: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    let_go, roles = threading.Event(), []
+
+    class Hangs:
+        @staticmethod
+        def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
+            roles.append(role())
+            if channel.name == "hangs":
+                let_go.wait(60)
+            return Outcome(ok=True)
+
+    monkeypatch.setattr(delivery, "kind_of", lambda name: Hangs)
+    monkeypatch.setattr(notification_tasks, "LINGER_SECONDS", 1.0)
+    monkeypatch.setattr(delivery, "RENEW_SECONDS", 0.2)
+    for name in ("hangs", "works", "works too"):
+        a_channel(name, now=today.now)
+    only(now=today.now, moments=["event.first_seen"])
+    announced(today)
+    one = notification_tasks.Worker()
+    one.start(via="test")
+    try:
+        wait_for(lambda: len(told(state="TOLD")) == 2, seconds=20, what="the other two deliveries")
+        assert told(state="PACKED") == [("event.first_seen", "hangs")]
+        leased = Channel.objects.get(name="hangs")
+        wait_for(lambda: _lease(leased) > leased.leased_until, seconds=20, what="the lease is renewed meanwhile")
+    finally:
+        let_go.set()
+        wait_for(lambda: ended(one), seconds=30, what="it ends once nothing is due")
+    assert len(told(state="TOLD")) == 3
+    assert set(roles) == {"messages"}
+    assert not Channel.objects.filter(leased_until__isnull=False).exists()
+
+
+def test_web_process_sends_when_celery_is_quiet(today: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(notification_tasks.worker, "start", lambda *, via: started.append(via))
+    LastRun.objects.filter(name="router").update(ran_at=datetime.now(UTC))
+    notification_tasks.tell_if_quiet()
+    assert started == []
+    LastRun.objects.all().delete()
+    notification_tasks.tell_if_quiet()
+    assert started == ["web"]

@@ -19,7 +19,7 @@ from fleet.domain.egress import AddressRefusal
 from fleet.domain.secrets import new_secret as new_token
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
-from fleet.notifications.channels import mail, webhook
+from fleet.notifications.channels import apprise, mail, webhook
 from fleet.notifications.delivery import OWN_FAILURE
 from fleet.notifications.labels import ABOUT, ERRORS, error_words
 from fleet.notifications.notification_types import NotificationType
@@ -83,7 +83,8 @@ def fleet(announced_fleet: Fleet) -> Fleet:
 
 @pytest.fixture(autouse=True)
 def sending(loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook, "send_job", loopback_pool.send)
+    for kind in (apprise, webhook):
+        monkeypatch.setattr(kind, "send_job", loopback_pool.send)
 
 
 def driver_of(fleet: Fleet, url: str, **more: str) -> ChannelDriver:
@@ -230,3 +231,49 @@ def test_a_maintenance_is_as_the_api_shows_it() -> None:
     data = told(EntryKind.MAINTENANCE_SCHEDULED, listeners.now, shown)
     assert (data["severity"], data["cache"]["host"][:6]) == ("warning", "orders")
     assert data["url"].endswith(f"/maintenances/{shown['id']}/")
+
+
+# Apprise, with its real library, to a real receiver.
+
+
+def apprise_driver(fleet: Fleet, url: str) -> ChannelDriver:
+    return ChannelDriver(apprise, fleet, channel_of("apprise", fleet.now, url=url), {"url": url})
+
+
+def test_service_gets_the_event_and_a_link_to_decide(fleet: Fleet) -> None:
+    with receiver() as there:
+        driver = apprise_driver(fleet, f"json://127.0.0.1:{there.port}/hook")
+        assert driver.tell((NotificationType.FIRST_SEEN, EVENT), lines=["4 of 6 stay up.", "<b>x</b>"]).ok
+    [got] = there.got
+    said = json.loads(got.body)
+    assert got.path == "/hook"
+    assert (said["title"], said["type"]) == ("Freeze of vm1, vm2", "warning")
+    assert said["message"] == f"4 of 6 stay up.\n<b>x</b>\nhttps://drydock.example/events/{EVENT}/"
+
+
+def test_worst_event_sets_the_colour(fleet: Fleet) -> None:
+    driver = apprise_driver(fleet, "json://127.0.0.1/")
+    first, ended = (NotificationType.FIRST_SEEN, EVENT), (NotificationType.ENDED, EVENT)
+    assert apprise.tone_of(driver.post(ended)) == "success"
+    assert apprise.tone_of(driver.post(ended, first)) == "warning"
+    driver.severity[EVENT] = "critical"
+    assert apprise.tone_of(driver.post(ended, first)) == "failure"
+    assert apprise.tone_of(driver.post()) == "info"
+
+
+def test_a_service_that_wants_time_gets_it_and_its_secrets_are_not_shown(fleet: Fleet) -> None:
+    with receiver() as there:
+        there.status, there.headers, there.body = 429, {"Retry-After": "30"}, b"slow down, /tokentokentoken"
+        outcome = apprise_driver(fleet, f"json://127.0.0.1:{there.port}/tokentokentoken").tell(
+            (NotificationType.FIRST_SEEN, EVENT)
+        )
+    assert (outcome.ok, outcome.again, outcome.status, outcome.wait_seconds) == (False, True, 429, 30.0)
+    assert outcome.answer == "slow down, /***"
+
+
+@pytest.mark.parametrize(
+    ("url", "why"), [("syslog://", "schema"), ("json://h/?verify=no", "parameter"), ("x", "unknown_service")]
+)
+def test_what_is_on_no_list_is_refused_with_the_reason(fleet: Fleet, url: str, why: str) -> None:
+    outcome = apprise_driver(fleet, url).tell((NotificationType.FIRST_SEEN, EVENT))
+    assert (outcome.ok, outcome.error) == (False, f"bad_url:{why}")

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.test import Client
+from django.urls import resolve
 
 from fleet.accounts import logins
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Order
 from fleet.notifications.models import Message
+from fleet.notifications.news import MessageNews, news_of
 from fleet.notifications.notification_types import NotificationType
-from fleet.notifications.text import message_words
+from fleet.notifications.text import group_words, message_words
+from fleet.notifications.text import test_words as words_of_a_try
 from fleet.operations import blind_spots
 from fleet.operations.approvals import claims, conditions
 from fleet.operations.orders import advance
-from fleet.wording.times import Form, Reader
+from fleet.wording.times import Form, Reader, one_line
 from tests.caches.walking import EXAMPLE, Listeners
 from tests.factories import (
     Fleet,
@@ -35,7 +41,8 @@ from tests.factories import (
     seconds,
     the_event,
 )
-from tests.messages.telling import a_message, news
+from tests.messages.telling import a_channel, a_message, news
+from tests.rows import PersonFactory
 
 pytestmark = pytest.mark.django_db
 WEB = ("vm1", "vm2")
@@ -187,3 +194,190 @@ def test_text_matches_the_snapshot(name: str) -> None:
 
 def test_snapshot_has_no_unused_text() -> None:
     assert list(written()) == list(MOMENTS)
+
+
+# Hostile names, many at once, and what has moved on since: a message stays a message.
+
+
+HOSTILE = [
+    "vm1\nSeverity: info.",
+    "<script>alert(1)</script>",
+    "vm\x00\x1b[31m\u202ered\u2066\u200b",
+    "x" * 5000,
+    "\u2028" * 300 + "end",
+    "{at:time} %s $(reboot) `reboot`",
+    "*_~<!channel> @everyone [a](http://b)",
+]
+
+
+def reader(fleet: Fleet) -> Reader:
+    return Reader(ZoneInfo("America/St_Johns"), Form.MESSAGE, fleet.now)
+
+
+def hostile(told: MessageNews, name: str) -> MessageNews:
+    assert told.event is not None and told.card is not None
+    event = replace(told.event, resources=(name,) * 9, set=replace(told.event.set, name=name), event_type=name)
+    return replace(told, event=event, card=replace(told.card, event=event), service=name, first=(name, (name,)))
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_names_break_no_line_limit_or_deadline(fleet: Fleet, name: str) -> None:
+    announced(fleet)
+    told = hostile(news(a_message(EntryKind.EVENT_SEEN, now=fleet.now), now=fleet.now), name)
+    words = message_words(told, reader(fleet))
+    for line in (words.title, words.subject, words.short, *words.lines):
+        assert line == one_line(line, 1000)
+        assert len(line) <= 600
+    assert len(words.short) <= 160
+    assert "decide by" in words.short and "UTC" in words.short
+    many = [replace(told, subject=f"event:{number}") for number in range(50)]
+    digest = group_words(many, reader(fleet))
+    assert len(digest.short) <= 160 and all(line == one_line(line, 1000) for line in digest.lines)
+
+
+def test_digest_of_a_thousand_is_as_short_as_of_twenty(fleet: Fleet) -> None:
+    announced(fleet, event_type="Reboot")
+    told = news(a_message(EntryKind.EVENT_SEEN, now=fleet.now), now=fleet.now)
+    assert told.deadline is not None
+    many = [
+        replace(
+            told,
+            subject=f"event:{number}",
+            service=f"service {number % 30}",
+            severity="critical" if number % 5 == 0 else "warning",
+            deadline=told.deadline - timedelta(seconds=number % 60),
+        )
+        for number in range(1000)
+    ]
+    words = group_words(many, replace(reader(fleet), zone=ZoneInfo("UTC")))
+    assert words.title == "1000 events, decide the first by 22:25:58 UTC"
+    assert words.lines[1:4] == (
+        "Severity: 200 critical, 800 warning.",
+        "event announced: 1000.",
+        "service 0: 34 Reboot.",
+    )
+    assert words.lines[-1] == "And 990 more, on the page."
+    assert len(words.lines) <= 26
+    assert words.short == (
+        "1000 events in service 29, service 28 and 28 more, decide the first by 22:25:58 UTC."
+        " 200 critical, 800 warning."
+    )
+    assert len(group_words(many[:40], reader(fleet)).lines) >= len(words.lines) - 2
+
+
+def test_several_messages_of_one_subject_show_the_newest_and_the_history(fleet: Fleet) -> None:
+    announced(fleet)
+    first = a_message(EntryKind.EVENT_SEEN, now=fleet.now)
+    claims.claim(event_id=the_event().event_id, actor=acting(operator()), now=fleet.now)
+    second = a_message(EntryKind.EVENT_CLAIMED, now=fleet.now)
+    found = news_of([first.pk, second.pk], now=fleet.now)
+    words = group_words([found[first.pk], found[second.pk]], reader(fleet))
+    assert words.title.startswith("Claimed by otto: Freeze of vm1, vm2 in web")
+    assert words.lines[-1] == "What happened: event announced, event claimed."
+
+
+def test_drill_is_labelled_first(fleet: Fleet) -> None:
+    announced(fleet)
+    told = news(a_message(EntryKind.EVENT_SEEN, now=fleet.now), now=fleet.now)
+    assert told.event is not None and told.card is not None
+    event = replace(told.event, drill=True)
+    words = message_words(replace(told, event=event, card=replace(told.card, event=event), drill=True), reader(fleet))
+    assert all(text.startswith("DRILL: ") for text in (words.title, words.subject, words.short))
+    assert "Azure is not involved" in " ".join(words.lines)
+
+
+def test_mail_subject_never_changes(fleet: Fleet) -> None:
+    announced(fleet, event_type="Reboot")
+    first = message_words(news(a_message(EntryKind.EVENT_SEEN, now=fleet.now), now=fleet.now), reader(fleet))
+    fleet.later(5)
+    fleet.all_say(listing(event_type="Redeploy", resources=("vm2", "vm3"), not_before=fleet.now + seconds(300)))
+    then = message_words(news(a_message(EntryKind.EVENT_CHANGED, now=fleet.now), now=fleet.now), reader(fleet))
+    assert (first.subject, first.title == then.title) == (then.subject, False)
+
+
+def test_test_notification_states_that_it_is_a_test(fleet: Fleet) -> None:
+    words = words_of_a_try(reader(fleet))
+    assert words.lines[-1] == "Sent at 2022-04-11 19:42:00 NDT (22:12:00 UTC)."
+    assert len(words.short) <= 160
+
+
+class TestWhatHasMovedOn:
+    def stale(self, fleet: Fleet, message: Any) -> str:
+        return news(message, now=fleet.now).stale
+
+    def test_only_the_end_of_an_ended_event_is_sent(self, fleet: Fleet) -> None:
+        announced(fleet)
+        first = a_message(EntryKind.EVENT_SEEN, now=fleet.now)
+        claims.claim(event_id=the_event().event_id, actor=acting(operator()), now=fleet.now)
+        second = a_message(EntryKind.EVENT_CLAIMED, now=fleet.now)
+        assert (self.stale(fleet, first), self.stale(fleet, second)) == ("", "")
+        fleet.later(60)
+        fleet.all_say()
+        ended = a_message(EntryKind.EVENT_ENDED, now=fleet.now)
+        assert [self.stale(fleet, each) for each in (first, second, ended)] == ["event-over", "event-over", ""]
+
+    def test_older_change_is_superseded_in_the_same_channel(self, fleet: Fleet) -> None:
+        announced(fleet)
+        fleet.all_say(listing(not_before=fleet.now + seconds(600), resources=("vm1", "vm2")))
+        older, neighbour = (
+            a_message(EntryKind.EVENT_CHANGED, now=fleet.now, channel=a_channel(name)) for name in ("ops", "night")
+        )
+        fleet.later(1)
+        fleet.all_say(listing(not_before=fleet.now + seconds(500), resources=("vm1", "vm2")))
+        newer = a_message(EntryKind.EVENT_CHANGED, now=fleet.now, channel=a_channel("ops"))
+        assert [self.stale(fleet, each) for each in (older, neighbour, newer)] == ["superseded", "", ""]
+
+    def test_step_is_stale_after_a_claim_or_decision(self, fleet: Fleet) -> None:
+        announced(fleet)
+        unclaimed = a_message(EntryKind.EVENT_SEEN, now=fleet.now, moment=NotificationType.UNCLAIMED)
+        undecided = a_message(
+            EntryKind.EVENT_SEEN, now=fleet.now, moment=NotificationType.UNDECIDED, channel=a_channel("pager")
+        )
+        assert (self.stale(fleet, unclaimed), self.stale(fleet, undecided)) == ("", "")
+        claims.claim(event_id=the_event().event_id, actor=acting(operator()), now=fleet.now)
+        assert (self.stale(fleet, unclaimed), self.stale(fleet, undecided)) == ("claimed", "")
+        fleet.approve()
+        assert self.stale(fleet, undecided) == "decided"
+
+    def test_withdrawn_proposal_is_stale(self, fleet: Fleet) -> None:
+        announced(fleet)
+        AvailabilitySet.objects.update(second_person=True)
+        approval = fleet.approve()
+        proposed = a_message(EntryKind.APPROVAL_PROPOSED, now=fleet.now)
+        assert self.stale(fleet, proposed) == ""
+        conditions.withdraw(approval_id=approval.pk, actor=acting(operator(), why="no"), now=fleet.now)
+        assert self.stale(fleet, proposed) == "decided"
+
+    def test_answered_order_is_not_overdue(self, fleet: Fleet) -> None:
+        announced(fleet)
+        approval = fleet.approve()
+        overdue = a_message(EntryKind.APPROVAL_GRANTED, now=fleet.now, moment=NotificationType.OVERDUE)
+        assert self.stale(fleet, overdue) == ""
+        fleet.receipt(approval.orders.get())
+        assert self.stale(fleet, overdue) == "answered"
+
+
+def test_number_of_queries_is_fixed(fleet: Fleet, django_assert_max_num_queries: Any) -> None:
+    announced(fleet)
+    messages = [a_message(EntryKind.EVENT_SEEN, now=fleet.now, channel=a_channel(f"c{n}")) for n in range(12)]
+    with django_assert_max_num_queries(22):
+        assert len(news_of([message.pk for message in messages], now=fleet.now)) == 12
+    with django_assert_max_num_queries(22):
+        news_of([messages[0].pk], now=fleet.now)
+
+
+def test_link_leads_to_the_card_after_sign_in(fleet: Fleet) -> None:
+    announced(fleet)
+    path = message_words(news(a_message(EntryKind.EVENT_SEEN, now=fleet.now), now=fleet.now), reader(fleet)).path
+    assert resolve(path).url_name == "event"
+    PersonFactory(username="otto", groups=["operator"])
+    client = Client()
+    asked = client.get(path)
+    assert asked.status_code == 302
+    landed = client.post(asked["Location"], {"login": "otto", "password": "harbour-otto"}, follow=True)
+    assert landed.redirect_chain[-1][0] == path
+    assert "decide-stays" in landed.content.decode()
+    # Opening it, as scanners of mail do, does nothing.
+    before = the_event().version
+    Client().get(path)
+    assert (the_event().version, the_event().approvals.count()) == (before, 0)

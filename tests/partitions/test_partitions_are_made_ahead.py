@@ -165,3 +165,24 @@ def test_a_new_partition_has_every_index_of_the_one_before(model: Any) -> None:
             found.append(sorted(line.split(" USING ")[1] + str("UNIQUE" in line) for (line,) in cursor.fetchall()))
     assert len(found) == 2
     assert found[0] == found[1]
+
+
+# The catalogue says of every partition what is in it, without reading it whole.
+
+
+def test_an_empty_table_has_one_open_partition_with_nothing_in_it() -> None:
+    (only,) = partitions(ENTRIES)
+    assert (only.first_id, only.last_id, only.oldest, only.newest) == (None, None, None, None)
+    assert only.is_open and not only.is_detaching
+
+
+def test_its_ends_are_the_first_and_the_last_row() -> None:
+    rows = Entry.objects.bulk_create(Entry(at=NOW, kind="note", text="x") for _ in range(3))
+    (only,) = partitions(ENTRIES)
+    assert (only.first_id, only.last_id) == (rows[0].pk, rows[-1].pk)
+    assert only.oldest is not None and only.newest is not None and only.oldest <= only.newest
+    assert only.size > 0
+
+
+def test_every_table_has_at_least_one() -> None:
+    assert [table for table in TABLES if not partitions(table)] == []
