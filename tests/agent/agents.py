@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -79,6 +80,11 @@ class Unhurried(RateLimit):
         return
 
 
+def announce(simulator: RunningSimulator, kind: str = "Freeze", *, resource: str = "web-vm1") -> str:
+    """Return the id of a new event."""
+    return simulator.events.create(set="web", type=kind, resources=[resource], notice_seconds=600)
+
+
 class Agents:
     """Starts agents, and ends them with the test."""
 
@@ -112,6 +118,18 @@ class Agents:
         eventually(lambda: len(self.fleet.reports()) > known and len(self.fleet.looks) > looks)
         return process
 
+    def announce(self, kind: str = "Freeze", *, resource: str = "web-vm1") -> str:
+        return announce(self.simulator, kind, resource=resource)
+
+    def reported(self, *events: str, seconds: float = 30) -> None:
+        """Return once a document that lists these events has arrived."""
+
+        def listed() -> bool:
+            documents = self.fleet.documents()
+            return any(set(events) <= {event["EventId"] for event in document["Events"]} for document in documents)
+
+        eventually(listed, seconds=seconds)
+
     def command(self, name: str, vm: str = "web-vm1", **more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "drydock_agent", name],
@@ -141,24 +159,51 @@ def context_of(spool: Spool, clock: Clock, **settings: Any) -> Context:
 
 
 class Parts:
-    """Poller and orders of one machine, stepped by hand against the simulator, with a real spool."""
+    """Poller and orders of web-vm1, stepped by hand against the simulator, with a real spool."""
 
-    def __init__(self, folder: Path, imds_url: str, clock: SteppedClock, **settings: Any) -> None:
+    def __init__(self, folder: Path, simulator: RunningSimulator, clock: SteppedClock) -> None:
+        self.folder = folder
+        self.simulator = simulator
         self.clock = clock
-        self.spool = Spool(folder / "spool.sqlite3", clock=clock)
-        self.context = context_of(self.spool, clock, **settings)
+        self._start()
+
+    def _start(self, **settings: Any) -> None:
+        self.spool = Spool(self.folder / "spool.sqlite3", clock=self.clock)
+        self.context = context_of(self.spool, self.clock, **settings)
         self.server_clock = self.context.server_clock
-        self.versions = Versions(EVENTS_VERSIONS, clock)
-        self.imds = Imds(imds_url, versions=self.versions, rate_limit=Unhurried(clock))
+        self.versions = Versions(EVENTS_VERSIONS, self.clock)
+        self.imds, self.orders_imds = (
+            Imds(self.simulator.vm_url("web-vm1"), versions=self.versions, rate_limit=Unhurried(self.clock))
+            for _ in range(2)
+        )
         self.rehearsal = Rehearsal(self.context, changed=lambda: None)
         self.rehearsal.running = True
         self.poller = ScheduledEvents(
             self.context, imds=self.imds, on_document=lambda document: self.rehearsal.update_listed(document.listed)
         )
-        self.orders_imds = Imds(imds_url, versions=self.versions, rate_limit=Unhurried(clock))
         self.orders = Orders(
             self.context, imds=self.orders_imds, scheduled_events=self.poller, rehearsal=self.rehearsal
         )
+
+    def restart(self, *, seconds: float = 0, **settings: Any) -> None:
+        """The agent ends, and another one starts on its spool after this time."""
+        self.close()
+        self.clock.advance(seconds)
+        self._start(**settings)
+
+    def announce(self, kind: str = "Freeze", *, resource: str = "web-vm1") -> str:
+        return announce(self.simulator, kind, resource=resource)
+
+    def fault(self, fault: str, **more: Any) -> None:
+        self.simulator.fault("web-vm1", fault, **more)
+
+    @contextmanager
+    def requests(self) -> Iterator[list[str]]:
+        """The paths of the requests that reach the metadata service within the block, known after it."""
+        paths: list[str] = []
+        before = max((entry["index"] for entry in self.simulator.log(limit=1)), default=0)
+        yield paths
+        paths += [entry["path"] for entry in self.simulator.log(since=before)]
 
     def polls(self, times: int, *, pause: float = 1) -> None:
         """Poll so often, with a pause of stepped time after each."""
@@ -179,6 +224,3 @@ class Parts:
     def carry_out(self) -> None:
         while self.orders.step() == 0.0:
             pass
-
-
-PartsFactory = Callable[..., Parts]

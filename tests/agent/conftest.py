@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from azure_simulator.child_process import RunningSimulator
 from drydock_agent.spool.store import Spool
 
-from tests.agent.agents import FLEET, Agents, Parts, PartsFactory, SteppedClock
+from tests.agent.agents import FLEET, Agents, Parts, SteppedClock
 from tests.agent.fleet_double import FleetDouble
 from tests.agent.machine_hooks import HookFolder
 
@@ -56,17 +54,10 @@ def clock() -> SteppedClock:
 
 
 @pytest.fixture
-def parts(tmp_path: Path, simulator: RunningSimulator, clock: SteppedClock) -> Iterator[PartsFactory]:
-    """Makes poller and orders of web-vm1; again, after a crash, on the same spool."""
-    with ExitStack() as stack:
-
-        def make(imds_url: str = "", **settings: Any) -> Parts:
-            url = imds_url or simulator.vm_url("web-vm1")
-            made = Parts(tmp_path, url, clock, **settings)
-            stack.callback(made.close)
-            return made
-
-        yield make
+def parts(tmp_path: Path, simulator: RunningSimulator, clock: SteppedClock) -> Iterator[Parts]:
+    parts = Parts(tmp_path, simulator, clock)
+    yield parts
+    parts.close()
 
 
 @pytest.fixture

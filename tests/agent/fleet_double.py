@@ -112,12 +112,8 @@ class FleetDouble:
     def reports(self, kind: str = "") -> list[dict[str, Any]]:
         """Everything committed, all spools, in order."""
         with self.lock:
-            return [
-                report
-                for spool in self.committed.values()
-                for _, report in sorted(spool.items())
-                if kind in ("", report["kind"])
-            ]
+            reports = [report for spool in self.committed.values() for _, report in sorted(spool.items())]
+        return [report for report in reports if kind in ("", report["kind"])]
 
     def documents(self) -> list[dict[str, Any]]:
         return [json.loads(report["data"]["body"], strict=False) for report in self.reports(wire.DOCUMENT)]
@@ -137,51 +133,35 @@ class FleetDouble:
         body = handler.body()
         path = handler.path
         if status := self._status(path):
-            self._problem(handler, status)
-            return
+            return self._problem(handler, status)
         content = json.loads(body)
         if path == wire.CHALLENGES_PATH:
             # As 0.1.0 does.
-            self._problem(handler, 404)
-        elif path == wire.ENROL_PATH:
-            self._enrol(handler, content)
-        elif path == wire.ENROL_CHECK_PATH:
-            self._check(handler, content)
-        elif self._machine(handler) is None:
-            self._problem(handler, 401)
-        else:
-            self._take(handler, content)
+            return self._problem(handler, 404)
+        if path in (wire.ENROL_PATH, wire.ENROL_CHECK_PATH):
+            return self._admit(handler, content, enrols=path == wire.ENROL_PATH)
+        if self._machine(handler) is None:
+            return self._problem(handler, 401)
+        return self._take(handler, content)
 
-    def _check(self, handler: Handler, content: dict[str, Any]) -> None:
+    def _admit(self, handler: Handler, content: dict[str, Any], *, enrols: bool) -> None:
         if content["join_token"] != JOIN_TOKEN:
-            self._problem(handler, 403)
-            return
-        answer = {"admission": "granted", "server_time": text_of(self.now())}
-        if self.admission_pending:
-            answer |= {"admission": "pending", "retry_after": 30.0}
-        self._answer(handler, 202 if self.admission_pending else 200, answer)
-
-    def _enrol(self, handler: Handler, content: dict[str, Any]) -> None:
-        if content["join_token"] != JOIN_TOKEN:
-            self._problem(handler, 403)
-            return
+            return self._problem(handler, 403)
+        answer: dict[str, Any] = {"server_time": text_of(self.now())}
         with self.lock:
-            self.enrolments.append(content)
             pending = self.admission_pending
+            if enrols:
+                self.enrolments.append(content)
+                if not pending:
+                    answer |= {"credential": f"credential-{len(self.enrolments)}", "machine_id": content["machine_id"]}
+                    self.credentials[answer["credential"]] = content["machine_id"]
         if pending:
-            waits = {"admission": "pending", "retry_after": 30.0, "server_time": text_of(self.now())}
-            self._answer(handler, 202, waits)
-            return
-        with self.lock:
-            credential = f"credential-{len(self.enrolments)}"
-            self.credentials[credential] = content["machine_id"]
-        answer = {
-            "credential": credential,
-            "machine_id": content["machine_id"],
-            "server_time": text_of(self.now()),
-            "signing_keys": self.signing_keys,
-        }
-        self._answer(handler, 200, answer)
+            answer |= {"admission": "pending", "retry_after": 30.0}
+        elif enrols:
+            answer["signing_keys"] = self.signing_keys
+        else:
+            answer["admission"] = "granted"
+        return self._answer(handler, 202 if pending else 200, answer)
 
     def _take(self, handler: Handler, content: dict[str, Any]) -> None:
         assert len(content["reports"]) <= wire.MAX_REPORTS
@@ -254,9 +234,8 @@ class FleetDouble:
         return self.credentials.get(handler.headers.get("Authorization", "").removeprefix("Bearer "))
 
     def _problem(self, handler: Handler, status: int) -> None:
-        self._answer(
-            handler, status, {"type": "about:blank", "title": "told to", "status": status, "detail": "told to"}
-        )
+        problem = {"type": "about:blank", "title": "told to", "status": status, "detail": "told to"}
+        self._answer(handler, status, problem)
 
     def _answer(self, handler: Handler, status: int, content: dict[str, Any]) -> None:
         headers = {"Content-Type": "application/json"}

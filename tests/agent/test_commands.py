@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
 from drydock_agent.version import agent_version
 
@@ -41,13 +40,11 @@ def handled(pid: int, number: int) -> bool:
     ("number", "meanwhile"),
     [(signal.SIGTERM, "a call is held"), (signal.SIGINT, "a call is held"), (signal.SIGTERM, "a poll hangs")],
 )
-def test_it_stops_in_under_a_second(
-    agents: Agents, simulator: RunningSimulator, number: signal.Signals, meanwhile: str
-) -> None:
+def test_it_stops_in_under_a_second(agents: Agents, number: signal.Signals, meanwhile: str) -> None:
     process = agents.at_work()
     if meanwhile == "a poll hangs":
-        simulator.fault("web-vm1", "hang", count=10, delay_seconds=20)
-        eventually(lambda: simulator.log(vm="web-vm1", limit=1)[-1]["status"] is None)
+        agents.simulator.fault("web-vm1", "hang", count=10, delay_seconds=20)
+        eventually(lambda: agents.simulator.log(vm="web-vm1", limit=1)[-1]["status"] is None)
     assert stopped_after(process.child, number) < 1.0
     files = sorted(path.name for path in (agents.folder / "state").iterdir())
     assert files == ["ask", "credential.json", "spool.sqlite3", "vm-id"]
@@ -55,8 +52,8 @@ def test_it_stops_in_under_a_second(
 
 
 @pytest.mark.real_time
-def test_it_stops_in_under_a_second_while_it_asks_who_it_is(agents: Agents, simulator: RunningSimulator) -> None:
-    simulator.fault("web-vm1", "hang", count=10, delay_seconds=20)
+def test_it_stops_in_under_a_second_while_it_asks_who_it_is(agents: Agents) -> None:
+    agents.simulator.fault("web-vm1", "hang", count=10, delay_seconds=20)
     process = agents.run()
     # Where others keep the processor busy it is not soon that it has begun.
     eventually(lambda: handled(process.child.pid, signal.SIGTERM))
@@ -65,18 +62,16 @@ def test_it_stops_in_under_a_second_while_it_asks_who_it_is(agents: Agents, simu
 
 
 @pytest.mark.real_time
-def test_a_held_call_does_not_stop_the_polls_nor_a_hanging_poll_the_calls(
-    agents: Agents, simulator: RunningSimulator, fleet: FleetDouble
-) -> None:
+def test_a_held_call_does_not_stop_the_polls_nor_a_hanging_poll_the_calls(agents: Agents) -> None:
     agents.at_work()
-    looks = len(fleet.looks)
-    event_id = simulator.events.create(set="web", type="Freeze", notice_seconds=600)
-    eventually(lambda: any(document["Events"] for document in fleet.documents()), seconds=3)
-    assert len(fleet.looks) == looks, "the call for orders was held all the while"
-    simulator.fault("web-vm1", "hang", count=1, delay_seconds=8, method="GET")
+    looks = len(agents.fleet.looks)
+    event_id = agents.announce()
+    agents.reported(event_id, seconds=3)
+    assert len(agents.fleet.looks) == looks, "the call for orders was held all the while"
+    agents.simulator.fault("web-vm1", "hang", count=1, delay_seconds=8, method="GET")
     time.sleep(1.0)
-    fleet.order(VM_IDS["web-vm1"], event_id)
-    [receipt] = eventually(fleet.receipts, seconds=3)
+    agents.fleet.order(VM_IDS["web-vm1"], event_id)
+    [receipt] = eventually(agents.fleet.receipts, seconds=3)
     assert receipt["azure_status"] == 200
 
 
@@ -88,31 +83,29 @@ def test_second_agent_on_the_same_state_folder_ends_with_an_error(agents: Agents
     assert ended.stderr.splitlines()[-1] == f"Another agent uses the state folder {agents.folder / 'state'}."
 
 
-def test_once_polls_delivers_looks_and_ends(agents: Agents, simulator: RunningSimulator, fleet: FleetDouble) -> None:
-    event_id = simulator.events.create(set="web", type="Freeze", notice_seconds=600)
-    fleet.order(VM_IDS["web-vm1"], event_id)
+def test_once_polls_delivers_looks_and_ends(agents: Agents) -> None:
+    event_id = agents.announce()
+    agents.fleet.order(VM_IDS["web-vm1"], event_id)
     ended = agents.command("once")
     assert ended.returncode == 0, ended.stderr
-    assert [event["EventId"] for event in fleet.documents()[0]["Events"]] == [event_id]
-    assert [receipt["azure_status"] for receipt in fleet.receipts()] == [200]
+    assert [event["EventId"] for event in agents.fleet.documents()[0]["Events"]] == [event_id]
+    assert [receipt["azure_status"] for receipt in agents.fleet.receipts()] == [200]
 
 
-def test_once_says_what_went_wrong(agents: Agents, simulator: RunningSimulator) -> None:
-    simulator.fault("web-vm1", "empty", count=2, method="GET")
-    ended = agents.command("once", DRYDOCK_FLEET_URL=f"http://127.0.0.1:{free_port()}", DRYDOCK_MACHINE_ID="m")
-    assert ended.returncode == 1
-    assert "The metadata service gave no document." in ended.stderr
-
-
-def test_once_does_not_guess_who_it_is(agents: Agents) -> None:
-    ended = agents.command("once", DRYDOCK_IMDS_URL=f"http://127.0.0.1:{free_port()}")
+def test_once_says_what_went_wrong_and_does_not_guess_who_it_is(agents: Agents) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    ended = agents.command("once", DRYDOCK_IMDS_URL=nowhere)
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1] == (
         "This machine cannot be identified: the metadata service gave no answer and DRYDOCK_MACHINE_ID is not set."
     )
+    agents.simulator.fault("web-vm1", "empty", count=2, method="GET")
+    ended = agents.command("once", DRYDOCK_FLEET_URL=nowhere, DRYDOCK_MACHINE_ID="m")
+    assert ended.returncode == 1
+    assert "The metadata service gave no document." in ended.stderr
 
 
-def test_check_says_what_it_can_reach(agents: Agents, fleet: FleetDouble) -> None:
+def test_check_says_what_it_can_reach(agents: Agents) -> None:
     before = agents.command("check")
     assert before.returncode == 0, before.stdout + before.stderr
     assert "does not know this machine yet; `run` will enrol, and it would be admitted now." in before.stdout
@@ -121,33 +114,29 @@ def test_check_says_what_it_can_reach(agents: Agents, fleet: FleetDouble) -> Non
     assert after.returncode == 0
     assert f"This is machine {VM_IDS['web-vm1']} (web-vm1)." in after.stdout
     assert "takes this machine's credential" in after.stdout and "This machine's clock is 0.0 s" in after.stdout
-    assert len(fleet.enrolments) == 1, "check enrols no machine"
+    assert len(agents.fleet.enrolments) == 1, "check enrols no machine"
 
 
-def test_check_says_whether_the_backend_would_admit_the_machine(agents: Agents, fleet: FleetDouble) -> None:
+def test_check_says_whether_the_backend_would_admit_the_machine(agents: Agents) -> None:
     refused = agents.command("check", DRYDOCK_JOIN_TOKEN="join_another")
     assert refused.returncode == 1 and "would not be admitted now: the backend answered 403" in refused.stdout
-    fleet.admission_pending = True
+    agents.fleet.admission_pending = True
     waits = agents.command("check")
     assert waits.returncode == 1 and "until an administrator admits it" in waits.stdout
-    fleet.admission_pending = False
+    agents.fleet.admission_pending = False
     assert agents.command("check").returncode == 0
     # Of a release that does not know the question.
-    fleet.statuses.append((wire.ENROL_CHECK_PATH, 404))
+    agents.fleet.statuses.append((wire.ENROL_CHECK_PATH, 404))
     assert agents.command("check").returncode == 0
-    assert not fleet.enrolments
+    assert not agents.fleet.enrolments
     assert not list((agents.folder / "state").iterdir()), "check keeps nothing"
 
 
 def test_check_says_what_it_cannot_reach(agents: Agents, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     nowhere = f"http://127.0.0.1:{free_port()}"
-    ended = agents.command(
-        "check",
-        DRYDOCK_FLEET_URL=nowhere,
-        DRYDOCK_IMDS_URL=nowhere,
-        DRYDOCK_STATE_DIR=str(tmp_path / "file" / "state"),
-    )
+    state = {"DRYDOCK_STATE_DIR": str(tmp_path / "file" / "state")}
+    ended = agents.command("check", DRYDOCK_FLEET_URL=nowhere, DRYDOCK_IMDS_URL=nowhere, **state)
     assert ended.returncode == 1
     lines = ended.stdout.splitlines()
     assert [line.startswith("BAD ") for line in lines] == [True] * 4
@@ -160,15 +149,12 @@ def test_wrong_usage_ends_with_2(arguments: list[str]) -> None:
     assert ended.returncode == 2 and ended.stderr.startswith(b"usage:")
 
 
-def test_it_says_its_version_without_any_setting(agents: Agents) -> None:
+def test_its_version_needs_no_setting_and_wrong_ones_end_with_2_and_one_sentence(agents: Agents) -> None:
     ended = agents.command("--version", DRYDOCK_FLEET_URL="")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{agent_version()}\n", "")
-
-
-def test_wrong_settings_end_with_2_and_one_sentence(agents: Agents) -> None:
     ended = agents.command("run", DRYDOCK_POLL_SECONDS="often")
-    assert ended.returncode == 2
-    assert ended.stderr == "DRYDOCK_POLL_SECONDS must be a number of seconds, not 'often'.\n"
+    sentence = "DRYDOCK_POLL_SECONDS must be a number of seconds, not 'often'.\n"
+    assert (ended.returncode, ended.stderr) == (2, sentence)
 
 
 @pytest.mark.real_time

@@ -9,8 +9,10 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from drydock_agent.clock import Clock, from_text
@@ -42,14 +44,20 @@ def waiting(spool: Spool) -> list[int]:
     return [report.seq for report in spool.batch(1000, 1 << 30)]
 
 
+@contextlib.contextmanager
+def opened(folder: Path, **more: Any) -> Iterator[Spool]:
+    """The spool in the folder, closed after the block as by an agent that ends."""
+    with contextlib.closing(Spool(folder / "spool.sqlite3", **more)) as spool:
+        yield spool
+
+
 def test_numbers_begin_at_one_and_are_never_used_twice(tmp_path: Path, spool: Spool) -> None:
     assert add(spool, 3) == [1, 2, 3]
     assert spool.acknowledge(0, {}) and waiting(spool) == [1, 2, 3]
     assert spool.acknowledge(3, {}) and waiting(spool) == []
     spool.close()
-    again = Spool(tmp_path / "spool.sqlite3")
-    assert add(again, 2) == [4, 5]
-    again.close()
+    with opened(tmp_path) as again:
+        assert add(again, 2) == [4, 5]
 
 
 def test_an_acknowledgement_deletes_everything_up_to_it(spool: Spool) -> None:
@@ -89,20 +97,17 @@ def test_a_batch_is_bounded_by_number_and_bytes_but_never_empty(spool: Spool) ->
 
 @pytest.mark.fault
 def test_what_was_written_survives_kill_9(tmp_path: Path) -> None:
-    path = tmp_path / "spool.sqlite3"
-    said: list[int] = []
+    written: list[int] = []
     for _ in range(3):
-        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
-        assert writer.stdout is not None
-        said += [int(writer.stdout.readline()) for _ in range(40)]
-        writer.kill()
-        said += [int(line) for line in writer.stdout.read().splitlines() if line]
-        writer.wait()
-        writer.stdout.close()
-    assert said == sorted(set(said))
-    spool = Spool(path)
-    assert set(said) <= set(waiting(spool))
-    spool.close()
+        command = [sys.executable, "-c", WRITER, str(tmp_path / "spool.sqlite3")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            written += [int(writer.stdout.readline()) for _ in range(40)]
+            writer.kill()
+            written += [int(line) for line in writer.stdout.read().splitlines() if line]
+    assert written == sorted(set(written))
+    with opened(tmp_path) as spool:
+        assert set(written) <= set(waiting(spool))
 
 
 def test_a_second_agent_on_the_same_spool_is_refused(tmp_path: Path, spool: Spool) -> None:
@@ -114,32 +119,28 @@ def test_a_second_agent_on_the_same_spool_is_refused(tmp_path: Path, spool: Spoo
 
 def test_a_state_folder_that_was_put_back_begins_a_new_spool_and_loses_nothing(tmp_path: Path) -> None:
     path, backup = tmp_path / "spool.sqlite3", tmp_path / "backup"
-    spool = Spool(path)
-    old_id = spool.id
-    add(spool, 3)
-    waiting(spool)
-    spool.acknowledge(2, {})
-    spool.close()
+    with opened(tmp_path) as spool:
+        old_id = spool.id
+        add(spool, 3)
+        waiting(spool)
+        spool.acknowledge(2, {})
     shutil.copy(path, backup)
-    spool = Spool(path)
-    add(spool, 4)
-    waiting(spool)
-    spool.acknowledge(7, {})
-    spool.close()
+    with opened(tmp_path) as spool:
+        add(spool, 4)
+        waiting(spool)
+        spool.acknowledge(7, {})
     shutil.copy(backup, path)
 
-    spool = Spool(path)
-    spool.receipt("order-1", "{}", "receipt", AT, {"order_id": "order-1"})
-    assert not spool.acknowledge(7, {}), "the backend knows numbers that this spool never sent"
-    assert spool.id != old_id
-    assert [(report.seq, report.kind) for report in spool.batch(10, 1 << 20)] == [(1, "document"), (2, "receipt")]
-    assert [order.receipt_seq for order in spool.orders()] == [2]
-    assert spool.acknowledge(2, {}) and waiting(spool) == []
-    renewed = spool.id
-    spool.close()
-    spool = Spool(path)
-    assert (spool.id, spool.acknowledged) == (renewed, 2)
-    spool.close()
+    with opened(tmp_path) as spool:
+        spool.receipt("order-1", "{}", "receipt", AT, {"order_id": "order-1"})
+        assert not spool.acknowledge(7, {}), "the backend knows numbers that this spool never sent"
+        assert spool.id != old_id
+        assert [(report.seq, report.kind) for report in spool.batch(10, 1 << 20)] == [(1, "document"), (2, "receipt")]
+        assert [order.receipt_seq for order in spool.orders()] == [2]
+        assert spool.acknowledge(2, {}) and waiting(spool) == []
+        renewed = spool.id
+    with opened(tmp_path) as spool:
+        assert (spool.id, spool.acknowledged) == (renewed, 2)
 
 
 def test_failed_write_raises_and_changes_nothing(spool: Spool) -> None:
@@ -173,7 +174,7 @@ def test_damaged_spool_is_renamed_and_the_agent_continues(tmp_path: Path, damage
     assert len(list(tmp_path.glob("spool-damaged-*.sqlite3"))) == bool(damage)
 
 
-def test_the_credential_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+def test_the_credential_is_readable_by_its_owner_alone_and_the_machine_id_made_once(tmp_path: Path) -> None:
     state = StateFolder(tmp_path / "a" / "b", Clock())
     state.prepare()
     credential = Credential("machine", "imds", "secret")
@@ -184,17 +185,13 @@ def test_the_credential_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
         assert (state.root / "credential.json").stat().st_mode & 0o777 == 0o600
     (state.root / "credential.json").write_text("{", encoding="utf-8")
     assert state.credential() is None
+    assert state.own_machine_id() == StateFolder(state.root, Clock()).own_machine_id()
 
 
 def test_a_state_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(StateError, match=r"^The state folder .*file.state cannot be written: .+\.$"):
         StateFolder(tmp_path / "file" / "state", Clock()).prepare()
-
-
-def test_the_machine_id_of_the_folder_is_made_once(tmp_path: Path) -> None:
-    first = StateFolder(tmp_path, Clock()).own_machine_id()
-    assert StateFolder(tmp_path, Clock()).own_machine_id() == first
 
 
 @pytest.mark.parametrize("key", ["half of a pair: \ud800", "whole"])
@@ -216,62 +213,53 @@ def times(spool: Spool) -> list[datetime | None]:
 
 
 @pytest.mark.parametrize("step", [-HOUR, HOUR])
-def test_a_time_recorded_by_a_wrong_clock_is_sent_by_the_corrected_one(tmp_path: Path, step: float) -> None:
-    clock = SteppedClock()
-    spool = Spool(tmp_path / "spool.sqlite3", clock=clock)
-    spool.add("document", clock.now(), {})
-    recorded = clock.now()
-    clock.advance(30)
-    clock.step(step)
-    spool.add("document", clock.now(), {})
-    clock.advance(5)
-    expected = [recorded + timedelta(seconds=step), recorded + timedelta(seconds=30 + step)]
-    assert times(spool) == expected
+def test_a_time_recorded_by_a_wrong_clock_is_sent_by_the_corrected_one(
+    tmp_path: Path, clock: SteppedClock, step: float
+) -> None:
+    with opened(tmp_path, clock=clock) as spool:
+        spool.add("document", clock.now(), {})
+        recorded = clock.now()
+        clock.advance(30)
+        clock.step(step)
+        spool.add("document", clock.now(), {})
+        clock.advance(5)
+        expected = [recorded + timedelta(seconds=step), recorded + timedelta(seconds=30 + step)]
+        assert times(spool) == expected
     # Also by the agent's next run, and once the reports have new numbers.
-    spool.close()
-    again = Spool(tmp_path / "spool.sqlite3", clock=clock)
-    again.acknowledge(99, {})
-    assert times(again) == expected
-    again.close()
+    with opened(tmp_path, clock=clock) as again:
+        again.acknowledge(99, {})
+        assert times(again) == expected
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_over_a_reboot_the_offsets_to_the_backend_correct_it(tmp_path: Path, known: bool) -> None:
-    clock = SteppedClock()
-    spool = Spool(tmp_path / "spool.sqlite3", clock=clock)
-    spool.ahead = lambda: HOUR if known else None
-    spool.add("document", clock.now(), {})
-    spool.close()
-    recorded = clock.now()
+def test_over_a_reboot_the_offsets_to_the_backend_correct_it(tmp_path: Path, clock: SteppedClock, known: bool) -> None:
+    with opened(tmp_path, clock=clock) as spool:
+        spool.ahead = lambda: HOUR if known else None
+        spool.add("document", clock.now(), {})
     rebooted = SteppedClock()
-    rebooted.boot, rebooted.wall = "the next", recorded + timedelta(seconds=HOUR + 60)
-    again = Spool(tmp_path / "spool.sqlite3", clock=rebooted)
-    again.ahead = lambda: 0.0
-    assert times(again) == [recorded + timedelta(seconds=HOUR if known else 0)]
-    again.close()
+    rebooted.boot, rebooted.wall = "the next", clock.now() + timedelta(seconds=HOUR + 60)
+    with opened(tmp_path, clock=rebooted) as again:
+        again.ahead = lambda: 0.0
+        assert times(again) == [clock.now() + timedelta(seconds=HOUR if known else 0)]
 
 
-def test_a_clock_that_drifts_is_not_stepped(tmp_path: Path) -> None:
-    clock = SteppedClock()
-    spool = Spool(tmp_path / "spool.sqlite3", clock=clock)
-    spool.add("document", clock.now(), {})
-    recorded = clock.now()
-    clock.advance(HOUR)
-    clock.step(0.4)
-    assert times(spool) == [recorded]
-    spool.close()
+def test_a_clock_that_drifts_is_not_stepped(tmp_path: Path, clock: SteppedClock) -> None:
+    with opened(tmp_path, clock=clock) as spool:
+        recorded = clock.now()
+        spool.add("document", recorded, {})
+        clock.advance(HOUR)
+        clock.step(0.4)
+        assert times(spool) == [recorded]
 
 
 def test_a_spool_of_an_older_agent_is_continued_with_its_times(tmp_path: Path) -> None:
-    path = tmp_path / "spool.sqlite3"
-    with contextlib.closing(sqlite3.connect(path)) as old:
+    with contextlib.closing(sqlite3.connect(tmp_path / "spool.sqlite3")) as old:
         old.executescript(
             "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);"
             "CREATE TABLE reports (seq INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, at TEXT NOT NULL,"
             " data TEXT NOT NULL);"
             "INSERT INTO reports (kind, at, data) VALUES ('document', '2026-11-20T09:00:00.000000Z', '{}');"
         )
-    spool = Spool(path)
-    spool.add("document", datetime(2026, 11, 20, 9, 1, tzinfo=timezone.utc), {})
-    assert times(spool) == [AT, AT + timedelta(minutes=1)]
-    spool.close()
+    with opened(tmp_path) as spool:
+        spool.add("document", AT + timedelta(minutes=1), {})
+        assert times(spool) == [AT, AT + timedelta(minutes=1)]

@@ -83,32 +83,25 @@ class Simulated:
 
 def west_norway() -> dict[str, Any]:
     """Return the two machines of Microsoft's sample, with a cloud service and a scale set."""
-    place = {"subscription": "5a1c0f3e-8a6b-4d0e-9f57-2b8f6a4c1d90", "resource_group": "west"}
+    sets = [
+        ("availability_set", "west", ["WestNO_0", "WestNO_1"]),
+        ("cloud_service", "legacy", ["FrontEnd_IN_0"]),
+        ("scale_set", "workers", ["workers_0"]),
+    ]
     return {
-        "sets": [
-            {
-                **place,
-                "kind": "availability_set",
-                "name": "west",
-                "machines": [_machine("WestNO_0", 0), _machine("WestNO_1", 1)],
-            },
-            {**place, "kind": "cloud_service", "name": "legacy", "machines": [_machine("FrontEnd_IN_0", 0)]},
-            {**place, "kind": "scale_set", "name": "workers", "machines": [_machine("workers_0", 0)]},
-        ],
+        "sets": [_set(kind, name, machines) for kind, name, machines in sets],
         "caches": [{"host": "west.redis.cache.windows.net", "tier": "Standard"}],
     }
 
 
-def _machine(name: str, fault_domain: int) -> dict[str, Any]:
-    return {
-        "id": name,
-        "name": name,
-        "vm_id": f"{name}-vm-id",
-        "fault_domain": fault_domain,
-        "update_domain": 0,
-        "location": "norwaywest",
-        "tags": {"drydock:service": "west"},
-    }
+def _set(kind: str, name: str, machines: list[str]) -> dict[str, Any]:
+    place = {"subscription": "5a1c0f3e-8a6b-4d0e-9f57-2b8f6a4c1d90", "resource_group": "west"}
+    same = {"update_domain": 0, "location": "norwaywest", "tags": {"drydock:service": "west"}}
+    members = [
+        {"id": machine, "name": machine, "vm_id": f"{machine}-vm-id", "fault_domain": number, **same}
+        for number, machine in enumerate(machines)
+    ]
+    return {**place, "kind": kind, "name": name, "machines": members}
 
 
 @contextlib.contextmanager
@@ -116,35 +109,16 @@ def simulated(content: Any = None, *, as_vm: str = "", wire_server: bool = False
     """Serve `content` (else `west_norway`) from a thread until the block is left."""
     clock = FrozenClock(START)
     loaded = fleet.parse(west_norway() if content is None else content)
-    started: list[server.Server] = []
-    failed: list[fleet.FleetError] = []
-    ready = threading.Event()
-    loop = asyncio.new_event_loop()
-    stop = asyncio.Event()
-
-    async def serve() -> None:
-        second = ("127.0.0.1", 0) if wire_server else None
+    starting = server.start(loaded, clock=clock, as_vm=as_vm, wire_server=("127.0.0.1", 0) if wire_server else None)
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
         try:
-            async with server.start(loaded, clock=clock, as_vm=as_vm, wire_server=second) as running:
-                started.append(running)
-                ready.set()
-                await stop.wait()
-        except fleet.FleetError as error:
-            failed.append(error)
-            ready.set()
-
-    def run() -> None:
-        with contextlib.closing(loop):
-            loop.run_until_complete(serve())
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert ready.wait(10)
-    if failed:
-        thread.join(10)
-        raise failed[0]
-    try:
-        yield Simulated(started[0], clock)
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(10)
+            running = asyncio.run_coroutine_threadsafe(starting.__aenter__(), loop).result(10)
+            try:
+                yield Simulated(running, clock)
+            finally:
+                asyncio.run_coroutine_threadsafe(starting.__aexit__(None, None, None), loop).result(10)
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(10)

@@ -23,44 +23,26 @@ VERSIONS = ["2017-08-01", "2020-07-01"]
 WINDOWS = "Mozilla/5.0 (Windows NT; Windows NT 10.0; en-US) WindowsPowerShell/5.1.17763.1490"
 SEVEN = "Mozilla/5.0 (Linux; Debian GNU/Linux 12 (bookworm); ) PowerShell/7.4.6"
 
+HOST, METADATA, ACCEPT = "Host: 169.254.169.254", "Metadata: true", "Accept: */*"
 GETS = {
-    "curl": ["Host: 169.254.169.254", "User-Agent: curl/7.88.1", "Accept: */*", "Metadata:true"],
+    "curl": [HOST, "User-Agent: curl/7.88.1", ACCEPT, "Metadata:true"],
     "requests": [
-        "Host: 169.254.169.254",
-        "User-Agent: python-requests/2.34.2",
-        "Accept-Encoding: gzip, deflate",
-        "Accept: */*",
-        "Connection: keep-alive",
-        "Metadata: true",
+        HOST, "User-Agent: python-requests/2.34.2", "Accept-Encoding: gzip, deflate", ACCEPT, "Connection: keep-alive",
+        METADATA,
     ],
-    "Windows PowerShell": [
-        "Metadata: true",
-        f"User-Agent: {WINDOWS}",
-        "Host: 169.254.169.254",
-        "Connection: Keep-Alive",
-    ],
-    "PowerShell 7": [
-        "Host: 169.254.169.254",
-        "Metadata: true",
-        f"User-Agent: {SEVEN}",
-        "Accept-Encoding: gzip, deflate, br",
-    ],
-}
+    "Windows PowerShell": [METADATA, f"User-Agent: {WINDOWS}", HOST, "Connection: Keep-Alive"],
+    "PowerShell 7": [HOST, METADATA, f"User-Agent: {SEVEN}", "Accept-Encoding: gzip, deflate, br"],
+}  # fmt: skip
 FORM = "Content-Type: application/x-www-form-urlencoded"
 POSTS = {
     "curl": [*GETS["curl"], "Content-Length: {}", FORM],
     "requests": [*GETS["requests"], "Content-Length: {}"],
     "Windows PowerShell": [
-        "Metadata: true",
-        f"User-Agent: {WINDOWS}",
-        FORM,
-        "Host: 169.254.169.254",
-        "Content-Length: {}",
-        "Expect: 100-continue",
+        METADATA, f"User-Agent: {WINDOWS}", FORM, HOST, "Content-Length: {}", "Expect: 100-continue",
         "Connection: Keep-Alive",
     ],
     "PowerShell 7": [*GETS["PowerShell 7"], FORM, "Content-Length: {}"],
-}
+}  # fmt: skip
 ON_ONE_LINE = '{"StartRequests": [{"EventId": "%s"}]}'
 # As ConvertTo-Json of Windows PowerShell indents it, and as the page prints it.
 INDENTED = (

@@ -7,27 +7,24 @@ from typing import Any
 
 import pytest
 
-from tests.simulator.asking import EVENTS, METADATA, Simulated, ask, simulated
+from tests.simulator.asking import EVENTS, METADATA, VERSION, Simulated, ask, simulated
 
 BASE = ["EventId", "EventStatus", "EventType", "ResourceType", "Resources", "NotBefore"]
 
 
 @pytest.mark.parametrize(
-    ("version", "extra"),
+    ("versions", "extra"),
     [
-        ("2017-03-01", []),
-        ("2017-08-01", []),
-        ("2017-11-01", []),
-        ("2019-01-01", []),
-        ("2019-04-01", ["Description"]),
-        ("2019-08-01", ["Description", "EventSource"]),
-        ("2020-07-01", ["Description", "EventSource", "DurationInSeconds"]),
-        ("2024-07-09", ["Description", "EventSource", "DurationInSeconds"]),
+        (["2017-03-01", "2017-08-01", "2017-11-01", "2019-01-01"], []),
+        (["2019-04-01"], ["Description"]),
+        (["2019-08-01"], ["Description", "EventSource"]),
+        (["2020-07-01", "2024-07-09"], ["Description", "EventSource", "DurationInSeconds"]),
     ],
 )
-def test_each_version_has_its_own_fields(azure: Simulated, version: str, extra: list[str]) -> None:
+def test_each_version_has_its_own_fields(azure: Simulated, versions: list[str], extra: list[str]) -> None:
     azure.create(set="west", type="Reboot")
-    assert list(azure.document("WestNO_0", version)["Events"][0]) == BASE + extra
+    for version in versions:
+        assert list(azure.document("WestNO_0", version)["Events"][0]) == BASE + extra
 
 
 @pytest.mark.parametrize(
@@ -69,18 +66,12 @@ def test_a_hardware_failure_has_no_scheduled_phase(azure: Simulated) -> None:
     assert event["Description"] == "Virtual machine has encountered a failure."
 
 
-def test_the_incarnation_is_the_machines_own(azure: Simulated) -> None:
+def test_the_incarnation_is_the_machines_own_and_changes_between_two_polls_leave_numbers_out(azure: Simulated) -> None:
     assert azure.document("WestNO_0")["DocumentIncarnation"] == 1
-    azure.create(set="west", type="Reboot")
+    event_id = azure.create(set="west", type="Reboot")
     # The other one calls for the first time: its service begins here.
     assert azure.document("WestNO_0")["DocumentIncarnation"] == 2
     assert azure.document("WestNO_1")["DocumentIncarnation"] == 1
-
-
-def test_changes_between_two_polls_leave_numbers_out(azure: Simulated) -> None:
-    azure.document("WestNO_0")
-    event_id = azure.create(set="west", type="Reboot")
-    assert azure.document("WestNO_0")["DocumentIncarnation"] == 2
     azure.control("POST", f"events/{event_id}/complete")
     assert azure.document("WestNO_0") == {"DocumentIncarnation": 4, "Events": []}
 
@@ -138,8 +129,9 @@ def test_step_that_became_due_between_polls_has_its_due_time(azure: Simulated) -
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
 
-def post(azure: Simulated, body: Any, headers: dict[str, str] | None = None) -> int:
-    return ask(f"{azure.url}/vm/WestNO_0", "POST", EVENTS, headers={**METADATA, **(headers or {})}, body=body).status
+def post(azure: Simulated, body: Any, headers: dict[str, str] | None = None, *, version: str = VERSION) -> int:
+    target = f"/metadata/scheduledevents?api-version={version}"
+    return ask(f"{azure.url}/vm/WestNO_0", "POST", target, headers={**METADATA, **(headers or {})}, body=body).status
 
 
 def test_any_machine_of_the_set_may_start_an_event_for_all(azure: Simulated) -> None:
@@ -148,13 +140,6 @@ def test_any_machine_of_the_set_may_start_an_event_for_all(azure: Simulated) -> 
     event = azure.event(event_id)
     assert (event["status"], event["started_by"]) == ("Started", "approval")
     assert [approval["vm"] for approval in event["approvals"]] == ["WestNO_0"]
-
-
-@pytest.mark.parametrize("spelling", [str.lower, str.upper, str.title])
-def test_an_id_counts_in_any_case(azure: Simulated, spelling: Any) -> None:
-    event_id = azure.create(set="west", type="Reboot")
-    assert azure.approve("WestNO_0", spelling(event_id)) == 200
-    assert azure.event(event_id)["status"] == "Started"
 
 
 def test_a_repeated_approval_is_200_and_starts_once(azure: Simulated) -> None:
@@ -171,60 +156,39 @@ def test_one_request_may_name_several_events(azure: Simulated) -> None:
     assert [e["EventStatus"] for e in azure.document("WestNO_0")["Events"]] == ["Started", "Started"]
 
 
-def test_a_request_that_names_an_unknown_event_is_refused_as_a_whole(azure: Simulated) -> None:
+def test_an_event_of_no_set_of_another_or_that_is_over_refuses_the_whole_request(azure: Simulated) -> None:
     event_id = azure.create(set="west", type="Reboot")
-    assert azure.approve("WestNO_0", event_id, UNKNOWN) == 400
-    assert azure.event(event_id)["status"] == "Scheduled"
-
-
-def test_an_event_of_another_set_is_unknown(azure: Simulated) -> None:
-    event_id = azure.create(set="west", type="Reboot")
-    assert azure.approve("workers_0", event_id) == 400
-    assert azure.event(event_id)["approvals"] == []
-
-
-def test_an_event_that_is_over_is_unknown(azure: Simulated) -> None:
-    event_id = azure.create(set="west", type="Reboot")
+    assert azure.approve("WestNO_0", event_id, UNKNOWN) == azure.approve("workers_0", event_id) == 400
+    assert (azure.event(event_id)["status"], azure.event(event_id)["approvals"]) == ("Scheduled", [])
     azure.control("POST", f"events/{event_id}/cancel")
     assert azure.approve("WestNO_0", event_id) == 400
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b"null",
-        b"\xff\xfe",
-        {},
-        {"StartRequests": []},
-        {"StartRequests": {}},
-        {"StartRequests": ["C7061BAC-AFDC-4513-B24B-AA5F13A16123"]},
-        {"StartRequests": [{}]},
-        {"StartRequests": [{"EventId": 7}]},
-        {"StartRequests": [{"EventId": "not a GUID"}]},
-        b"[" * 100_000,
-    ],
-)
+BODIES: list[object] = [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, {}]
+WISHES: list[object] = [
+    [],
+    {},
+    ["C7061BAC-AFDC-4513-B24B-AA5F13A16123"],
+    *([{"EventId": name}] for name in (7, "none")),
+]
+
+
+@pytest.mark.parametrize("body", [*BODIES, *({"StartRequests": wish} for wish in [*WISHES, [{}]])])
 def test_a_malformed_request_is_400(azure: Simulated, body: Any) -> None:
     event_id = azure.create(set="west", type="Reboot")
     assert post(azure, body) == 400
     assert azure.event(event_id)["status"] == "Scheduled"
 
 
+@pytest.mark.parametrize("spelling", [str.lower, str.upper, str.title])
+@pytest.mark.parametrize("version", ["2020-07-01", "2017-08-01"])
 @pytest.mark.parametrize("content_type", ["application/json", "application/x-www-form-urlencoded", "text/plain"])
-def test_any_content_type_will_do(azure: Simulated, content_type: str) -> None:
+def test_any_spelling_of_an_id_version_and_content_type_will_do(
+    azure: Simulated, content_type: str, version: str, spelling: Any
+) -> None:
     event_id = azure.create(set="west", type="Reboot")
-    body = json.dumps({"StartRequests": [{"EventId": event_id}]}).encode()
-    assert post(azure, body, {"Content-Type": content_type}) == 200
-
-
-def test_another_version_than_that_of_the_get_will_do(azure: Simulated) -> None:
-    event_id = azure.create(set="west", type="Reboot")
-    body = {"StartRequests": [{"EventId": event_id}], "DocumentIncarnation": 5}
-    target = "/metadata/scheduledevents?api-version=2017-08-01"
-    assert ask(f"{azure.url}/vm/WestNO_0", "POST", target, headers=METADATA, body=body).status == 200
+    body = json.dumps({"StartRequests": [{"EventId": spelling(event_id)}], "DocumentIncarnation": 5}).encode()
+    assert post(azure, body, {"Content-Type": content_type}, version=version) == 200
     assert azure.event(event_id)["status"] == "Started"
 
 
@@ -272,20 +236,18 @@ def test_without_the_metadata_header_it_is_400(azure: Simulated, target: str, he
     assert (answer.status, answer.body) == (400, NO_HEADER)
 
 
-@pytest.mark.parametrize("value", ["true", "True", "TRUE"])
-def test_the_headers_value_counts_in_any_case(azure: Simulated, value: str) -> None:
-    assert azure.get("WestNO_0", headers={"mETADATA": value}).status == 200
-
-
-def test_only_the_preview_version_does_without_the_header(azure: Simulated) -> None:
+def test_only_the_preview_version_does_without_the_header_whose_value_counts_in_any_case(azure: Simulated) -> None:
+    assert [azure.get("WestNO_0", headers={"mETADATA": value}).status for value in ("true", "True", "TRUE")] == [
+        200
+    ] * 3
     assert azure.get("WestNO_0", "/metadata/scheduledevents?api-version=2017-03-01", {}).status == 200
     assert azure.get("WestNO_0", "/metadata/scheduledevents?api-version=2017-08-01", {}).status == 400
 
 
-PATHS = ["/metadata/scheduledevents", "/metadata/instance", "/metadata/attested/document", "/metadata/loadbalancer"]
+TARGETS = [EVENTS, INSTANCE, ATTESTED, LOAD_BALANCER]
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", [target.partition("?")[0] for target in TARGETS])
 @pytest.mark.parametrize(
     "query", ["", "?api-version=", "?api-version={latest}", "?api-version=latest", "?api-version=2031-01-01"]
 )
@@ -298,15 +260,10 @@ def test_a_version_of_the_instance_metadata_is_not_one_of_scheduled_events(azure
     assert azure.get("WestNO_0", "/metadata/scheduledevents?api-version=2021-02-01").body == BAD_VERSION
 
 
-@pytest.mark.parametrize("target", [EVENTS, INSTANCE, ATTESTED, LOAD_BALANCER])
-def test_a_forwarded_request_is_400(azure: Simulated, target: str) -> None:
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_forwarded_request_and_a_query_name_given_twice_are_400(azure: Simulated, target: str) -> None:
     answer = azure.get("WestNO_0", target, {**METADATA, "X-Forwarded-For": "10.0.0.1"})
-    assert answer.status == 400
-    assert "X-Forwarded-For" in answer.json["error"]
-
-
-@pytest.mark.parametrize("target", [EVENTS, INSTANCE, ATTESTED, LOAD_BALANCER])
-def test_a_query_name_given_twice_is_400(azure: Simulated, target: str) -> None:
+    assert answer.status == 400 and "X-Forwarded-For" in answer.json["error"]
     assert azure.get("WestNO_0", f"{target}&api-version=2020-07-01").status == 400
 
 
@@ -319,17 +276,17 @@ def test_a_post_is_judged_as_strictly(azure: Simulated) -> None:
     assert azure.event(event_id)["status"] == "Scheduled"
 
 
-@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH"])
-def test_other_methods_are_405(azure: Simulated, method: str) -> None:
-    assert ask(f"{azure.url}/vm/WestNO_0", method, EVENTS, headers=METADATA).status == 405
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["/vm/nobody/metadata/scheduledevents", "/vm/WestNO_0/metadata/attested", "/vm/WestNO_0", "/nowhere", EVENTS],
-)
-def test_what_is_not_there_is_404(azure: Simulated, path: str) -> None:
-    assert ask(azure.url, "GET", path, headers=METADATA).status == 404
+def test_other_methods_are_405_and_other_paths_404(azure: Simulated) -> None:
+    for method in ("PUT", "DELETE", "PATCH"):
+        assert ask(f"{azure.url}/vm/WestNO_0", method, EVENTS, headers=METADATA).status == 405
+    for path in (
+        "/vm/nobody/metadata/scheduledevents",
+        "/vm/WestNO_0/metadata/attested",
+        "/vm/WestNO_0",
+        "/no",
+        EVENTS,
+    ):
+        assert ask(azure.url, "GET", path, headers=METADATA).status == 404
 
 
 def test_one_machine_can_be_served_at_the_root_for_programs_with_a_fixed_address() -> None:

@@ -16,37 +16,33 @@ from drydock_agent.machine import Identity
 from drydock_agent.settings.load import load
 from drydock_agent.state_folder import StateFolder
 
-from tests.agent.agents import VM_IDS, PartsFactory, SteppedClock
+from tests.agent.agents import VM_IDS, Parts, SteppedClock
+from tests.agent.backend.stepping import Delivery
 from tests.agent.fleet_double import JOIN_TOKEN, FleetDouble
 
 
 @pytest.fixture
-def told_again() -> list[int]:
-    """Record each full resend: the acknowledgement up to which the backend still had the reports."""
-    return []
-
-
-@pytest.fixture
-def uploader(
-    parts: PartsFactory, fleet: FleetDouble, tmp_path: Path, clock: SteppedClock, told_again: list[int]
-) -> Iterator[Uploader]:
-    """A uploader stepped by hand, with one document in the spool."""
-    made = parts()
-    made.poller.step()
+def delivery(parts: Parts, fleet: FleetDouble, tmp_path: Path, clock: SteppedClock) -> Iterator[Delivery]:
+    delivery = Delivery(parts.spool, fleet, clock)
+    parts.poller.step()
     settings = load({"DRYDOCK_FLEET_URL": fleet.url, "DRYDOCK_JOIN_TOKEN": JOIN_TOKEN})
     state = StateFolder(tmp_path, clock)
-    keyring = Keyring(state=state, mode="auto", limiter=made.context.limiter)
+    keyring = Keyring(state=state, mode="auto", limiter=parts.context.limiter)
     identity = Identity(VM_IDS["web-vm1"], "imds")
-    client = BackendClient(fleet.url, tls=tls_context(""), clock=clock, server_clock=made.server_clock)
-    yield Uploader(
-        made.context,
+    client = BackendClient(fleet.url, tls=tls_context(""), clock=clock, server_clock=parts.server_clock)
+    uploader = Uploader(
+        parts.context,
         client=client,
         enrolment=Enrolment(settings, identity, state, keyring=keyring, enrolled=lambda: None),
         keyring=keyring,
-        orders=made.orders,
-        loss_recovery=LossRecovery(clock, resend_document=made.poller.resend_if_wanted, resend_all=told_again.append),
-        delivered_poll=lambda: made.poller.spooled_poll,
-        metadata_state=lambda: wire.metadata_text(made.poller.problem, made.poller.events_version, ""),
-        renewed=made.poller.resend,
+        orders=parts.orders,
+        loss_recovery=LossRecovery(
+            clock, resend_document=parts.poller.resend_if_wanted, resend_all=delivery.resends.append
+        ),
+        delivered_poll=lambda: parts.poller.spooled_poll,
+        metadata_state=lambda: wire.metadata_text(parts.poller.problem, parts.poller.events_version, ""),
+        renewed=parts.poller.resend,
     )
+    delivery.begin(uploader)
+    yield delivery
     client.close()

@@ -6,17 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
 from drydock_agent.backend.client import AgentStatus, LongPollAnswer, RefusedByBackend
 from drydock_agent.backend.listener import FULL_WAIT_RETRY_SECONDS, HEARTBEAT_REPLACED_SECONDS, OrderListener
-from drydock_agent.backend.uploader import Uploader
 from drydock_agent.backoff import BACKEND_SECONDS, QUIET_SECONDS
 from drydock_agent.connections import NoAnswer
 
-from tests.agent.agents import Agents, PartsFactory, SteppedClock, context_of
-from tests.agent.backend.stepping import fill, until_idle
-from tests.agent.fleet_double import FleetDouble, eventually
+from tests.agent.agents import Agents, Parts, SteppedClock, context_of
+from tests.agent.backend.stepping import Delivery
+from tests.agent.fleet_double import eventually
 
 Answer = LongPollAnswer | Exception
 
@@ -44,8 +42,7 @@ class Backend:
 class Stage:
     """A listener stepped by hand, and a record of what it was asked to do."""
 
-    def __init__(self, parts: PartsFactory, clock: SteppedClock) -> None:
-        made = parts()
+    def __init__(self, parts: Parts, clock: SteppedClock) -> None:
         self.clock = clock
         self.backend = Backend(clock)
         self.done: list[str] = []
@@ -53,10 +50,10 @@ class Stage:
         self.status_report: AgentStatus | None = AgentStatus("spool", 3, clock.now(), "f" * 64)
         credential: Any = type("Credential", (), {"secret": "secret", "refused": lambda *_: None})()
         self.listener = OrderListener(
-            context_of(made.spool, clock),
+            context_of(parts.spool, clock),
             client=self.backend,  # type: ignore[arg-type]
             enrolment=credential,
-            orders=made.orders,
+            orders=parts.orders,
             status_report=lambda: self.status_report,
             poll_reported=lambda: self.done.append("carried"),
             report=lambda: self.done.append("report"),
@@ -66,7 +63,7 @@ class Stage:
 
 
 @pytest.fixture
-def stage(parts: PartsFactory, clock: SteppedClock) -> Stage:
+def stage(parts: Parts, clock: SteppedClock) -> Stage:
     return Stage(parts, clock)
 
 
@@ -79,13 +76,11 @@ def test_long_poll_carries_the_agent_status_and_replaces_the_heartbeat(stage: St
     assert not stage.listener.replaces_heartbeat, "a call that is not answered tells nothing"
 
 
-def test_a_backend_of_the_release_before_gets_heartbeats(stage: Stage) -> None:
+def test_a_backend_of_the_release_before_gets_heartbeats_and_what_waits_in_the_spool_is_no_poll(stage: Stage) -> None:
     stage.backend.answer = lambda wait: LongPollAnswer([], 0)
     stage.listener.step()
     assert not stage.listener.replaces_heartbeat and stage.done == []
-
-
-def test_what_waits_in_the_spool_is_no_poll_that_was_heard_of(stage: Stage) -> None:
+    stage.backend.answer = lambda wait: LongPollAnswer([], 0, takes_polls=True)
     stage.status_report = AgentStatus("spool", 3)
     stage.listener.step()
     assert stage.listener.replaces_heartbeat and stage.done == []
@@ -143,88 +138,80 @@ def test_a_fleet_that_comes_back_spreads_where_nothing_is_listed(stage: Stage) -
     assert max(waits[True]) <= BACKEND_SECONDS < max(waits[False]) <= QUIET_SECONDS
 
 
-def test_an_unchanged_poll_that_the_backend_heard_of_writes_nothing(parts: PartsFactory, clock: SteppedClock) -> None:
-    made = parts(reminder_seconds=300)
+def test_an_unchanged_poll_that_the_backend_heard_of_writes_nothing(parts: Parts) -> None:
     for second in range(2000):
-        made.poller.step()
+        parts.poller.step()
         if second % 40 == 0:
-            made.poller.defer_reminder()
-        clock.advance(1)
-    assert made.waiting(wire.REMINDER) == []
+            parts.poller.defer_reminder()
+        parts.clock.advance(1)
+    assert parts.waiting(wire.REMINDER) == []
     # While the backend is unavailable, the agent stores what it sees as usual.
-    made.polls(700)
-    assert len(made.waiting(wire.REMINDER)) == 2
+    parts.polls(700)
+    assert len(parts.waiting(wire.REMINDER)) == 2
 
 
-def test_a_backend_without_the_document_is_reminded_within_measure(parts: PartsFactory, clock: SteppedClock) -> None:
-    made = parts(reminder_seconds=300)
-    made.poller.step()
+def test_a_backend_without_the_document_is_reminded_within_measure(parts: Parts) -> None:
+    parts.poller.step()
     for _ in range(600):
-        made.poller.defer_reminder()
-        made.poller.remind()
-        clock.advance(1)
-        made.poller.step()
-    assert len(made.waiting(wire.REMINDER)) == 2
+        parts.poller.defer_reminder()
+        parts.poller.remind()
+        parts.clock.advance(1)
+        parts.poller.step()
+    assert len(parts.waiting(wire.REMINDER)) == 2
 
 
-def test_a_poll_counts_once_what_it_found_is_written_down(
-    parts: PartsFactory, clock: SteppedClock, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = parts()
-    made.poller.step()
-    told = made.poller.spooled_poll
-    assert told[0] == clock.now()
-    simulator.events.create(set="web", type="Freeze", notice_seconds=600)
-    clock.advance(1)
+def test_a_poll_counts_once_what_it_found_is_written_down(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts.poller.step()
+    spooled = parts.poller.spooled_poll
+    assert spooled[0] == parts.clock.now()
+    parts.announce()
+    parts.clock.advance(1)
     with monkeypatch.context() as patched:
-        patched.setattr(made.poller._outbox, "write", lambda: False)
-        made.poller.step()
-        assert made.poller.spooled_poll == told
-    clock.advance(1)
-    made.poller.step()
-    assert made.poller.spooled_poll[0] == clock.now() and made.poller.spooled_poll[1] != told[1]
+        patched.setattr(parts.poller._outbox, "write", lambda: False)
+        parts.polls(1)
+        assert parts.poller.spooled_poll == spooled
+    parts.poller.step()
+    assert parts.poller.spooled_poll[0] == parts.clock.now() and parts.poller.spooled_poll[1] != spooled[1]
 
 
-def test_held_calls_take_the_place_of_heartbeats(
-    uploader: Uploader, fleet: FleetDouble, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_held_calls_take_the_place_of_heartbeats(delivery: Delivery, monkeypatch: pytest.MonkeyPatch) -> None:
     carried = True
-    monkeypatch.setattr(uploader, "_heartbeat_replaced", lambda: carried)
-    until_idle(uploader)
-    before, closed = len(fleet.batches), []
-    monkeypatch.setattr(uploader._client, "close", lambda: closed.append(True))
+    monkeypatch.setattr(delivery.uploader, "_heartbeat_replaced", lambda: carried)
+    delivery.until_idle()
+    before, closed = len(delivery.fleet.batches), []
+    monkeypatch.setattr(delivery.uploader._client, "close", lambda: closed.append(True))
     for _ in range(60):
-        clock.advance(1)
-        uploader.step()
-    assert len(fleet.batches) == before and closed, "one connection is enough"
+        delivery.clock.advance(1)
+        delivery.step()
+    assert len(delivery.fleet.batches) == before and closed, "one connection is enough"
     # What is new goes out as ever, and so does what the backend wants.
-    fill(uploader, 1)
-    until_idle(uploader)
-    uploader.report()
-    clock.advance(15)
-    until_idle(uploader)
-    assert [len(batch["reports"]) for batch in fleet.batches[before:]] == [1, 0]
+    delivery.fill(1)
+    delivery.until_idle()
+    delivery.uploader.report()
+    delivery.clock.advance(15)
+    delivery.until_idle()
+    assert [len(batch["reports"]) for batch in delivery.fleet.batches[before:]] == [1, 0]
     carried = False
-    clock.advance(30)
-    until_idle(uploader)
-    assert len(fleet.batches) == before + 3
+    delivery.clock.advance(30)
+    delivery.until_idle()
+    assert len(delivery.fleet.batches) == before + 3
 
 
 @pytest.mark.real_time
 @pytest.mark.flow
-def test_a_whole_agent_says_it_all_with_the_call_that_it_holds(agents: Agents, fleet: FleetDouble) -> None:
-    fleet.wants = {"report": True}
+def test_a_whole_agent_says_it_all_with_the_call_that_it_holds(agents: Agents) -> None:
+    agents.fleet.wants = {"report": True}
     agents.at_work()
-    batches = len(fleet.batches)
+    batches = len(agents.fleet.batches)
 
     def whole() -> list[dict[str, Any]]:
         # Whenever its long poll ends, the agent opens another one; while a report waits, that names no document.
-        fleet.ring()
-        return [look for look in fleet.looks if "document" in look]
+        agents.fleet.ring()
+        return [look for look in agents.fleet.looks if "document" in look]
 
     look = eventually(whole)[-1]
-    (spool,) = fleet.committed
-    newest = fleet.reports(wire.DOCUMENT)[-1]["data"]["hash"]
+    (spool,) = agents.fleet.committed
+    newest = agents.fleet.reports(wire.DOCUMENT)[-1]["data"]["hash"]
     assert (look["spool"], look["document"]) == (spool, newest)
-    assert int(look["acknowledged"]) <= fleet.acknowledged[spool]
-    eventually(lambda: [batch for batch in fleet.batches[batches:] if not batch["reports"]])
+    assert int(look["acknowledged"]) <= agents.fleet.acknowledged[spool]
+    eventually(lambda: [batch for batch in agents.fleet.batches[batches:] if not batch["reports"]])

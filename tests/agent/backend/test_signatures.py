@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
-from azure_simulator.child_process import RunningSimulator
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from drydock_agent import wire
 from drydock_agent.__main__ import main
@@ -20,13 +19,12 @@ from drydock_agent.backend.signature_verifier import MAX_PROCESSES, PROGRAM, Ver
 from drydock_agent.backend.signatures import Keyring, key_of
 from drydock_agent.clock import Clock
 from drydock_agent.log_limiter import LogLimiter
-from drydock_agent.settings.load import ConfigError, load
 from drydock_agent.state_folder import StateFolder
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.agent.agents import VM_IDS, Agents, SteppedClock
-from tests.agent.fleet_double import FleetDouble, eventually
+from tests.agent.fleet_double import eventually
 
 NOW = datetime(2026, 5, 4, 12, 0, tzinfo=timezone.utc)
 ORDER = wire.Order(
@@ -76,10 +74,8 @@ def test_a_signed_order_is_trusted_and_any_other_is_not(tmp_path: Path) -> None:
     assert trust.signature_fault(THEIRS.signed(ORDER)) == "bad-signature"
     posing = replace(THEIRS.signed(ORDER), signatures=[wire.Signature(key="ours", value=THEIRS.sign(b"x"))])
     assert trust.signature_fault(posing) == "bad-signature"
-    assert (
-        trust.signature_fault(replace(ORDER, signatures=[wire.Signature(key="ours", value="no base64!")]))
-        == "bad-signature"
-    )
+    unreadable = replace(ORDER, signatures=[wire.Signature(key="ours", value="no base64!")])
+    assert trust.signature_fault(unreadable) == "bad-signature"
 
 
 CHANGES: dict[str, Any] = {
@@ -196,43 +192,34 @@ def test_unchecked_signatures_are_reported_and_strict_mode_needs_a_key(tmp_path:
     assert (never.trusted, never.signature_fault(ORDER)) == (None, "")
 
 
-def test_the_setting_takes_three_words() -> None:
-    url = {"DRYDOCK_FLEET_URL": "https://drydock.example"}
-    assert load(url).signed_orders == "auto"
-    assert load(url | {"DRYDOCK_SIGNED_ORDERS": "Always"}).signed_orders == "always"
-    with pytest.raises(ConfigError, match="DRYDOCK_SIGNED_ORDERS must be one of auto, always, never"):
-        load(url | {"DRYDOCK_SIGNED_ORDERS": "sometimes"})
-
-
 @pytest.mark.real_time
-def test_an_attacker_on_the_way_makes_no_machine_start_anything(
-    agents: Agents, fleet: FleetDouble, simulator: RunningSimulator
-) -> None:
+def test_an_attacker_on_the_way_makes_no_machine_start_anything(agents: Agents) -> None:
     machine = VM_IDS["web-vm1"]
-    fleet.signing_keys = [{"id": OURS.name, "public_key": OURS.public.public_key}]
+    agents.fleet.signing_keys = [{"id": OURS.name, "public_key": OURS.public.public_key}]
     # The attacker also tries to make its own key known.
-    fleet.key_words = [{**_plain(THEIRS.word(THEIRS))}, {**_plain(replace(THEIRS.word(THEIRS), by="ours"))}]
+    agents.fleet.key_words = [asdict(THEIRS.word(THEIRS)), asdict(replace(THEIRS.word(THEIRS), by="ours"))]
     agents.at_work("web-vm1")
-    event_id = simulator.events.create(set="web", type="Reboot", resources=["web-vm1"], notice_seconds=600)
-    other = simulator.events.create(set="web", type="Reboot", resources=["web-vm1"], notice_seconds=600)
-    eventually(lambda: any(len(document["Events"]) == 2 for document in fleet.documents()))
+    event_id = agents.announce("Reboot")
+    other = agents.announce("Reboot")
+    agents.reported(event_id, other)
 
     # Held until all are as they should be.
-    with fleet.lock:
-        fleet.order(machine, event_id, order_id="unsigned")
-        signed_by(fleet.order(machine, event_id, order_id="forged"), THEIRS)
-        signed_by(fleet.order(machine, event_id, order_id="posing"), THEIRS, name="ours")
-        bent = fleet.order(machine, event_id, order_id="bent")
+    with agents.fleet.lock:
+        agents.fleet.order(machine, event_id, order_id="unsigned")
+        signed_by(agents.fleet.order(machine, event_id, order_id="forged"), THEIRS)
+        signed_by(agents.fleet.order(machine, event_id, order_id="posing"), THEIRS, name="ours")
+        bent = agents.fleet.order(machine, event_id, order_id="bent")
         signed_by(bent, OURS)
         bent["event_id"] = other
-        signed_by(fleet.order(machine, event_id, order_id="late", seconds=-1), OURS)
-        signed_by(fleet.order(VM_IDS["web-vm2"], event_id, order_id="another machine's"), OURS)
+        signed_by(agents.fleet.order(machine, event_id, order_id="late", seconds=-1), OURS)
+        signed_by(agents.fleet.order(VM_IDS["web-vm2"], event_id, order_id="another machine's"), OURS)
 
-    def posts() -> list[dict[str, Any]]:
-        return [entry for entry in simulator.log(method="POST") if event_id in entry["body"] or other in entry["body"]]
+    def posts() -> list[str]:
+        bodies = [entry["body"] for entry in agents.simulator.log(method="POST")]
+        return [body for body in bodies if event_id in body or other in body]
 
     def reasons() -> dict[str, str]:
-        return {receipt["order_id"]: receipt["reason"] for receipt in fleet.receipts()}
+        return {receipt["order_id"]: receipt["reason"] for receipt in agents.fleet.receipts()}
 
     eventually(lambda: len(reasons()) == 6)
     assert reasons() == {
@@ -245,15 +232,11 @@ def test_an_attacker_on_the_way_makes_no_machine_start_anything(
     }
     assert posts() == []
 
-    with fleet.lock:
-        signed_by(fleet.order(machine, event_id, order_id="good"), OURS)
-    eventually(lambda: any(receipt["order_id"] == "good" for receipt in fleet.receipts()))
+    with agents.fleet.lock:
+        signed_by(agents.fleet.order(machine, event_id, order_id="good"), OURS)
+    eventually(lambda: any(receipt["order_id"] == "good" for receipt in agents.fleet.receipts()))
     [post] = posts()
-    assert event_id in post["body"]
-
-
-def _plain(word: wire.KeyNotice) -> dict[str, Any]:
-    return {name: getattr(word, name) for name in ("id", "public_key", "retired", "by", "signature")}
+    assert event_id in post
 
 
 def signed_by(order: dict[str, Any], key: Key, *, name: str = "") -> None:

@@ -8,8 +8,8 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from azure_simulator.child_process import RunningSimulator
 from azure_simulator.documents import VERSIONS as OF_AZURE
+from azure_simulator.faults import DOCUMENT, STAGES
 from drydock_agent import wire
 from drydock_agent.metadata_service.client import LIST_VERSIONS_SECONDS, MetadataUnavailable
 from drydock_agent.metadata_service.document import read, to_data
@@ -23,7 +23,7 @@ from drydock_agent.metadata_service.versions import (
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.agent.agents import PartsFactory, SteppedClock
+from tests.agent.agents import Parts, SteppedClock
 
 FIRST = "4CAEA225-A741-474D-A72E-428C86FCD853"
 
@@ -84,17 +84,7 @@ def test_ids_are_found_without_case_and_kept_as_spelled() -> None:
 
 @pytest.mark.parametrize(
     ("stated", "understood"),
-    [
-        (208, 208),
-        ("208", 208),
-        (-1, -1),
-        (True, None),
-        (None, None),
-        (1.5, None),
-        ("x", None),
-        (2**63, None),
-        ("²", None),
-    ],
+    [(208, 208), ("208", 208), (-1, -1), *((odd, None) for odd in (True, None, 1.5, "x", 2**63, "²"))],
 )
 def test_the_incarnation_is_a_number_or_unknown(stated: object, understood: int | None) -> None:
     assert read(document(DocumentIncarnation=stated)).incarnation == understood
@@ -114,14 +104,9 @@ def test_the_order_of_keys_and_events_makes_no_difference() -> None:
 
 
 def test_content_and_incarnation_make_a_difference() -> None:
-    bodies = [
-        document(),
-        document(DocumentIncarnation=3),
-        document(Events=[{**EVENT, "EventStatus": "Started"}]),
-        document(Events=[]),
-        document(Events=[EVENT, EVENT]),
-        document(Unknown=1),
-    ]
+    others = [[], [EVENT, EVENT], [{**EVENT, "EventStatus": "Started"}]]
+    bodies = [document(), document(DocumentIncarnation=3), document(Unknown=1)]
+    bodies += [document(Events=events) for events in others]
     assert len({read(body).content_key for body in bodies}) == len(bodies)
 
 
@@ -133,16 +118,16 @@ def test_what_is_no_document_is_marked_so(body: bytes) -> None:
 ODD = b'{"error":"Bad request. api-version is invalid"}'
 
 
-def asked_with(simulator: RunningSimulator, since: int) -> list[str]:
-    return [entry["path"].partition("api-version=")[2] for entry in simulator.log(since=since)]
+def versions_of(paths: list[str]) -> list[str]:
+    return [path.partition("api-version=")[2] for path in paths]
 
 
-def newest(simulator: RunningSimulator) -> int:
-    entries = simulator.log(limit=1)
-    return int(entries[-1]["index"]) if entries else 0
+@pytest.fixture
+def versions(clock: SteppedClock) -> Versions:
+    return Versions(EVENTS_VERSIONS, clock)
 
 
-def naming(*versions: str) -> bytes:
+def naming(*versions: object) -> bytes:
     return json.dumps({"error": "Bad request. api-version is invalid", "newest-versions": versions}).encode()
 
 
@@ -151,49 +136,57 @@ def test_every_documented_version_is_known_newest_first() -> None:
 
 
 @pytest.mark.parametrize("version", EVENTS_VERSIONS)
-def test_a_document_of_every_version_is_read_and_says_its_version(
-    parts: PartsFactory, simulator: RunningSimulator, version: str
-) -> None:
-    event_id = simulator.events.create(set="web", type="Freeze", resources=["web-vm1"])
-    simulator.fault("web-vm1", "lagging-cloud", seconds=60, newest=version)
-    made = parts()
-    made.poller.step()
-    [document] = made.waiting(wire.DOCUMENT)
+def test_a_document_of_every_version_is_read_and_says_its_version(parts: Parts, version: str) -> None:
+    event_id = parts.announce()
+    parts.fault("lagging-cloud", seconds=60, newest=version)
+    parts.poller.step()
+    [document] = parts.waiting(wire.DOCUMENT)
     assert document["api_version"] == version
-    assert made.poller.listed(event_id) == event_id
+    assert parts.poller.listed(event_id) == event_id
     name = json.loads(document["body"])["Events"][0]["Resources"][0]
     assert name == ("_web-vm1" if version == "2017-03-01" else "web-vm1"), "forwarded as received"
 
 
-def test_an_order_is_posted_with_the_version_that_the_poll_found(
-    parts: PartsFactory, simulator: RunningSimulator
+@pytest.mark.parametrize("fault", [fault for fault, stage in STAGES.items() if stage == DOCUMENT])
+def test_an_odd_document_is_forwarded_as_received_and_its_event_is_listed(parts: Parts, fault: str) -> None:
+    event_id = parts.announce()
+    parts.fault(fault)
+    parts.poller.step()
+    [document] = parts.waiting(wire.DOCUMENT)
+    assert json.loads(document["body"], strict=False)["Events"][0]["EventId"] == event_id
+    assert parts.poller.listed(event_id) == event_id
+    assert parts.poller.last_poll_at is not None
+
+
+def test_an_order_is_posted_with_the_version_that_the_poll_found(parts: Parts) -> None:
+    event_id = parts.announce()
+    parts.fault("lagging-cloud", seconds=60, newest="2017-08-01")
+    parts.poller.step()
+    with parts.requests() as paths:
+        assert parts.orders_imds.start(event_id).status == 200
+    assert versions_of(paths) == ["2017-08-01"]
+
+
+def test_a_post_that_is_malformed_is_not_asked_again(parts: Parts) -> None:
+    with parts.requests() as paths:
+        assert parts.orders_imds.start("no GUID").status == 400
+    assert len(paths) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "next_version"),
+    [
+        (naming("2021-01-01", "2018-01-01", "2019-01-01", "2017-08-01"), "2019-01-01"),
+        # As Azure has been seen to answer: versions of another service.
+        (naming("2020-10-01", "2020-09-01", "2020-07-15"), "2020-07-01"),
+        *((body, "2020-07-01") for body in (b"", b"[]", b"\xff", b'{"newest-versions":7}', naming(7), b"[" * 9999)),
+    ],
+)
+def test_a_version_that_the_answer_names_comes_before_the_next_known_one(
+    versions: Versions, body: bytes, next_version: str
 ) -> None:
-    simulator.events.create(set="web", type="Freeze")
-    simulator.fault("web-vm1", "lagging-cloud", seconds=60, newest="2017-08-01")
-    made = parts()
-    made.poller.step()
-    before = newest(simulator)
-    [spelled] = [made.poller.listed(event["EventId"]) for event in simulator.events.all()[-1:]]
-    assert spelled and made.orders_imds.start(spelled).status == 200
-    assert asked_with(simulator, before) == ["2017-08-01"]
-
-
-def test_a_post_before_the_first_poll_steps_down_by_itself(parts: PartsFactory, simulator: RunningSimulator) -> None:
-    event_id = simulator.events.create(set="web", type="Freeze")
-    simulator.fault("web-vm1", "lagging-cloud", seconds=60, newest="2019-04-01")
-    assert parts().orders_imds.start(event_id).status == 200
-
-
-def test_a_post_that_is_malformed_is_not_asked_again(parts: PartsFactory, simulator: RunningSimulator) -> None:
-    before = newest(simulator)
-    assert parts().orders_imds.start("no GUID").status == 400
-    assert len(asked_with(simulator, before)) == 1
-
-
-def test_a_version_that_the_answer_names_comes_before_the_next_known_one(clock: SteppedClock) -> None:
-    versions = Versions(EVENTS_VERSIONS, clock)
-    assert versions.refused(EVENTS_VERSIONS[0], naming("2021-01-01", "2018-01-01", "2019-01-01", "2017-08-01"))
-    assert versions.current == "2019-01-01"
+    assert versions.refused("2024-07-09", body)
+    assert versions.current == next_version
 
 
 def test_without_a_usable_name_the_next_known_one_is_tried_and_at_last_a_strange_one(clock: SteppedClock) -> None:
@@ -204,22 +197,6 @@ def test_without_a_usable_name_the_next_known_one_is_tried_and_at_last_a_strange
     assert versions.current == "2018-10-01"
     assert not versions.refused("2018-10-01", naming("2018-10-01"))
     assert versions.current == "2020-07-01", "and from the beginning"
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"[]", b"\xff", b'{"newest-versions":7}', b'{"newest-versions":[7]}', b"[" * 9999]
-)
-def test_whatever_a_400_says_the_next_version_is_tried(clock: SteppedClock, body: bytes) -> None:
-    versions = Versions(EVENTS_VERSIONS, clock)
-    assert versions.refused("2024-07-09", body)
-    assert versions.current == "2020-07-01"
-
-
-def test_a_cloud_without_the_preview_is_asked_with_the_version_before_it(clock: SteppedClock) -> None:
-    versions = Versions(EVENTS_VERSIONS, clock)
-    # As Azure has been seen to answer: versions of another service.
-    assert versions.refused("2024-07-09", naming("2020-10-01", "2020-09-01", "2020-07-15"))
-    assert versions.current == "2020-07-01"
 
 
 NO_HEADER = b'{ "error": "Bad request: . Required metadata header not specified" }'
@@ -254,44 +231,32 @@ def test_a_list_of_versions_that_cannot_be_read_names_none(body: bytes) -> None:
 
 @pytest.mark.parametrize("status", [400, 404])
 @pytest.mark.parametrize("names", [True, False])
-def test_a_cloud_that_lags_is_understood_by_polls_and_approvals(
-    parts: PartsFactory, simulator: RunningSimulator, status: int, names: bool
-) -> None:
+def test_a_cloud_that_lags_is_understood_by_polls_and_approvals(parts: Parts, status: int, names: bool) -> None:
     # With 404 and no names, only the list of versions states the reason.
-    event_id = simulator.events.create(set="web", type="Freeze", resources=["web-vm1"])
-    simulator.fault("web-vm1", "lagging-cloud", seconds=60, newest="2019-08-01", names=names, status=status)
-    made = parts()
-    assert made.orders_imds.start(event_id).status == 200
-    made.poller.step()
-    assert made.versions.current == "2019-08-01"
-    assert made.poller.listed(event_id) == event_id
+    # The first post comes before the first poll.
+    event_id = parts.announce()
+    parts.fault("lagging-cloud", seconds=60, newest="2019-08-01", names=names, status=status)
+    assert parts.orders_imds.start(event_id).status == 200
+    parts.poller.step()
+    assert parts.versions.current == "2019-08-01"
+    assert parts.poller.listed(event_id) == event_id
 
 
-def test_a_plain_404_is_asked_again_with_the_same_version(
-    parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock
-) -> None:
-    made = parts()
-    simulator.fault("web-vm1", "status-404", count=3)
-    before = newest(simulator)
-    for _ in range(4):
-        made.poller.step()
-        clock.advance(1)
-    paths = [entry["path"] for entry in simulator.log(since=before)]
+def test_a_plain_404_is_asked_again_with_the_same_version(parts: Parts) -> None:
+    parts.fault("status-404", count=3)
+    with parts.requests() as paths:
+        parts.polls(4)
     assert len([path for path in paths if path.endswith("api-version=2024-07-09")]) == 4
     assert len([path for path in paths if path.endswith("/metadata/versions")]) == 1, "not with every poll"
-    assert made.versions.current == "2024-07-09" and LIST_VERSIONS_SECONDS >= 60
+    assert parts.versions.current == "2024-07-09" and LIST_VERSIONS_SECONDS >= 60
 
 
-def test_a_refusal_of_a_version_left_already_changes_nothing(clock: SteppedClock) -> None:
-    versions = Versions(EVENTS_VERSIONS, clock)
-    assert versions.refused("2024-07-09", ODD) and versions.refused("2024-07-09", ODD)
-    assert versions.current == "2020-07-01"
-
-
-def test_after_a_day_the_newest_is_tried_again_and_then_straight_the_one_that_worked(clock: SteppedClock) -> None:
-    versions = Versions(EVENTS_VERSIONS, clock)
+def test_after_a_day_the_newest_is_tried_again_and_then_straight_the_one_that_worked(
+    versions: Versions, clock: SteppedClock
+) -> None:
     for version in EVENTS_VERSIONS[:4]:
-        versions.refused(version, ODD)
+        # A refusal of a version that was left already changes nothing.
+        assert versions.refused(version, ODD) and versions.refused(version, ODD)
     clock.advance(RETRY_NEWEST_SECONDS - 1)
     assert versions.current == "2019-01-01"
     clock.advance(1)
@@ -300,30 +265,23 @@ def test_after_a_day_the_newest_is_tried_again_and_then_straight_the_one_that_wo
     assert versions.current == "2019-01-01"
 
 
-def test_a_restart_tries_the_newest_and_remembers_where_it_was(
-    parts: PartsFactory, simulator: RunningSimulator
-) -> None:
-    simulator.fault("web-vm1", "lagging-cloud", seconds=60, newest="2017-11-01")
-    made = parts()
-    made.poller.step()
-    assert made.spool.get("events_version") == "2017-11-01"
-    made.close()
-    simulator.clear_faults()
+def test_a_restart_tries_the_newest_and_remembers_where_it_was(parts: Parts) -> None:
+    parts.fault("lagging-cloud", seconds=60, newest="2017-11-01")
+    parts.poller.step()
+    assert parts.spool.get("events_version") == "2017-11-01"
+    parts.simulator.clear_faults()
     # This one names nothing, so only the memory leads there at once.
-    simulator.fault("web-vm1", "lagging-cloud", seconds=60, newest="2017-11-01", names=False)
-    before = newest(simulator)
-    parts().poller.step()
-    assert asked_with(simulator, before) == ["2024-07-09", "2017-11-01"]
+    parts.fault("lagging-cloud", seconds=60, newest="2017-11-01", names=False)
+    parts.restart()
+    with parts.requests() as paths:
+        parts.poller.step()
+    assert versions_of(paths) == ["2024-07-09", "2017-11-01"]
 
 
-def test_after_every_version_is_refused_the_newest_is_tried_again(
-    parts: PartsFactory, simulator: RunningSimulator
-) -> None:
-    simulator.fault("web-vm1", "lagging-cloud", seconds=60, newest="2016-01-01")
-    made = parts()
-    before = newest(simulator)
-    with pytest.raises(MetadataUnavailable) as caught:
-        made.imds.scheduled_events()
+def test_after_every_version_is_refused_the_newest_is_tried_again(parts: Parts) -> None:
+    parts.fault("lagging-cloud", seconds=60, newest="2016-01-01")
+    with parts.requests() as paths, pytest.raises(MetadataUnavailable) as caught:
+        parts.imds.scheduled_events()
     assert caught.value.status == 400
-    assert asked_with(simulator, before) == list(EVENTS_VERSIONS)
-    assert made.versions.current == "2024-07-09"
+    assert versions_of(paths) == list(EVENTS_VERSIONS)
+    assert parts.versions.current == "2024-07-09"

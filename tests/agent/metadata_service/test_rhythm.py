@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 import time
@@ -20,34 +19,8 @@ from drydock_agent.metadata_service.client import Imds, MetadataUnavailable
 from drydock_agent.metadata_service.rate_limit import MAX_PER_SECOND, RateLimit
 from drydock_agent.metadata_service.scheduled_events import SWITCHED_OFF_SECONDS
 
-from tests.agent.agents import FLEET, VM_IDS, Agents, PartsFactory, SteppedClock
+from tests.agent.agents import FLEET, VM_IDS, Agents, Parts, SteppedClock
 from tests.agent.fleet_double import FleetDouble, eventually
-
-SILENT = [
-    "empty",
-    "garbage",
-    "cut-short",
-    "reset",
-    "status-404",
-    "status-410",
-    "status-429",
-    "status-500",
-    "status-503",
-]
-ODD = [
-    "raw-newline",
-    "wrong-weekday",
-    "no-not-before",
-    "iso-dates",
-    "numbers-as-text",
-    "fields-missing",
-    "fields-unknown",
-    "type-unknown",
-    "status-unknown",
-    "resource-type-unknown",
-    "resources-unknown",
-    "resources-none",
-]
 
 
 @contextmanager
@@ -104,9 +77,9 @@ def test_burst_of_approvals_with_polls_stays_below_the_limit(tmp_path: Path, fle
     with RunningSimulator(FLEET, most_a_second=5) as simulator, ExitStack() as stack:
         agents = Agents(tmp_path, simulator, fleet)
         stack.callback(agents.end)
-        events = [simulator.events.create(set="web", type="Freeze", resources=["web-vm1"]) for _ in range(7)]
+        events = [agents.announce() for _ in range(7)]
         agents.at_work()
-        eventually(lambda: any(len(document["Events"]) == 7 for document in fleet.documents()))
+        agents.reported(*events)
         for number, event_id in enumerate(events):
             fleet.order(VM_IDS["web-vm1"], event_id, order_id=f"order-{number}")
         eventually(lambda: len(simulator.log(vm="web-vm1", method="POST")) == 7)
@@ -120,19 +93,17 @@ def test_burst_of_approvals_with_polls_stays_below_the_limit(tmp_path: Path, fle
 
 @pytest.mark.real_time
 @pytest.mark.flow
-def test_a_poll_that_hangs_keeps_no_order_waiting(
-    agents: Agents, simulator: RunningSimulator, fleet: FleetDouble
-) -> None:
-    event_id = simulator.events.create(set="web", type="Freeze", resources=["web-vm1"])
+def test_a_poll_that_hangs_keeps_no_order_waiting(agents: Agents) -> None:
+    event_id = agents.announce()
     agents.at_work()
-    eventually(lambda: any(document["Events"] for document in fleet.documents()))
-    simulator.fault("web-vm1", "hang", count=1, method="GET")
-    eventually(lambda: simulator.log(vm="web-vm1", limit=1)[-1]["status"] is None)
+    agents.reported(event_id)
+    agents.simulator.fault("web-vm1", "hang", count=1, method="GET")
+    eventually(lambda: agents.simulator.log(vm="web-vm1", limit=1)[-1]["status"] is None)
     begun = time.monotonic()
-    fleet.order(VM_IDS["web-vm1"], event_id)
-    [receipt] = eventually(fleet.receipts)
+    agents.fleet.order(VM_IDS["web-vm1"], event_id)
+    [receipt] = eventually(agents.fleet.receipts)
     assert (receipt["azure_status"], time.monotonic() - begun < 3) == (200, True)
-    assert simulator.log(vm="web-vm1", method="GET", limit=1)[-1]["status"] is None, "the poll still hangs"
+    assert agents.simulator.log(vm="web-vm1", method="GET", limit=1)[-1]["status"] is None, "the poll still hangs"
 
 
 def test_an_answer_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,75 +128,35 @@ def test_an_answer_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch) -> No
         imds.close()
 
 
-@pytest.mark.parametrize("fault", SILENT)
-def test_whatever_comes_the_next_poll_follows_within_seconds(
-    parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock, fault: str
-) -> None:
-    made = parts()
-    simulator.fault("web-vm1", fault, count=20)
-    for _ in range(20):
-        pause = made.poller.step()
-        assert 0 < pause <= 5
-        clock.advance(pause)
-    assert made.poller.last_poll_at is None
-    made.poller.step()
-    assert made.poller.last_poll_at == clock.now()
-
-
 def test_machine_that_slept_for_a_day_gives_the_service_time_to_restart(
-    parts: PartsFactory, clock: SteppedClock, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("drydock_agent.metadata_service.client.READ_SECONDS", 0.2)
-    made = parts()
-    made.poller.step()
-    clock.advance(1)
-    simulator.fault("web-vm1", "slow", count=2, delay_seconds=1)
-    made.poller.step()
-    assert made.poller.last_poll_at != clock.now(), "in the middle of the day a second is too long here"
-    clock.advance(SWITCHED_OFF_SECONDS + 1)
-    made.poller.step()
-    assert made.poller.last_poll_at == clock.now()
+    parts.polls(1)
+    parts.fault("slow", count=2, delay_seconds=1)
+    parts.poller.step()
+    assert parts.poller.last_poll_at != parts.clock.now(), "in the middle of the day a second is too long here"
+    parts.clock.advance(SWITCHED_OFF_SECONDS + 1)
+    parts.poller.step()
+    assert parts.poller.last_poll_at == parts.clock.now()
 
 
-@pytest.mark.parametrize("fault", ODD)
-def test_an_odd_document_is_forwarded_as_received_and_its_event_is_listed(
-    parts: PartsFactory, simulator: RunningSimulator, fault: str
-) -> None:
-    event_id = simulator.events.create(set="web", type="Freeze", resources=["web-vm1"])
-    simulator.fault("web-vm1", fault)
-    made = parts()
-    made.poller.step()
-    [document] = made.waiting(wire.DOCUMENT)
-    assert json.loads(document["body"], strict=False)["Events"][0]["EventId"] == event_id
-    assert made.poller.listed(event_id) == event_id
-    assert made.poller.last_poll_at is not None
+def test_jumping_or_restarting_incarnation_is_forwarded_unchanged(parts: Parts) -> None:
+    parts.polls(1)
+    for fault in ("incarnation-jump", "incarnation-reset"):
+        parts.fault(fault)
+        parts.polls(1)
+    first, jumped, restarted = [document["incarnation"] for document in parts.waiting(wire.DOCUMENT)]
+    assert (jumped, restarted) == (first + 3, 1)
 
 
-def test_jumping_or_restarting_incarnation_is_forwarded_unchanged(
-    parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock
-) -> None:
-    made = parts()
-    for fault in ("", "incarnation-jump", "incarnation-reset"):
-        if fault:
-            simulator.fault("web-vm1", fault)
-        made.poller.step()
-        clock.advance(1)
-    first, jumped, restarted = [document["incarnation"] for document in made.waiting(wire.DOCUMENT)]
-    assert jumped == first + 3
-    assert restarted == 1
-
-
-def test_the_instance_metadata_is_read_at_the_start_and_hourly(
-    parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock
-) -> None:
-    made = parts()
-    imds = Imds(simulator.vm_url("web-vm1"))
+def test_the_instance_metadata_is_read_at_the_start_and_hourly(parts: Parts) -> None:
     identity = Identity("00000000-0000-4000-8000-000000000001", "imds")
-    instance = Instance(made.context, identity, imds=imds, reported=lambda: None, changed=lambda: None)
-    before = simulator.log(limit=1)[-1]["index"] if simulator.log(limit=1) else 0
-    for _ in range(4):
-        assert instance.step() > 0
-        clock.advance(1800)
-    looks = [entry for entry in simulator.log(since=before) if "/metadata/instance" in entry["path"]]
-    assert len(looks) == 2, "at 0:00 and at 1:00, not at 0:30 and 1:30"
-    imds.close()
+    instance = Instance(parts.context, identity, imds=parts.imds, reported=lambda: None, changed=lambda: None)
+    with parts.requests() as paths:
+        for _ in range(4):
+            assert instance.step() > 0
+            parts.clock.advance(1800)
+    assert len([path for path in paths if "/metadata/instance" in path]) == 2, (
+        "at 0:00 and at 1:00, not at 0:30 and 1:30"
+    )

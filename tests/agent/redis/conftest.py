@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,38 @@ QUICK = Timing(
 )
 
 
+def at_least(count: int, read: Callable[[], list[Any]], *, seconds: float = 10.0) -> list[Any]:
+    """What `read` returns once that is so many."""
+    return wait_for(lambda: (len(items := read()) >= count and items) or None, seconds=seconds, what=f"{count} of them")
+
+
 class NoTokens(TokenClient):
     """For caches with a password."""
 
     def fetch(self, cache: Cache) -> Login:
         raise AssertionError(f"unexpected request of a token for {cache.host}")
+
+
+class Running:
+    """A thread of its own for a part, as in the agent."""
+
+    def __init__(self, part: CacheListener | CacheHooks) -> None:
+        self._part = part
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._part.interrupt()
+        self._part.wake.set()
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+    def _work(self) -> None:
+        with suppress(Interrupted):
+            while not self._part._stopping.is_set():
+                self._part.wake.clear()
+                if pause := self._part.step():
+                    self._part.wake.wait(pause)
 
 
 class Listening:
@@ -65,8 +93,7 @@ class Listening:
         self.spool = spool
         context = context_of(spool, Clock())
         self.part = CacheListener(context, cache, tokens=tokens or NoTokens(""), hooks=hooks, timing=timing)
-        self._thread = threading.Thread(target=self._work)
-        self._thread.start()
+        self._running = Running(self.part)
 
     def reports(self, kind: str) -> list[dict[str, Any]]:
         batch = self.spool.batch(10_000, 1 << 30)
@@ -88,30 +115,10 @@ class Listening:
         return wait_for(found, seconds=seconds, what=state)
 
     def heard(self, count: int, *, seconds: float = 30.0) -> list[str]:
-        return wait_for(
-            lambda: ((found := self.lines()) and len(found) >= count and found) or None,
-            seconds=seconds,
-            what=f"{count} lines",
-        )
+        return at_least(count, self.lines, seconds=seconds)
 
     def stop(self) -> None:
-        self.part.interrupt()
-        self.part.wake.set()
-        self._thread.join(20)
-        assert not self._thread.is_alive()
-
-    def _work(self) -> None:
-        try:
-            while True:
-                self.part.wake.clear()
-                pause = self.part.step()
-                if pause:
-                    self.part.wake.wait(pause)
-        except Interrupted:
-            return
-
-
-ListeningFactory = Callable[..., Listening]
+        self._running.stop()
 
 
 def cache_at(port: int, query: str = "", *, user: str = "") -> Cache:
@@ -127,31 +134,40 @@ def server(tmp_path: Path) -> Iterator[CacheServer]:
     server.stop()
 
 
-@pytest.fixture
-def path(server: CacheServer) -> Iterator[FaultyPath]:
-    path = FaultyPath(server.port)
-    yield path
-    path.close()
+class CacheStage:
+    """A cache's server, a faulty path to it on request, and the listeners of a test."""
+
+    def __init__(self, server: CacheServer, spool: Spool, stack: ExitStack) -> None:
+        self.server = server
+        self.spool = spool
+        self._stack = stack
+
+    @cached_property
+    def path(self) -> FaultyPath:
+        path = FaultyPath(self.server.port)
+        self._stack.callback(path.close)
+        return path
+
+    def listen(self, cache: Cache | int = 0, *, until: str = "", **more: Any) -> Listening:
+        """Start a listener of this cache, or of the one at this port, or of the server."""
+        cache = cache_at(cache or self.server.port) if isinstance(cache, int) else cache
+        listening = Listening(self.spool, cache, **more)
+        self._stack.callback(listening.stop)
+        if until:
+            listening.until(until)
+        return listening
 
 
 @pytest.fixture
-def listening(spool: Spool) -> Iterator[ListeningFactory]:
+def stage(server: CacheServer, spool: Spool) -> Iterator[CacheStage]:
     with ExitStack() as stack:
-
-        def make(cache: Cache | int, *, until: str = "", **more: Any) -> Listening:
-            made = Listening(spool, cache_at(cache) if isinstance(cache, int) else cache, **more)
-            stack.callback(made.stop)
-            if until:
-                made.until(until)
-            return made
-
-        yield make
+        yield CacheStage(server, spool, stack)
 
 
 @pytest.fixture
-def listener(server: CacheServer, listening: ListeningFactory) -> Listening:
+def listener(stage: CacheStage) -> Listening:
     """A listener that is subscribed at the cache's server."""
-    return listening(server.port, until="subscribed")
+    return stage.listen(until="subscribed")
 
 
 class Hooked:
@@ -160,23 +176,9 @@ class Hooked:
     def __init__(self, spool: Spool, cache: Cache, folder: Path, *, timeout: float = 10.0) -> None:
         context = context_of(spool, Clock(), hooks_dir=folder, hook_timeout_seconds=timeout)
         self.hooks = CacheHooks(context, cache, resource_name=lambda: "web-vm1")
-        self._thread = threading.Thread(target=self._work)
-        self._thread.start()
+        self._running = Running(self.hooks)
         self.listening = Listening(spool, cache, hooks=self.hooks)
 
     def stop(self) -> None:
         self.listening.stop()
-        self.hooks.interrupt()
-        self.hooks.wake.set()
-        self._thread.join(5)
-        assert not self._thread.is_alive()
-
-    def _work(self) -> None:
-        try:
-            while not self.hooks._stopping.is_set():
-                self.hooks.wake.clear()
-                pause = self.hooks.step()
-                if pause:
-                    self.hooks.wake.wait(pause)
-        except Interrupted:
-            return
+        self._running.stop()

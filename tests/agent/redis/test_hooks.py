@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from drydock_agent.redis.hooks import CONNECTION_LOST, CONNECTION_RESTORED
 from drydock_agent.spool.store import Spool
 
 from tests.agent.machine_hooks import HookFolder, alive
-from tests.agent.redis.conftest import HOST, Hooked, cache_at
+from tests.agent.redis.conftest import HOST, Hooked, at_least, cache_at
 from tests.agent.redis.servers import CacheServer
 from tests.processes import ROOT, wait_for
 
@@ -27,86 +26,69 @@ STARTING = (
     "|NonSSLPort|13000|StartTimeInUTC|2021-10-20T16:34:56"
 )
 
-Start = Callable[..., Hooked]
+
+class HookStage:
+    """A cache's server, and an agent that listens to it and runs the hooks of a folder."""
+
+    def __init__(self, spool: Spool, hooks: HookFolder, server: CacheServer) -> None:
+        self.spool = spool
+        self.hooks = hooks
+        self.server = server
+
+    def start(self, **more: float) -> Hooked:
+        self.agent = Hooked(self.spool, cache_at(self.server.port), self.hooks.root, **more)
+        self.agent.listening.until("subscribed")
+        return self.agent
+
+    def add(self, name: str, script: str = "", *, mode: int = 0o755) -> Path:
+        """A hook that writes the type into `ran`, then does what its script says."""
+        note = f'echo "{name} $DRYDOCK_NOTIFICATION_TYPE" >> "{self.hooks.ran}"'
+        return self.hooks.add("redis", name, f"{note}\n{script}", mode=mode)
+
+    def ran(self, count: int) -> list[str]:
+        """So many runs, in order."""
+        return at_least(count, lambda: [line for line in self.hooks.lines() if not line.startswith("redis ")])
+
+    def reports(self, count: int) -> list[dict[str, Any]]:
+        """What the spool holds about hooks, once there are so many."""
+        return at_least(count, lambda: self.agent.listening.reports(wire.REDIS_HOOK))
 
 
 @pytest.fixture
-def hooked(spool: Spool, hooks: HookFolder, server: CacheServer) -> Iterator[Start]:
-    with ExitStack() as stack:
-
-        def start(**more: float) -> Hooked:
-            made = Hooked(spool, cache_at(server.port), hooks.root, **more)
-            stack.callback(made.stop)
-            made.listening.until("subscribed")
-            return made
-
-        yield start
+def stage(spool: Spool, hooks: HookFolder, server: CacheServer) -> Iterator[HookStage]:
+    stage = HookStage(spool, hooks, server)
+    yield stage
+    stage.agent.stop()
 
 
-def add(hooks: HookFolder, name: str, script: str = "", *, mode: int = 0o755) -> Path:
-    """A hook that writes the type into `ran`, then does what its script says."""
-    note = f'echo "{name} $DRYDOCK_NOTIFICATION_TYPE" >> "{hooks.ran}"'
-    return hooks.add("redis", name, f"{note}\n{script}", mode=mode)
+def test_each_line_runs_the_hooks_in_order(stage: HookStage) -> None:
+    stage.add("20-second")
+    stage.add("10-first")
+    stage.start()
+    stage.server.say(STARTING, "NotificationType|NodeMaintenanceStart")
+    kinds = ("ConnectionRestored", "NodeMaintenanceStarting", "NodeMaintenanceStart")
+    assert stage.ran(6) == [f"{name} {kind}" for kind in kinds for name in ("10-first", "20-second")]
 
 
-def ran(hooks: HookFolder, count: int) -> list[str]:
-    """So many runs, in order."""
-
-    def enough() -> list[str] | None:
-        lines = [line for line in hooks.lines() if not line.startswith("redis ")]
-        return lines if len(lines) >= count else None
-
-    return wait_for(enough, seconds=10, what=f"{count} hooks")
-
-
-def reports(made: Hooked, count: int) -> list[dict[str, Any]]:
-    """What the spool holds about hooks, once there are so many."""
-
-    def enough() -> list[dict[str, Any]] | None:
-        found = made.listening.reports(wire.REDIS_HOOK)
-        return found if len(found) >= count else None
-
-    return wait_for(enough, seconds=10, what=f"{count} reports")
+def test_a_lost_connection_runs_them_without_any_notice(stage: HookStage) -> None:
+    stage.add("10-a", f'echo "$DRYDOCK_COVERAGE $DRYDOCK_REASON" > "{stage.hooks.ran}.$DRYDOCK_NOTIFICATION_TYPE"')
+    stage.start()
+    stage.ran(1)
+    stage.server.kill_subscribers()
+    assert stage.ran(3) == ["10-a ConnectionRestored", "10-a ConnectionLost", "10-a ConnectionRestored"]
+    assert Path(f"{stage.hooks.ran}.{CONNECTION_LOST}").read_text().startswith("lost ")
+    assert Path(f"{stage.hooks.ran}.{CONNECTION_RESTORED}").read_text() == "subscribed \n"
 
 
-def test_each_line_runs_the_hooks_in_order(hooks: HookFolder, hooked: Start, server: CacheServer) -> None:
-    add(hooks, "20-second")
-    add(hooks, "10-first")
-    hooked()
-    server.say(STARTING)
-    server.say("NotificationType|NodeMaintenanceStart")
-    assert ran(hooks, 6) == [
-        "10-first ConnectionRestored",
-        "20-second ConnectionRestored",
-        "10-first NodeMaintenanceStarting",
-        "20-second NodeMaintenanceStarting",
-        "10-first NodeMaintenanceStart",
-        "20-second NodeMaintenanceStart",
-    ]
-
-
-def test_a_lost_connection_runs_them_without_any_notice(hooks: HookFolder, hooked: Start, server: CacheServer) -> None:
-    add(hooks, "10-a", 'echo "$DRYDOCK_COVERAGE $DRYDOCK_REASON" > "' + str(hooks.ran) + '.$DRYDOCK_NOTIFICATION_TYPE"')
-    hooked()
-    ran(hooks, 1)
-    server.kill_subscribers()
-    assert ran(hooks, 3) == ["10-a ConnectionRestored", "10-a ConnectionLost", "10-a ConnectionRestored"]
-    assert Path(f"{hooks.ran}.{CONNECTION_LOST}").read_text().startswith("lost ")
-    assert Path(f"{hooks.ran}.{CONNECTION_RESTORED}").read_text() == "subscribed \n"
-
-
-def test_a_hook_gets_the_line_as_variables_and_as_json(
-    hooks: HookFolder, hooked: Start, server: CacheServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hook_gets_the_line_as_variables_and_as_json(stage: HookStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRYDOCK_JOIN_TOKEN", "secret")
-    out = hooks.root.parent / "given"
-    add(
-        hooks,
+    out = stage.hooks.root.parent / "given"
+    stage.add(
         "10-a",
         f'test "$DRYDOCK_RAW" || exit 0; env | grep ^DRYDOCK_ | sort > {out}; cat > {out}.json; touch {out}.done',
     )
-    hooked()
-    server.say(STARTING)
+    stage.start()
+    stage.server.say(STARTING)
     wait_for(Path(f"{out}.done").exists, seconds=10, what="the hook")
     variables = dict(line.split("=", 1) for line in out.read_text().splitlines())
     run, age, heard = (variables.pop(f"DRYDOCK_{name}") for name in ("RUN", "AGE_SECONDS", "HEARD_AT"))
@@ -122,8 +104,7 @@ def test_a_hook_gets_the_line_as_variables_and_as_json(
         "DRYDOCK_SSL_PORT": "15000",
         "DRYDOCK_NON_SSL_PORT": "13000",
         "DRYDOCK_RAW": STARTING,
-        "DRYDOCK_COVERAGE": "",
-        "DRYDOCK_REASON": "",
+        **dict.fromkeys(("DRYDOCK_COVERAGE", "DRYDOCK_REASON"), ""),
         "DRYDOCK_RESOURCE_NAME": "web-vm1",
         "DRYDOCK_MACHINE_ID": "00000000-0000-4000-8000-000000000001",
         "DRYDOCK_HOOK_TIMEOUT_SECONDS": "10",
@@ -147,111 +128,88 @@ def test_a_hook_gets_the_line_as_variables_and_as_json(
     assert all(f"`{name}`" in PAGE for name in said)
 
 
-def test_one_that_fails_or_takes_too_long_keeps_no_other_from_running(
-    hooks: HookFolder, hooked: Start, caplog: pytest.LogCaptureFixture
-) -> None:
-    add(hooks, "10-fails", "echo no luck; exit 3")
-    add(hooks, "20-hangs", "sleep 60")
-    add(hooks, "30-good")
-    made = hooked(timeout=0.5)
-    assert ran(hooks, 3)[2] == "30-good ConnectionRestored"
-    wait_for(lambda: made.hooks.outcomes.total() == 3, seconds=5, what="all have ended")
-    assert made.hooks.outcomes == {"failed": 1, "timed-out": 1, "succeeded": 1}
-    assert any("10-fails failed" in line and "no luck" in line for line in caplog.messages)
-
-
-def test_a_hook_that_hangs_keeps_no_line_waiting(hooks: HookFolder, hooked: Start, server: CacheServer) -> None:
-    add(hooks, "10-hangs", "sleep 60")
-    made = hooked()
+def test_a_hook_that_hangs_keeps_no_line_waiting(stage: HookStage) -> None:
+    stage.add("10-hangs", "sleep 60")
+    agent = stage.start()
     for _ in range(5):
-        server.say(STARTING)
-    assert made.listening.heard(5, seconds=3) == [STARTING] * 5
+        stage.server.say(STARTING)
+    assert agent.listening.heard(5, seconds=3) == [STARTING] * 5
 
 
-def test_a_hook_that_others_may_write_is_refused(hooks: HookFolder, hooked: Start) -> None:
-    add(hooks, "10-open", mode=0o777)
-    made = hooked()
-    wait_for(lambda: made.hooks.outcomes.total() == 1, seconds=5, what="the refusal")
-    assert hooks.lines() == [] and made.hooks.outcomes == {"failed": 1}
-
-
-def test_the_stop_ends_a_hook_and_the_next_agent_what_was_left_over(hooks: HookFolder, hooked: Start) -> None:
-    pid = hooks.root.parent / "pid"
-    add(hooks, "10-a", f"test -e {pid} || {{ echo $$ > {pid}; exec sleep 60; }}")
-    made = hooked()
+def test_the_stop_ends_a_hook_and_the_next_agent_what_was_left_over(stage: HookStage) -> None:
+    pid = stage.hooks.root.parent / "pid"
+    stage.add("10-a", f"test -e {pid} || {{ echo $$ > {pid}; exec sleep 60; }}")
+    agent = stage.start()
     wait_for(lambda: pid.exists() and pid.read_text().strip() != "", seconds=5, what="the hook runs")
-    made.listening.stop()
-    made.hooks.interrupt()
+    agent.listening.stop()
+    agent.hooks.interrupt()
     wait_for(lambda: not alive(pid), seconds=5, what="its end")
-    (report,) = reports(made, 1)
+    (report,) = stage.reports(1)
     assert (report["hook"], report["outcome"]) == ("10-a", "failed")
     assert report["output"] == "The agent stopped while 10-a ran; it is not run again."
 
 
-def test_how_each_hook_ended_is_reported_with_what_it_printed(
-    hooks: HookFolder, hooked: Start, server: CacheServer
+def test_how_each_hook_ended_is_reported_with_what_it_printed_and_keeps_no_other_from_running(
+    stage: HookStage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    add(hooks, "10-talks", "head -c 5000 /dev/zero | tr '\\0' x; echo end")
-    add(hooks, "20-fails", "echo no luck; exit 3")
-    add(hooks, "30-hangs", "sleep 60")
-    made = hooked(timeout=0.5)
-    server.say(STARTING)
-    found = reports(made, 6)
-    assert [(each["hook"], each["notification_type"], each["outcome"], each["exit_status"]) for each in found] == [
+    stage.add("10-talks", "head -c 5000 /dev/zero | tr '\\0' x; echo end")
+    stage.add("20-fails", "echo no luck; exit 3")
+    stage.add("30-hangs", "sleep 60")
+    stage.add("40-good")
+    agent = stage.start(timeout=0.5)
+    stage.server.say(STARTING)
+    ended = stage.reports(8)
+    names = ("hook", "notification_type", "outcome", "exit_status")
+    assert [tuple(report[name] for name in names) for report in ended] == [
         (hook, kind, outcome, status)
         for kind in (CONNECTION_RESTORED, "NodeMaintenanceStarting")
         for hook, outcome, status in (
             ("10-talks", "succeeded", 0),
             ("20-fails", "failed", 3),
             ("30-hangs", "timed-out", None),
+            ("40-good", "succeeded", 0),
         )
     ]
-    talks, fails, hangs = found[:3]
+    talks, fails, hangs, _ = ended[:4]
     assert talks["cache"] == HOST and talks["output"] == "x" * 3996 + "end\n"
     assert fails["output"] == "no luck\n" and 0 <= fails["seconds"] < 0.5 <= hangs["seconds"]
+    assert agent.hooks.outcomes == {"failed": 2, "timed-out": 2, "succeeded": 4}
+    assert any("20-fails failed" in line and "no luck" in line for line in caplog.messages)
 
 
-def test_a_refused_file_is_reported_once_until_it_changes(
-    hooks: HookFolder, hooked: Start, server: CacheServer
-) -> None:
-    path = add(hooks, "10-open", mode=0o777)
-    add(hooks, "20-good")
-    made = hooked()
-    server.say(STARTING)
-    found = reports(made, 3)
-    assert [(each["hook"], each["outcome"], each["seconds"] is None) for each in found] == [
-        ("10-open", "failed", True),
-        ("20-good", "succeeded", False),
-        ("20-good", "succeeded", False),
-    ]
-    assert found[0]["output"] == "10-open is not run: it can be written by everybody."
+def test_a_refused_file_is_reported_once_until_it_changes(stage: HookStage) -> None:
+    path = stage.add("10-open", mode=0o777)
+    stage.add("20-good")
+    stage.start()
+    stage.server.say(STARTING)
+    refused, *good = stage.reports(3)
+    assert (refused["hook"], refused["outcome"], refused["seconds"]) == ("10-open", "failed", None)
+    assert [(report["hook"], report["outcome"]) for report in good] == [("20-good", "succeeded")] * 2
+    assert refused["output"] == "10-open is not run: it can be written by everybody."
     path.chmod(0o755)
-    server.say("NotificationType|NodeMaintenanceStart")
-    assert [each["outcome"] for each in reports(made, 5)[3:]] == ["succeeded", "succeeded"]
+    stage.server.say("NotificationType|NodeMaintenanceStart")
+    assert [each["outcome"] for each in stage.reports(5)[3:]] == ["succeeded", "succeeded"]
     path.chmod(0o777)
-    server.say("NotificationType|NodeMaintenanceEnded")
-    assert [(each["hook"], each["outcome"]) for each in reports(made, 7)[5:]] == [
-        ("10-open", "failed"),
-        ("20-good", "succeeded"),
-    ]
+    stage.server.say("NotificationType|NodeMaintenanceEnded")
+    assert [report["outcome"] for report in stage.reports(7)[5:]] == ["failed", "succeeded"]
 
 
-def test_a_refused_folder_is_reported_once(hooks: HookFolder, hooked: Start, server: CacheServer) -> None:
-    folder = add(hooks, "10-a").parent
+def test_a_refused_folder_is_reported_once(stage: HookStage) -> None:
+    folder = stage.add("10-a").parent
     folder.chmod(0o777)
-    made = hooked()
-    server.say(STARTING)
-    wait_for(lambda: made.hooks.outcomes.total() == 2, seconds=5, what="both refusals")
+    agent = stage.start()
+    stage.server.say(STARTING)
+    wait_for(lambda: agent.hooks.outcomes.total() == 2, seconds=5, what="both refusals")
     folder.chmod(0o755)
-    server.say("NotificationType|NodeMaintenanceStart")
-    refused, ran_then = reports(made, 2)
+    stage.server.say("NotificationType|NodeMaintenanceStart")
+    refused, ran_then = stage.reports(2)
     assert (refused["hook"], refused["outcome"]) == ("", "failed")
     assert refused["output"] == f"Nothing in {folder} is run: {folder} can be written by everybody."
     assert (ran_then["hook"], ran_then["outcome"]) == ("10-a", "succeeded")
 
 
-def test_without_a_folder_nothing_runs(hooked: Start, server: CacheServer) -> None:
-    made = hooked()
-    server.say(STARTING)
-    made.listening.heard(1)
-    assert made.hooks.outcomes.total() == 0
+def test_without_a_folder_nothing_runs(stage: HookStage) -> None:
+    agent = stage.start()
+    stage.server.say(STARTING)
+    agent.listening.heard(1)
+    assert agent.hooks.outcomes.total() == 0

@@ -16,7 +16,7 @@ from drydock_agent.redis.errors import CacheConnectionLost, RefusedByCache
 from drydock_agent.redis.login import TokenClient
 from drydock_agent.settings.caches import Cache, read_caches
 
-from tests.agent.redis.conftest import HOST, QUICK, ListeningFactory, cache_at
+from tests.agent.redis.conftest import HOST, CacheStage, cache_at
 from tests.agent.redis.servers import CHANNEL, CacheServer, FaultyPath
 from tests.certificates import Authority
 from tests.processes import wait_for
@@ -66,33 +66,25 @@ def with_identity(port: int, entra: str = "managed-identity") -> Cache:
 
 
 @pytest.mark.real_time
-def test_a_token_is_the_password_and_its_identity_the_user(
-    metadata: MetadataService, server: CacheServer, listening: ListeningFactory
-) -> None:
-    with server.client() as client:
-        client.execute_command(
-            "ACL", "SETUSER", IDENTITY, "on", f">{token_of(1)}", f"&{CHANNEL}", "+subscribe", "+ping"
-        )
-    one = listening(with_identity(server.port), tokens=TokenClient(metadata.url))
-    one.until("subscribed")
+def test_a_token_is_the_password_and_its_identity_the_user(stage: CacheStage, metadata: MetadataService) -> None:
+    stage.server.allow(IDENTITY, "on", f">{token_of(1)}", f"&{CHANNEL}", "+subscribe", "+ping")
+    stage.listen(with_identity(stage.server.port), tokens=TokenClient(metadata.url), until="subscribed")
     assert metadata.asked == [{"api-version": ["2018-02-01"], "resource": ["https://redis.azure.com"]}]
 
 
 @pytest.mark.real_time
 def test_the_connection_is_renewed_with_a_new_token_before_the_old_one_ends(
-    metadata: MetadataService, server: CacheServer, listening: ListeningFactory
+    stage: CacheStage, metadata: MetadataService
 ) -> None:
     metadata.seconds = 2.5
-    with server.client() as client:
-        passwords = [f">{token_of(number)}" for number in range(1, 30)]
-        client.execute_command("ACL", "SETUSER", IDENTITY, "on", *passwords, "allchannels", "+@all")
-        one = listening(with_identity(server.port), tokens=TokenClient(metadata.url))
-        one.until("subscribed")
-        wait_for(lambda: len(metadata.asked) >= 3 or None, seconds=10, what="a third token")
-        for number in range(20):
-            client.publish(CHANNEL, f"line {number}")
-    assert one.heard(20) == [f"line {number}" for number in range(20)]
-    assert one.states() == ["subscribed"]
+    passwords = [f">{token_of(number)}" for number in range(1, 30)]
+    stage.server.allow(IDENTITY, "on", *passwords, "allchannels", "+@all")
+    listener = stage.listen(with_identity(stage.server.port), tokens=TokenClient(metadata.url), until="subscribed")
+    wait_for(lambda: len(metadata.asked) >= 3 or None, seconds=10, what="a third token")
+    lines = [f"line {number}" for number in range(20)]
+    stage.server.say(*lines)
+    assert listener.heard(20) == lines
+    assert listener.states() == ["subscribed"]
 
 
 def test_one_of_several_identities_is_asked_for_by_its_client_id(metadata: MetadataService) -> None:
@@ -129,45 +121,36 @@ def test_a_token_that_says_little_will_do(metadata: MetadataService) -> None:
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
-@pytest.fixture
-def tls_port(server: CacheServer, authority: Authority) -> Iterator[int]:
+def tls(server: CacheServer, tmp_path: Path) -> Iterator[tuple[int, Path]]:
+    """The port of a path to the cache that speaks TLS, and the file of the authority that vouches for it."""
+    authority = Authority(tmp_path)
     path = FaultyPath(server.port, tls=authority.server(HOST))
-    yield path.port
+    yield path.port, authority.path
     path.close()
 
 
 @pytest.mark.real_time
-def test_over_tls_the_cache_is_heard_wherever_it_is_reached(
-    server: CacheServer, tls_port: int, authority: Authority, listening: ListeningFactory
-) -> None:
-    (cache,) = read_caches(f"rediss://{HOST}?connect=127.0.0.1:{tls_port}&ca_file={authority.path}")
-    one = listening(cache)
-    one.until("subscribed")
-    server.say("NotificationType|NodeMaintenanceStart")
-    assert one.heard(1) == ["NotificationType|NodeMaintenanceStart"]
+def test_over_tls_the_cache_is_heard_wherever_it_is_reached(stage: CacheStage, tls: tuple[int, Path]) -> None:
+    (cache,) = read_caches(f"rediss://{HOST}?connect=127.0.0.1:{tls[0]}&ca_file={tls[1]}")
+    listener = stage.listen(cache, until="subscribed")
+    stage.server.say("NotificationType|NodeMaintenanceStart")
+    assert listener.heard(1) == ["NotificationType|NodeMaintenanceStart"]
 
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("trusted", [True, False])
 def test_certificate_with_another_name_or_untrusted_issuer_is_refused(
-    tls_port: int, authority: Authority, listening: ListeningFactory, trusted: bool
+    stage: CacheStage, tls: tuple[int, Path], trusted: bool
 ) -> None:
     # A trusted certificate with another name, or the right name from an untrusted issuer.
-    text = f"rediss://another.example?ca_file={authority.path}&" if trusted else f"rediss://{HOST}?"
-    (cache,) = read_caches(f"{text}connect=127.0.0.1:{tls_port}")
-    one = listening(cache, timing=QUICK)
-    one.until("lost")
-    assert "certificate verify failed" in one.reports(wire.COVERAGE)[0]["reason"].lower()
+    text = f"rediss://another.example?ca_file={tls[1]}&" if trusted else f"rediss://{HOST}?"
+    (cache,) = read_caches(f"{text}connect=127.0.0.1:{tls[0]}")
+    listener = stage.listen(cache, until="lost")
+    assert "certificate verify failed" in listener.reports(wire.COVERAGE)[0]["reason"].lower()
 
 
 @pytest.mark.real_time
-def test_a_cache_that_speaks_no_tls_is_not_listened_to_in_the_clear(
-    server: CacheServer, listening: ListeningFactory
-) -> None:
-    (cache,) = read_caches(f"rediss://:key@{HOST}?connect=127.0.0.1:{server.port}")
-    listening(cache).until("lost")
-    assert server.listeners() == 0
+def test_a_cache_that_speaks_no_tls_is_not_listened_to_in_the_clear(stage: CacheStage) -> None:
+    (cache,) = read_caches(f"rediss://:key@{HOST}?connect=127.0.0.1:{stage.server.port}")
+    stage.listen(cache, until="lost")
+    assert stage.server.listeners() == 0
