@@ -26,14 +26,15 @@ from fleet.relay import counts as beat_clock
 from fleet.relay import tasks
 from tests.factories import Fleet, operator
 
-JUMPS = [600.0, 3 * 3600.0, -600.0, -3 * 3600.0]
-DECIDING = {
-    "relay_approval": (1,),
-    "relay_approvals": ([(1, {})],),
-    "follow": ([1],),
-    "advance": (),
-    "tidy_up": (),
-    "retain": (),
+JUMPS = [3 * 3600.0, -600.0]
+# Each task that decides: its module, what it calls, and its arguments.
+DECIDING: dict[str, tuple[Any, Any, str, tuple[Any, ...]]] = {
+    "relay_approval": (tasks, tasks.reconcile, "advance_new_approval", (1,)),
+    "relay_approvals": (tasks, tasks.reconcile, "advance_new_approvals", ([(1, {})],)),
+    "follow": (tasks, tasks.reconcile, "advance_dependents", ([1],)),
+    "advance": (tasks, tasks.reconcile, "advance", ()),
+    "tidy_up": (account_tasks, account_tasks.service_accounts, "tidy_up", ()),
+    "retain": (audit_tasks, audit_tasks.retention, "retain", ()),
 }
 
 SetClock = Callable[[float], None]
@@ -81,25 +82,13 @@ def test_a_worker_with_a_wrong_clock_does_nothing_that_decides(
     set_clock: SetClock, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     done: list[str] = []
-
-    def note(*_: Any, **__: Any) -> None:
-        done.append(name)
-
-    for place, function in (
-        (tasks.reconcile, "advance_new_approval"),
-        (tasks.reconcile, "advance_new_approvals"),
-        (tasks.reconcile, "advance_dependents"),
-        (tasks.reconcile, "advance"),
-        (account_tasks.service_accounts, "tidy_up"),
-        (audit_tasks.retention, "retain"),
-    ):
-        monkeypatch.setattr(place, function, note)
-    task = getattr({"retain": audit_tasks, "tidy_up": account_tasks}.get(name, tasks), name)
+    module, place, function, arguments = DECIDING[name]
+    monkeypatch.setattr(place, function, lambda *_, **__: done.append(name))
     set_clock(600)
-    task(*DECIDING[name])
+    getattr(module, name)(*arguments)
     assert done == []
     set_clock(0)
-    task(*DECIDING[name])
+    getattr(module, name)(*arguments)
     assert done == [name]
 
 

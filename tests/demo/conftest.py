@@ -11,21 +11,13 @@ import pytest
 
 from tests.processes import PYTHON, Process, free_port, start, wait_for
 
-SECONDS_TO_START = 180
-
 
 @pytest.fixture(scope="package")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return {
-        "PORT": str(free_port()),
-        "SIMULATOR_PORT": str(free_port()),
-        "DEMO_DIR": str(tmp_path_factory.mktemp("demo")),
-        "DEMO_STORY": "off",
-        # As for a visitor: the demo brings its own servers and its own key.
-        "DATABASE_URL": "",
-        "REDIS_URL": "",
-        "SECRET_KEY": "",
-    }
+    # As for a visitor: the demo brings its own servers and its own key.
+    own = dict.fromkeys(("DATABASE_URL", "REDIS_URL", "SECRET_KEY"), "")
+    ports = {name: str(free_port()) for name in ("PORT", "SIMULATOR_PORT")}
+    return {**own, **ports, "DEMO_DIR": str(tmp_path_factory.mktemp("demo")), "DEMO_STORY": "off"}
 
 
 @pytest.fixture(scope="package")
@@ -38,12 +30,7 @@ def demos(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
             log = tmp_path_factory.mktemp("log") / "demo.log"
             processes.append(start([PYTHON, "manage.py", "demo"], environment=environment, log=log))
             process = processes[-1]
-            wait_for(
-                lambda: says_how_to_sign_in(process) or None,
-                seconds=SECONDS_TO_START,
-                what="a demo that answers",
-                every=0.2,
-            )
+            wait_for(lambda: says_how_to_sign_in(process), seconds=180, what="a demo that answers", every=0.2)
         return processes[-1]
 
     yield running

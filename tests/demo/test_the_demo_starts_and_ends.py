@@ -59,32 +59,28 @@ def test_sigterm_ends_everything_within_seconds_and_quietly(demo: Process, envir
     assert not [pid for pid in others if is_running(pid)]
 
 
-def test_a_process_that_dies_is_started_again_and_it_is_said(demo: Process, environment: dict[str, str]) -> None:
-    url = f"http://127.0.0.1:{environment['PORT']}/healthz"
+def test_processes_and_servers_that_die_restart_and_the_demo_continues(
+    demo: Process, environment: dict[str, str]
+) -> None:
     for pid in descendants(demo.pid):
         # A command that was just run may have ended meanwhile.
         with suppress(FileNotFoundError):
             if b"granian" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
                 os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: "web ended by itself (SIGKILL)" in demo.said() or None, seconds=30, what="a word about it")
-    wait_for(lambda: answers(url) or None, seconds=90, what="a web server again")
-
-
-def test_killed_servers_restart_and_the_demo_continues(demo: Process, environment: dict[str, str]) -> None:
+    wait_for(lambda: "web ended by itself (SIGKILL)" in demo.said(), seconds=30, what="a word about it")
     folder = Path(environment["DEMO_DIR"])
     credentials = json.loads((folder / "credentials.json").read_text())
+    wait_for(lambda: answers(f"{credentials['url']}/healthz"), seconds=90, what="a web server again")
     servers = folder / "servers"
     pid_files = [servers / "postgres" / "postmaster.pid", *servers.rglob("valkey.pid")]
     assert len(pid_files) > 2
     for path in pid_files:
         os.kill(int(path.read_text().split()[0]), signal.SIGKILL)
+    restarts = "it was started again on its data."
     wait_for(
-        lambda: demo.said().count("it was started again on its data.") == len(pid_files) or None,
-        seconds=60,
-        what="a word about each server",
-        every=0.2,
+        lambda: demo.said().count(restarts) == len(pid_files), seconds=60, what="a word about each server", every=0.2
     )
-    wait_for(lambda: answers(f"{credentials['url']}/readyz") or None, seconds=60, what="a web server", every=0.2)
+    wait_for(lambda: answers(f"{credentials['url']}/readyz"), seconds=60, what="a web server", every=0.2)
     announced = {"set": "web", "type": "Reboot", "resources": ["web-vm1"], "notice_seconds": 600}
     answer = requests.post(f"{credentials['simulator_url']}/control/events", json=announced, timeout=30)
     event = f"{credentials['url']}/api/v1/events/{answer.json()['EventId']}/"
@@ -95,7 +91,7 @@ def test_killed_servers_restart_and_the_demo_continues(demo: Process, environmen
             return requests.get(event, headers=headers, timeout=30).status_code == 200
         return False
 
-    wait_for(lambda: seen() or None, seconds=60, what="the event that was announced since", every=0.5)
+    wait_for(seen, seconds=60, what="the event that was announced since", every=0.5)
 
 
 def test_it_starts_again_on_its_data_and_kill_9_leaves_nothing(demo: Process, environment: dict[str, str]) -> None:

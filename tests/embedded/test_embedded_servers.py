@@ -55,26 +55,15 @@ def server_pids(folder: Path) -> list[int]:
     return found
 
 
-def gone(folder: Path) -> bool:
-    return not server_pids(folder)
-
-
 @pytest.mark.real_time
 @pytest.mark.fault
-def test_kill_9_of_the_owner_leaves_nothing_running(owner: Process, tmp_path: Path) -> None:
-    assert len(server_pids(tmp_path)) > 2
-    os.kill(owner.pid, signal.SIGKILL)
-    wait_for(lambda: gone(tmp_path) or None, seconds=20, what="the end of the servers")
-
-
-@pytest.mark.real_time
-@pytest.mark.fault
-def test_what_was_committed_outlives_kill_9(owner: Process, tmp_path: Path) -> None:
+def test_what_was_committed_outlives_kill_9_which_leaves_nothing_running(owner: Process, tmp_path: Path) -> None:
     database = (tmp_path / "urls").read_text().splitlines()[0]
     with psycopg.connect(database) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 7 AS number")
+    assert len(server_pids(tmp_path)) > 2
     os.kill(owner.pid, signal.SIGKILL)
-    wait_for(lambda: gone(tmp_path) or None, seconds=20, what="the end of the servers")
+    wait_for(lambda: not server_pids(tmp_path), seconds=20, what="the end of the servers")
     with servers(tmp_path, {}) as urls, psycopg.connect(urls.database) as connection:
         assert connection.execute("SELECT number FROM kept").fetchone() == (7,)
 
@@ -82,7 +71,7 @@ def test_what_was_committed_outlives_kill_9(owner: Process, tmp_path: Path) -> N
 @pytest.mark.real_time
 def test_sigterm_ends_the_servers_within_seconds(owner: Process, tmp_path: Path) -> None:
     owner.child.terminate()
-    wait_for(lambda: gone(tmp_path) or None, seconds=15, what="the end of the servers")
+    wait_for(lambda: not server_pids(tmp_path), seconds=15, what="the end of the servers")
 
 
 def test_a_folder_in_use_is_refused_with_the_number_of_its_user(owner: Process, tmp_path: Path) -> None:

@@ -19,10 +19,11 @@ from fleet.management import supervisor
 from fleet.settings import broker as celerys_spelling
 from tests.faults.broker import popped_by_a_frozen_worker
 from tests.faults.plain_celery import TASK
-from tests.faults.scene import fleet_file, frozen_process
+from tests.faults.scene import frozen_process
 from tests.faults.schedule import WEST
 from tests.faults.servers import Server
 from tests.processes import PYTHON, Process, start, wait_for
+from tests.ring.ring import fleet_file
 
 POPPED = "the worker, with the task popped"
 RUNNING = "the worker, in the task"
@@ -132,7 +133,7 @@ def plain() -> Iterator[Plain]:
         broker = Server(lambda: valkey_server(folder), folder / "valkey" / "valkey.pid")
         broker.start()
         stack.callback(broker.stop)
-        simulator = stack.enter_context(RunningSimulator(fleet_file(folder)))
+        simulator = stack.enter_context(RunningSimulator(fleet_file(folder, west=WEST)))
         made = Plain(folder, broker, simulator)
         stack.callback(made.kill_worker)
         yield made

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -25,7 +23,7 @@ from tests.faults import holds
 from tests.faults.schedule import EAST, WEST, Victim
 from tests.faults.servers import Server
 from tests.processes import Process, answers, wait_for
-from tests.ring.ring import Ring
+from tests.ring.ring import Ring, fleet_file
 
 RECIPES = {Victim.GATEWAY: "web", Victim.WORKER: "worker", Victim.BEAT: "beat"}
 
@@ -77,19 +75,14 @@ class Scene:
         return wait_for(again, seconds=seconds, what="the backend answers the repeated call")
 
     def _approve(self, grant: Grant) -> tuple[int, int | None]:
+        headers, body = {"Idempotency-Key": grant.key}, {"comment": "agreed"}
         try:
-            said = requests.post(
-                f"{self.ring.url}/api/v1/events/{grant.event_id}/approvals/",
-                headers={
-                    "Authorization": f"Bearer {self.ring.people['operator']['token']}",
-                    "Idempotency-Key": grant.key,
-                },
-                json={"comment": "agreed"},
-                timeout=20,
+            answer = self.ring.call(
+                "POST", f"events/{grant.event_id}/approvals/", headers=headers, json=body, timeout=20
             )
         except requests.RequestException:
             return 0, None
-        return said.status_code, said.json()["id"] if said.status_code == 201 else None
+        return answer.status_code, answer.json()["id"] if answer.status_code == 201 else None
 
     # Rows
 
@@ -175,34 +168,8 @@ def frozen_process(process: Process) -> Iterator[None]:
             os.killpg(process.pid, signal.SIGCONT)
 
 
-def fleet_file(folder: Path) -> Path:
-    """Write two availability sets: one for the round's event, one for an unrelated event."""
-    sets = [
-        {
-            "kind": "availability_set",
-            "name": name,
-            "subscription": "11111111-2222-3333-4444-555555555555",
-            "resource_group": "shop",
-            "machines": [
-                {
-                    "id": machine,
-                    "name": machine,
-                    "vm_id": f"00000000-0000-4000-8000-0000000000{number}{index}",
-                    "fault_domain": index,
-                    "update_domain": index,
-                }
-                for index, machine in enumerate(machines)
-            ],
-        }
-        for number, (name, machines) in enumerate((("west", WEST), ("east", EAST)), start=1)
-    ]
-    path = folder / "fleet.json"
-    path.write_text(json.dumps({"sets": sets, "caches": []}))
-    return path
-
-
 @contextmanager
-def scene(machines: Sequence[str] = (*WEST, *EAST)) -> Iterator[Scene]:
+def scene() -> Iterator[Scene]:
     """A whole ring, started, with all machines live; everything is gone afterwards."""
     with ExitStack() as stack:
         folder = stack.enter_context(held_folder(stack.enter_context(temporary_folder())))
@@ -212,12 +179,12 @@ def scene(machines: Sequence[str] = (*WEST, *EAST)) -> Iterator[Scene]:
         for server in (database, broker):
             server.start()
             stack.callback(server.stop)
-        simulator = stack.enter_context(RunningSimulator(fleet_file(folder)))
+        simulator = stack.enter_context(RunningSimulator(fleet_file(folder, west=WEST, east=EAST)))
         ring = Ring(Urls(database=database.url, redis=broker.url), folder, simulator, folder / "fleet.json")
         holds.install(database.url)
         stack.callback(ring.stop)
         ring.start()
-        ring.all_live(len(machines))
+        ring.all_live(len([*WEST, *EAST]))
         yield Scene(ring, database, broker)
 
 

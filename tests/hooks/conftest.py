@@ -43,21 +43,11 @@ class Example:
 
     def rehearse(self, hook: str) -> str:
         """What one hook says in a drill; fails where it failed."""
-        ran = subprocess.run(
-            [EXAMPLES / self.name / hook],
-            env={
-                **os.environ,
-                "DRYDOCK_DRILL": "1",
-                "DRYDOCK_EVENT_TYPE": "Reboot",
-                "DRYDOCK_HOOK_TIMEOUT_SECONDS": "5",
-            },
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
+        drill = {"DRYDOCK_DRILL": "1", "DRYDOCK_EVENT_TYPE": "Reboot", "DRYDOCK_HOOK_TIMEOUT_SECONDS": "5"}
+        command = [EXAMPLES / self.name / hook]
+        return subprocess.check_output(
+            command, env={**os.environ, **drill}, stdin=subprocess.DEVNULL, text=True, timeout=30
         )
-        return ran.stdout
 
     def prepare(self, kind: str = "Reboot", **more: Any) -> tuple[str, str]:
         """The id of a new event, and what the hooks for it said; fails where one of them did."""

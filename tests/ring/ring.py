@@ -33,22 +33,24 @@ MIGRATION = {
 }
 
 
-def fleet_file(folder: Path, names: tuple[str, ...] = NAMES) -> Path:
-    """A fleet of one availability set over as many fault domains as there are machines."""
-    machines = [
-        {"id": name, "name": name, "vm_id": f"00000000-0000-4000-8000-00000000000{number}", "fault_domain": number,
-         "update_domain": number % 2}
-        for number, name in enumerate(names)
+def fleet_file(folder: Path, **sets: Sequence[str]) -> Path:
+    """A fleet of availability sets, by default `west` alone, each over as many fault domains as it has machines."""
+    fleet = [
+        {
+            "kind": "availability_set",
+            "name": name,
+            "subscription": "11111111-2222-3333-4444-555555555555",
+            "resource_group": "shop",
+            "machines": [
+                {"id": machine, "name": machine, "vm_id": f"00000000-0000-4000-8000-0000000000{number}{index}",
+                 "fault_domain": index, "update_domain": index % 2}
+                for index, machine in enumerate(machines)
+            ],
+        }
+        for number, (name, machines) in enumerate((sets or {"west": NAMES}).items())
     ]  # fmt: skip
-    one_set = {
-        "kind": "availability_set",
-        "name": "west",
-        "subscription": "11111111-2222-3333-4444-555555555555",
-        "resource_group": "shop",
-        "machines": machines,
-    }
     path = folder / "fleet.json"
-    path.write_text(json.dumps({"sets": [one_set], "caches": []}))
+    path.write_text(json.dumps({"sets": fleet, "caches": []}))
     return path
 
 
@@ -60,12 +62,7 @@ class Ring:
     """Starts and stops its parts by name: `web`, `worker`, `beat`, `agent-<machine>`; talks to it as people do."""
 
     def __init__(
-        self,
-        urls: Urls,
-        folder: Path,
-        simulator: RunningSimulator,
-        fleet: Path,
-        caches: Sequence[str] = (),
+        self, urls: Urls, folder: Path, simulator: RunningSimulator, fleet: Path, caches: Sequence[str] = ()
     ) -> None:
         self.urls = urls
         self.folder = folder
@@ -85,20 +82,14 @@ class Ring:
             environment=self.environment,
         ).strip()  # fmt: skip
         self.people: dict[str, Any] = json.loads(credentials.read_text())
-        self.recipes: dict[str, Recipe] = {
-            "web": recipes.web(self.port),
-            "worker": recipes.worker(),
-            "beat": recipes.beat(),
-        }
+        self.recipes: dict[str, Recipe] = {recipe.name: recipe for recipe in (
+            recipes.web(self.port), recipes.worker(), recipes.beat(),
+        )}  # fmt: skip
         for machine in recipes.machines(fleet):
             agent = recipes.agent(
-                machine,
-                folder=folder,
-                fleet_url=self.url,
-                simulator_url=simulator.url,
-                join_token=self.join_token,
+                machine, folder=folder, fleet_url=self.url, simulator_url=simulator.url, join_token=self.join_token,
                 caches=(),
-            )
+            )  # fmt: skip
             environment = {**agent.environment, "DRYDOCK_REDIS_CACHES": " ".join(caches)}
             self.recipes[agent.name] = replace(agent, environment=environment)
         self.processes: dict[str, Process] = {}
@@ -160,43 +151,25 @@ class Ring:
                 process.kill()
 
     def call(
-        self,
-        method: str,
-        path: str,
-        *,
-        by: str = "operator",
-        json: Any = None,
-        headers: Mapping[str, str] | None = None,
+        self, method: str, path: str, *, by: str = "operator", headers: Mapping[str, str] | None = None, **more: Any
     ) -> requests.Response:
         """One call of the REST API below `/api/v1/`."""
-        return requests.request(
-            method,
-            f"{self.url}/api/v1/{path}",
-            headers={"Authorization": f"Bearer {self.people[by]['token']}", **(headers or {})},
-            json=json,
-            timeout=10,
-        )
+        headers = {"Authorization": f"Bearer {self.people[by]['token']}", **(headers or {})}
+        return requests.request(method, f"{self.url}/api/v1/{path}", headers=headers, **{"timeout": 10, **more})
 
     def get(self, path: str) -> Any:
         answer = self.call("GET", path)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def logged_in(self, who: str = "operator") -> requests.Session:
-        """A browser without a screen, signed in."""
+    def logged_in(self) -> requests.Session:
+        """A browser without a screen, in which the operator is signed in."""
         session = requests.Session()
         address = f"{self.url}/accounts/login/"
         session.get(address, timeout=10)
-        answer = session.post(
-            address,
-            data={
-                "login": self.people[who]["username"],
-                "password": self.people[who]["password"],
-                "csrfmiddlewaretoken": session.cookies[settings.CSRF_COOKIE_NAME],
-            },
-            headers={"Referer": address},
-            timeout=10,
-        )
+        login = {"login": self.people["operator"]["username"], "password": self.people["operator"]["password"]}
+        form = {**login, "csrfmiddlewaretoken": session.cookies[settings.CSRF_COOKIE_NAME]}
+        answer = session.post(address, data=form, headers={"Referer": address}, timeout=10)
         assert answer.status_code == 200, answer.text
         assert settings.SESSION_COOKIE_NAME in session.cookies
         return session
@@ -209,41 +182,37 @@ class Ring:
     def event_when(self, event_id: str, status: str, *, seconds: float = 60) -> Any:
         """The event once it has this status."""
 
-        def look() -> Any:
+        def event() -> Any:
             event = self.event(event_id)
             return event if event is not None and event["status"] == status else None
 
-        return wait_for(look, seconds=seconds, what=f"event {event_id} is {status}", every=ASK_EVERY)
+        return wait_for(event, seconds=seconds, what=f"event {event_id} is {status}", every=ASK_EVERY)
 
-    def seen_by(self, event_id: str, count: int, *, seconds: float = 20) -> None:
+    def seen_by(self, event_id: str, count: int) -> None:
         """Returns once so many machines have seen the event."""
+        wait_for(
+            lambda: len((self.event(event_id) or {"sightings": ()})["sightings"]) == count,
+            seconds=20, what=f"{count} machines have seen the event {event_id}",
+        )  # fmt: skip
 
-        def look() -> bool:
-            event = self.event(event_id)
-            return event is not None and len(event["sightings"]) == count
-
-        wait_for(look, seconds=seconds, what=f"{count} machines have seen the event {event_id}")
-
-    def all_live(self, count: int, *, seconds: float = 60) -> None:
+    def all_live(self, count: int) -> None:
         """Returns once this many machines are live."""
-
-        def look() -> bool:
-            machines = self.get("machines/")["results"]
-            return sum(machine["presence"] == "live" for machine in machines) == count
-
-        wait_for(look, seconds=seconds, what=f"{count} machines are live", every=ASK_EVERY)
+        wait_for(
+            lambda: [machine["presence"] for machine in self.get("machines/")["results"]].count("live") == count,
+            seconds=60, what=f"{count} machines are live", every=ASK_EVERY,
+        )  # fmt: skip
 
     def approve(self, event_id: str, comment: str = "agreed") -> Any:
         answer = self.call("POST", f"events/{event_id}/approvals/", json={"comment": comment})
         assert answer.status_code == 201, answer.text
         return answer.json()
 
-    def approval_when(self, approval_id: int, state: str, *, seconds: float = 60) -> Any:
-        def look() -> Any:
+    def approval_when(self, approval_id: int, state: str) -> Any:
+        def approval() -> Any:
             approval = self.get(f"approvals/{approval_id}/")
             return approval if approval["state"] == state else None
 
-        return wait_for(look, seconds=seconds, what=f"approval {approval_id} is {state}", every=ASK_EVERY)
+        return wait_for(approval, seconds=60, what=f"approval {approval_id} is {state}", every=ASK_EVERY)
 
     def starts(self) -> list[dict[str, Any]]:
         """Every `StartRequests` that reached Azure in this test."""

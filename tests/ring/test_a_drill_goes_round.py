@@ -36,18 +36,8 @@ def test_a_drill_goes_round_and_never_reaches_the_metadata_service(hooks: HookFo
     hooks.add("recover", "10-b", f'echo "$DRYDOCK_DRILL" >> "{tmp_path}/told"')
     before = len(it.simulator.log())
     set_id = it.get("sets/")["results"][0]["id"]
-    made = it.call(
-        "POST",
-        "drills/",
-        json={
-            "set": set_id,
-            "type": "Reboot",
-            "machines": ["WestNO_1"],
-            "notice_seconds": 300,
-            "duration_seconds": 3,
-            "comment": "as in earnest",
-        },
-    )
+    wish = {"set": set_id, "type": "Reboot", "machines": ["WestNO_1"], "notice_seconds": 300, "duration_seconds": 3}
+    made = it.call("POST", "drills/", json={**wish, "comment": "as in earnest"})
     assert made.status_code == 201, made.text
     drill = made.json()["drill"]
     event_id = drill["event_id"]

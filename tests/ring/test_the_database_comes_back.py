@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from azure_simulator.child_process import RunningSimulator
 
 from fleet.embedded import Urls, valkey_server
 from tests import restoring
+from tests.gateway.test_streams import events
 from tests.processes import manage, wait_for
 from tests.ring.ring import NAMES, Ring, fleet_file
 
@@ -26,37 +28,28 @@ TRANSACTIONS = 3000
 
 
 class Stream:
-    """A browser that is cut off and resumes."""
+    """A browser that is cut off and resumes where it was."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
         self.last = ""
 
-    def begin(self) -> None:
-        """From now on."""
-        with closing(self._open()) as said:
-            self.last = next(line[4:] for line in said.iter_lines(decode_unicode=True) if line.startswith("id: "))
-
-    def _open(self) -> requests.Response:
-        token = self.ring.people["operator"]["token"]
-        headers = {"Authorization": f"Bearer {token}", **({"Last-Event-ID": self.last} if self.last else {})}
-        said = requests.get(f"{self.ring.url}/api/v1/stream", headers=headers, stream=True, timeout=30)
-        assert said.status_code == 200
-        return said
+    def events(self) -> Iterator[dict[str, str]]:
+        headers = {"Last-Event-ID": self.last} if self.last else {}
+        with closing(self.ring.call("GET", "stream", headers=headers, stream=True, timeout=30)) as answer:
+            assert answer.status_code == 200
+            for event in events(answer):
+                self.last = event.get("id", self.last)
+                yield event
 
     def until(self, kind: str) -> list[str]:
-        """Listen on where it was until such an entry comes; the kinds of all that came."""
-        heard: list[str] = []
-        with closing(self._open()) as said:
-            for line in said.iter_lines(decode_unicode=True):
-                name, _, value = line.partition(": ")
-                if name == "id":
-                    self.last = value
-                elif name == "data" and '"kind":"' in value:
-                    heard.append(value.split('"kind":"')[1].split('"')[0])
-                    if heard[-1] == kind:
-                        return heard
-        raise AssertionError(f"no {kind} among {heard}")
+        """Listen until such an entry comes; the kinds of all that came."""
+        kinds: list[str] = []
+        for event in self.events():
+            kinds += re.findall('"kind":"([^"]+)"', event.get("data", ""))[:1]
+            if kinds[-1:] == [kind]:
+                return kinds
+        raise AssertionError(f"no {kind} among {kinds}")
 
 
 @pytest.fixture
@@ -110,7 +103,7 @@ def test_restored_database_recovers_listed_events_and_continues(it: Ring, tmp_pa
     before = it.simulator.events.create(**{**FREEZE, "resources": [NAMES[0]]})
     it.event_when(before, "SCHEDULED")
     it.seen_by(before, 3)
-    stream.begin()
+    next(stream.events())
     back_up(how, it, tmp_path)
 
     after = it.simulator.events.create(**{**FREEZE, "resources": [NAMES[1]]})
