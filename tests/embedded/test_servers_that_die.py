@@ -13,7 +13,6 @@ import redis
 
 from fleet.embedded import Urls, servers
 from tests.processes import PYTHON, start, wait_for
-from tests.repository import nested
 
 pytestmark = pytest.mark.fault
 
@@ -76,32 +75,3 @@ def test_a_command_with_servers_finds_them_again(tmp_path: Path) -> None:
         )
     finally:
         process.stop(seconds=20)
-
-
-SAMPLE = """
-import os, signal
-import psycopg, pytest
-from django.contrib.auth.models import User
-from tests.servers import RUNNING
-
-def test_before(db):
-    User.objects.create(username="ada")
-
-@pytest.mark.parametrize("name", ["Postgres", "Valkey"])
-def test_that_loses_a_server(name):
-    child = next(server.child for server in RUNNING[0].own if server.name == name)
-    os.kill(child.pid, signal.SIGKILL)
-    child.wait()
-    assert False, "as a test would"
-
-def test_after(db, redis_client):
-    User.objects.create(username="ada")
-    assert redis_client.ping()
-"""
-
-
-def test_test_that_lost_its_server_fails_and_the_next_one_has_a_new_server(tmp_path: Path) -> None:
-    said = nested.run(tmp_path, SAMPLE, DATABASE_URL="", REDIS_URL="")
-    assert "2 failed, 2 passed" in said
-    for name in ("Postgres", "Valkey"):
-        assert f"{name} ended by itself (SIGKILL); it was started again on its data." in said

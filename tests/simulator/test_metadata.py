@@ -11,10 +11,6 @@ from typing import Any
 import pytest
 from azure_simulator import attestation
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
-from cryptography.x509.oid import ExtendedKeyUsageOID
-from cryptography.x509.verification import PolicyBuilder, Store
 
 from tests.simulator.asking import START, Answer, Simulated, simulated, west_norway
 
@@ -129,37 +125,6 @@ def test_a_nonce_of_up_to_32_letters_and_digits_comes_back(azure: Simulated, non
     for odd in ("A" * 33, "two%20words", "%22", "n%C3%A9", "1%0A"):
         answer = attested(azure, query=f"&nonce={odd}")
         assert answer.status == 400 and "nonce" in answer.json["error"]
-
-
-def test_the_leaf_signs_the_content_and_is_named_by_the_signer(azure: Simulated) -> None:
-    signed = Signed(attested(azure).json)
-    key = signed.leaf.public_key()
-    assert isinstance(key, rsa.RSAPublicKey) and key.key_size == 2048
-    key.verify(signed.signer[4][1], signed.content, padding.PKCS1v15(), hashes.SHA256())
-    (_, issuer), (_, serial) = parts(signed.signer[1][1])
-    assert signed.leaf.issuer.public_bytes().endswith(issuer)
-    assert int.from_bytes(serial, "big") == signed.leaf.serial_number
-
-
-def test_the_chain_leads_to_the_root_that_the_control_call_shows(azure: Simulated) -> None:
-    leaf = Signed(attested(azure).json).leaf
-    shown = azure.control("GET", "authority").json
-    root = x509.load_pem_x509_certificate(shown["root"].encode())
-    intermediate = x509.load_pem_x509_certificate(shown["intermediate"].encode())
-    for name in ("norwaywest.metadata.azure.com", "metadata.azure.com"):
-        verifier = PolicyBuilder().store(Store([root])).time(START).build_server_verifier(x509.DNSName(name))
-        assert verifier.verify(leaf, [intermediate]) == [leaf, intermediate, root]
-    uses = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    assert list(uses) == [ExtendedKeyUsageOID.SERVER_AUTH]
-
-
-def test_the_intermediate_is_where_the_leaf_says(azure: Simulated) -> None:
-    leaf = Signed(attested(azure).json).leaf
-    [where] = leaf.extensions.get_extension_for_class(x509.AuthorityInformationAccess).value
-    assert where.access_location.value == f"{azure.url}/control/authority/intermediate.cer"
-    answer = azure.control("GET", "authority/intermediate.cer")
-    assert answer.headers["content-type"] == "application/pkix-cert"
-    leaf.verify_directly_issued_by(x509.load_der_x509_certificate(answer.body))
 
 
 def test_each_machine_is_vouched_for_and_a_classic_one_has_an_id_here_and_no_compute_metadata() -> None:
