@@ -20,7 +20,7 @@ from fleet.embedded.parent_death import bound
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
 
-Found = TypeVar("Found")
+Answer = TypeVar("Answer")
 
 
 def free_port() -> int:
@@ -30,16 +30,15 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(question: Callable[[], Found | None], *, seconds: float, what: str, every: float = 0.02) -> Found:
-    """The first answer that is not None and not False; AssertionError after the time.
+def wait_for(question: Callable[[], Answer | None], *, seconds: float, what: str, every: float = 0.02) -> Answer:
+    """The first answer that is true; AssertionError after the time.
 
     `every` is the pause in seconds. A question that costs others something is asked less often: all share the cores.
     """
     deadline = time.monotonic() + seconds
     while True:
-        found = question()
-        if found is not None and found is not False:
-            return found
+        if answer := question():
+            return answer
         assert time.monotonic() < deadline, f"after {seconds:g} seconds still not: {what}"
         time.sleep(every)
 

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from drydock_agent import wire
 
+from tests.processes import wait_for
 from tests.receivers import Handler, Server, in_a_thread
 
 JOIN_TOKEN = "join-me"
@@ -246,9 +247,4 @@ class FleetDouble:
 
 def eventually(look: Callable[[], object], *, seconds: float = 30.0) -> Any:
     """The first true value of `look`; fails after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := look():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"not within {seconds:g} s")
+    return wait_for(look, seconds=seconds, what="what the test waits for")

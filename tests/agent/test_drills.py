@@ -270,7 +270,7 @@ def test_a_drills_hook_makes_way_for_a_real_event_and_is_recovered_after_it(
     thread = threading.Thread(target=participant.run_hooks)
     began = time.monotonic()
     thread.start()
-    wait_for(lambda: hooks.lines() or None, seconds=20, what="the drill's hook runs")
+    wait_for(hooks.lines, seconds=20, what="the drill's hook runs")
     event_id = participant.announce()
     while participant.parts.rehearsal.step() == 0.0:
         pass

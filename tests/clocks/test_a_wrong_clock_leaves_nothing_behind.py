@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -49,11 +50,28 @@ def times_ahead() -> list[str]:
     return found
 
 
+@dataclass
+class Site:
+    """The gateway, what sets its clock, and an operator's token."""
+
+    gateway: Gateway
+    set_clock: Callable[[float], None]
+    token: str
+
+    def agent(self) -> Agent:
+        """A machine in a set of its own."""
+        return self.gateway.agent(availability_set=f"availability_set:set{PresenceRow.objects.count()}")
+
+    def approve(self, event_id: str) -> requests.Response:
+        address = f"{self.gateway.url}/api/v1/events/{event_id}/approvals/"
+        headers = {"Authorization": f"Bearer {self.token}"}
+        return requests.post(address, headers=headers, json={"comment": "agreed"}, timeout=20)
+
+
 @pytest.fixture
-def token(gateway: Gateway) -> str:
-    """Of an operator, for the API."""
+def site(gateway: Gateway, set_clock: Callable[[float], None]) -> Site:
     secret = str(caller(person(f"otto-{User.objects.count()}", "operator")).headers["authorization"])
-    return secret.removeprefix("Bearer ")
+    return Site(gateway, set_clock, secret.removeprefix("Bearer "))
 
 
 def event_of(agent: Agent) -> str:
@@ -74,26 +92,10 @@ def contact_of(agent: Agent) -> PresenceRow:
     return wait_for(rows.first, seconds=20, what="the contact is written")
 
 
-def approve(gateway: Gateway, token: str, event_id: str) -> requests.Response:
-    return requests.post(
-        f"{gateway.url}/api/v1/events/{event_id}/approvals/",
-        headers={"Authorization": f"Bearer {token}"},
-        json={"comment": "agreed"},
-        timeout=20,
-    )
-
-
-def new_agent(gateway: Gateway) -> Agent:
-    """A machine in a set of its own."""
-    return gateway.agent(availability_set=f"availability_set:set{PresenceRow.objects.count()}")
-
-
 @pytest.mark.parametrize("seconds", JUMPS)
-def test_what_is_stored_during_a_jump_has_the_databases_time(
-    gateway: Gateway, set_clock: Callable[[float], None], seconds: float
-) -> None:
-    agent = new_agent(gateway)
-    set_clock(seconds)
+def test_what_is_stored_during_a_jump_has_the_databases_time(site: Site, seconds: float) -> None:
+    agent = site.agent()
+    site.set_clock(seconds)
     began = datetime.now(UTC)
     event_id = announce(agent)
     agent.orders(wait=0)
@@ -109,57 +111,51 @@ def test_what_is_stored_during_a_jump_has_the_databases_time(
 
 
 @pytest.mark.parametrize("seconds", JUMPS)
-def test_a_process_with_a_wrong_clock_neither_decides_nor_sends(
-    gateway: Gateway, set_clock: Callable[[float], None], token: str, seconds: float
-) -> None:
-    agent = new_agent(gateway)
+def test_a_process_with_a_wrong_clock_neither_decides_nor_sends(site: Site, seconds: float) -> None:
+    agent = site.agent()
     event_id = announce(agent)
     # Of the jump before.
     WrongClock.objects.all().delete()
-    set_clock(seconds)
-    said = approve(gateway, token, event_id)
-    assert (said.status_code, said.json()["type"]) == (503, "clock-wrong")
+    site.set_clock(seconds)
+    answer = site.approve(event_id)
+    assert (answer.status_code, answer.json()["type"]) == (503, "clock-wrong")
     assert not Approval.objects.filter(event__event_id=event_id).exists()
     wait_for(lambda: WrongClock.objects.filter(kind="web").exists(), seconds=20, what="the wrong clock is recorded")
-    skew = partial(gateway.metric, "drydock_process_clock_skew_seconds", process="web")
+    skew = partial(site.gateway.metric, "drydock_process_clock_skew_seconds", process="web")
     wait_for(lambda: skew() == pytest.approx(abs(seconds), abs=5), seconds=20, what="the skew is measured", every=1)
-    ready = partial(requests.get, f"{gateway.url}/readyz", timeout=10)
+    ready = partial(requests.get, f"{site.gateway.url}/readyz", timeout=10)
     wait_for(lambda: "clock" in ready().json(), seconds=20, what="/readyz reports the clock")
     # It is the only process here, so no other process reconciles.
     LastRun.objects.filter(name=LastRun.RECONCILE).update(ran_at=datetime.now(UTC) - timedelta(minutes=1))
     time.sleep(2)
     assert LastRun.objects.get(name=LastRun.RECONCILE).ran_at < datetime.now(UTC) - timedelta(seconds=50)
 
-    set_clock(0)
-    said = approve(gateway, token, event_id)
-    assert said.status_code == 201, said.text
+    site.set_clock(0)
+    answer = site.approve(event_id)
+    assert answer.status_code == 201, answer.text
     order = wait_for(lambda: agent.orders(wait=0).json()["orders"], seconds=20, what="the order is handed out")
     assert len(order) == 1
 
 
-def test_an_order_waits_while_the_clock_is_wrong(
-    gateway: Gateway, set_clock: Callable[[float], None], token: str
-) -> None:
-    agent = new_agent(gateway)
+def test_an_order_waits_while_the_clock_is_wrong(site: Site) -> None:
+    agent = site.agent()
     event_id = announce(agent)
-    assert approve(gateway, token, event_id).status_code == 201
-    set_clock(MINUTES)
+    assert site.approve(event_id).status_code == 201
+    site.set_clock(MINUTES)
     assert Order.objects.filter(approval__event__event_id=event_id).count() == 1
     assert agent.orders(wait=0).json()["orders"] == []
     assert agent.post().json()["orders"] == []
-    set_clock(0)
+    site.set_clock(0)
     wait_for(lambda: agent.orders(wait=0).json()["orders"], seconds=20, what="the order is handed out")
 
 
-def test_a_machine_that_dies_after_a_jump_is_live_no_longer_than_others(
-    gateway: Gateway, set_clock: Callable[[float], None]
-) -> None:
-    agent = new_agent(gateway)
-    set_clock(HOURS)
+def test_a_machine_that_dies_after_a_jump_is_live_no_longer_than_others(site: Site) -> None:
+    agent = site.agent()
+    site.set_clock(HOURS)
     agent.post(agent.document())
     agent.orders(wait=0)
     row = contact_of(agent)
-    set_clock(0)
+    site.set_clock(0)
     presence = presence_of(
         last_heard_at=row.last_heard_at,
         last_poll_at=row.last_poll_at,

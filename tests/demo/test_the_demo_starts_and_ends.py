@@ -99,7 +99,7 @@ def test_it_starts_again_on_its_data_and_kill_9_leaves_nothing(demo: Process, en
     assert credentials["operator"]["password"] in demo.said()
     others = descendants(demo.pid)
     os.kill(demo.pid, signal.SIGKILL)
-    wait_for(lambda: not any(map(is_running, others)) or None, seconds=20, what="the end of every process")
+    wait_for(lambda: not any(map(is_running, others)), seconds=20, what="the end of every process")
 
 
 def test_nothing_is_written_for_others_before_everything_answers(environment: dict[str, str], tmp_path: Path) -> None:
@@ -108,9 +108,9 @@ def test_nothing_is_written_for_others_before_everything_answers(environment: di
     demo = start([PYTHON, "manage.py", "demo"], environment=environment, log=tmp_path / "log")
     try:
         # What an earlier start has left is gone at once, and comes back with what to sign in with.
-        wait_for(lambda: "Starting Drydock" in demo.said() or None, seconds=60, what="a demo that starts")
-        wait_for(lambda: not path.exists() or None, seconds=20, what="the end of the old file")
-        wait_for(lambda: path.exists() or None, seconds=120, what="a new file", every=0.01)
+        wait_for(lambda: "Starting Drydock" in demo.said(), seconds=60, what="a demo that starts")
+        wait_for(lambda: not path.exists(), seconds=20, what="the end of the old file")
+        wait_for(path.exists, seconds=120, what="a new file", every=0.01)
         url = f"http://127.0.0.1:{environment['PORT']}"
         assert answers(f"{url}/readyz")
         token = {"Authorization": f"Bearer {json.loads(path.read_text())['viewer']['token']}"}

@@ -47,10 +47,10 @@ def behind_an_ampersand() -> Iterator[None]:
 def test_it_ends_by_sigint_where_it_was_started_with_that_ignored(tmp_path: Path) -> None:
     noted = tmp_path / "pid"
     process = with_servers(PYTHON, "-c", WAIT, str(noted), log=tmp_path / "log", data=tmp_path / "data")
-    pid = wait_for(lambda: (noted.exists() and noted.read_text()) or None, seconds=30, what="a command that runs")
+    pid = wait_for(lambda: noted.exists() and noted.read_text(), seconds=30, what="a command that runs")
     os.kill(process.pid, signal.SIGINT)
     process.child.wait(20)
-    wait_for(lambda: not is_running(int(pid)) or None, seconds=20, what="the end of the command")
+    wait_for(lambda: not is_running(int(pid)), seconds=20, what="the end of the command")
 
 
 @pytest.mark.real_time
@@ -59,9 +59,9 @@ def test_it_ends_by_sigint_where_it_was_started_with_that_ignored(tmp_path: Path
 def test_however_it_is_ended_the_command_and_the_servers_end_too(tmp_path: Path, number: signal.Signals) -> None:
     noted = tmp_path / "pid"
     process = with_servers(PYTHON, "-c", WAIT, str(noted), log=tmp_path / "log", data=tmp_path / "data")
-    pid = wait_for(lambda: (noted.exists() and noted.read_text()) or None, seconds=30, what="a command that runs")
+    pid = wait_for(lambda: noted.exists() and noted.read_text(), seconds=30, what="a command that runs")
     server = int((tmp_path / "data" / "postgres" / "postmaster.pid").read_text().splitlines()[0])
     os.kill(process.pid, number)
     process.child.wait(10)
-    wait_for(lambda: not is_running(int(pid)) or None, seconds=20, what="the end of the command")
-    wait_for(lambda: not is_running(server) or None, seconds=20, what="the end of Postgres")
+    wait_for(lambda: not is_running(int(pid)), seconds=20, what="the end of the command")
+    wait_for(lambda: not is_running(server), seconds=20, what="the end of Postgres")

@@ -37,7 +37,7 @@ with servers(Path(sys.argv[1]), {}) as urls:
 def owner(tmp_path: Path) -> Iterator[Process]:
     """Another process that owns running servers in tmp_path."""
     process = start([PYTHON, "-c", OWNER, str(tmp_path)], environment={}, log=tmp_path / "owner.log")
-    wait_for(lambda: (tmp_path / "urls").exists() or None, seconds=30, what="servers of another process")
+    wait_for((tmp_path / "urls").exists, seconds=30, what="servers of another process")
     yield process
     process.kill()
 
@@ -90,7 +90,7 @@ def test_a_server_that_was_left_over_is_stopped_first(tmp_path: Path) -> None:
     with log:
         leftover = subprocess.Popen(bound(command, user=who.user), cwd=data, stdout=log, stderr=log)
     try:
-        wait_for(lambda: (data / ".s.PGSQL.5432").exists() or None, seconds=20, what="a leftover that runs")
+        wait_for((data / ".s.PGSQL.5432").exists, seconds=20, what="a leftover that runs")
         with servers(tmp_path, {}) as urls, psycopg.connect(urls.database) as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
             assert not is_running(leftover.pid)

@@ -28,7 +28,7 @@ def kill(urls: Urls, name: str) -> None:
     child = next(server.child for server in urls.own if server.name == name)
     os.kill(child.pid, signal.SIGKILL)
     # Of a program with threads the first may be gone while others still end: it has ended once it was waited for.
-    wait_for(lambda: child.poll() is not None or None, seconds=10, what=f"the end of {name}")
+    wait_for(lambda: child.poll() is not None, seconds=10, what=f"the end of {name}")
 
 
 def test_while_both_run_nothing_is_said(own: Urls) -> None:
@@ -65,11 +65,11 @@ def test_a_command_with_servers_finds_them_again(tmp_path: Path) -> None:
     command = [PYTHON, "manage.py", "with_servers", "--data", str(tmp_path / "data"), "--", PYTHON, "-c", waits]
     process = start(command, environment={"DATABASE_URL": "", "REDIS_URL": "", "SECRET_KEY": ""}, log=tmp_path / "log")
     try:
-        wait_for(lambda: "there" in process.said() or None, seconds=60, what="a database")
+        wait_for(lambda: "there" in process.said(), seconds=60, what="a database")
         postmaster = int((tmp_path / "data/postgres/postmaster.pid").read_text().split()[0])
         os.kill(postmaster, signal.SIGKILL)
         wait_for(
-            lambda: process.said().rpartition("Postgres ended by itself (SIGKILL)")[2].count("there") > 1 or None,
+            lambda: process.said().rpartition("Postgres ended by itself (SIGKILL)")[2].count("there") > 1,
             seconds=60,
             what="the database again, and a word about it",
         )

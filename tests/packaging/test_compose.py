@@ -219,21 +219,20 @@ def test_every_service_runs_with_its_own_command_and_variables_and_two_of_web(co
         started |= {name: containers.start(name, stack) for name in ("worker", "beat")}
         # Their checks are programs that take long to start.
         for port in containers.webs:
-            healthy = partial(containers.is_healthy, "web", port)
-            wait_for(lambda healthy=healthy: healthy() or None, seconds=60, what="a healthy web server", every=0.5)
+            wait_for(partial(containers.is_healthy, "web", port), seconds=60, what="a healthy web server", every=0.5)
         upstreams = [f"127.0.0.1:{port}" for port in containers.webs]
         configuration = of_compose(containers.folder, upstreams, int(containers.proxy))
         stack.enter_context(running_nginx(configuration, containers.folder, int(containers.proxy)))
         wait_for(lambda: answers(f"http://127.0.0.1:{containers.proxy}/readyz"), seconds=10, what="the proxy answers")
-        wait_for(lambda: containers.is_healthy("worker") or None, seconds=60, what="a healthy worker", every=0.5)
+        wait_for(lambda: containers.is_healthy("worker"), seconds=60, what="a healthy worker", every=0.5)
         # The head of the file says how to come by a token.
         token = manage("create_join_token", environment=containers.environment("web")).split()[-1]
         containers.chosen["DRYDOCK_JOIN_TOKEN"] = token
         started["simulator"] = containers.start("simulator", stack)
-        wait_for(lambda: containers.is_healthy("simulator") or None, seconds=30, what="a healthy simulator")
+        wait_for(lambda: containers.is_healthy("simulator"), seconds=30, what="a healthy simulator")
         started |= {name: containers.start(name, stack) for name in AGENTS}
         for name in AGENTS:
-            wait_for(lambda name=name: "enrolled" in started[name].said() or None, seconds=30, what=f"{name} enrolled")
+            wait_for(lambda name=name: "enrolled" in started[name].said(), seconds=30, what=f"{name} enrolled")
         assert [name for name, process in started.items() if process.child.poll() is not None] == []
         # All of them end by themselves when the engine asks.
         assert {name: process.stop(seconds=15) for name, process in started.items()} == dict.fromkeys(started, 0)

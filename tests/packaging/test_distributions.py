@@ -171,8 +171,8 @@ def test_an_event_goes_round_through_what_was_installed(installation: Installati
         it.start(stack, "drydock-fleet", "web", "--port", str(it.port))
         worker = it.start(stack, "drydock-fleet", "worker", "--hostname", "celery@here", "--", "--loglevel", "INFO")
         it.start(stack, "drydock-fleet", "beat")
-        wait_for(lambda: answers(f"{it.url}/readyz") or None, seconds=60, what="a web server", every=0.2)
-        wait_for(lambda: "ready." in worker.read_text() or None, seconds=60, what="a worker", every=0.2)
+        wait_for(lambda: answers(f"{it.url}/readyz"), seconds=60, what="a web server", every=0.2)
+        wait_for(lambda: "ready." in worker.read_text(), seconds=60, what="a worker", every=0.2)
         # Templates and static files are inside, too.
         page = requests.get(f"{it.url}/accounts/login/", timeout=30)
         assert page.status_code == 200
@@ -187,13 +187,13 @@ def test_an_event_goes_round_through_what_was_installed(installation: Installati
         headers = {"Authorization": f"Bearer {token}"}
         address = f"{it.url}/api/v1/events/{event_id}/"
         wait_for(
-            lambda: requests.get(address, headers=headers, timeout=30).status_code == 200 or None,
+            lambda: requests.get(address, headers=headers, timeout=30).status_code == 200,
             seconds=60, what="the event", every=0.2,
         )  # fmt: skip
         answer = requests.post(f"{address}approvals/", headers=headers, json={"comment": "agreed"}, timeout=30)
         assert answer.status_code == 201, answer.text
         started = wait_for(
-            lambda: [line for line in simulator.log(method="POST") if "scheduledevents" in line["path"]] or None,
+            lambda: [line for line in simulator.log(method="POST") if "scheduledevents" in line["path"]],
             seconds=60, what="StartRequests at Azure", every=0.1,
         )  # fmt: skip
         assert event_id in str(started[0])
@@ -204,7 +204,7 @@ def test_backend_serves_the_installed_agent_package(installation: Installation) 
     it.command("migrate", "--noinput")
     with ExitStack() as stack:
         it.start(stack, "drydock-fleet", "web", "--port", str(it.port))
-        wait_for(lambda: answers(f"{it.url}/readyz") or None, seconds=60, what="a web server", every=0.2)
+        wait_for(lambda: answers(f"{it.url}/readyz"), seconds=60, what="a web server", every=0.2)
         show = "from fleet.dashboard.agent_package import package; p = package(); print(p.name, p.digest)"
         name, digest = it.command("shell", "--verbosity", "0", "--command", show).split()
         wheel = it.folder / name

@@ -129,7 +129,7 @@ def test_a_cut_and_a_server_that_stops_and_comes_back_are_lost_and_heard_again(f
     def heard() -> Any:
         time.sleep(0.1)
         rows = fleet.it.get(f"notifications/?cache={fleet.cache(CUT)['id']}")["results"]
-        return [row["raw"] for row in rows if len(row["reported_by"]) == len(MACHINES)] or None
+        return [row["raw"] for row in rows if len(row["reported_by"]) == len(MACHINES)]
 
     assert wait_for(heard, seconds=SECONDS, what="a notification that both machines reported") == [LINE]
     cut = datetime.now(UTC)

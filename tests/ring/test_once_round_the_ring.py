@@ -67,7 +67,7 @@ def test_with_redis_and_celery_dead_an_approval_still_reaches_azure(own_urls: Ur
         event_id = it.simulator.events.create(**MIGRATION)
         it.event_when(event_id, "SCHEDULED")
         approval = it.approve(event_id)
-        wait_for(lambda: it.starts() or None, seconds=10, what="StartRequests at Azure")
+        wait_for(it.starts, seconds=10, what="StartRequests at Azure")
         approval = it.approval_when(approval["id"], "CONFIRMED")
         assert approval["orders"][0]["delivered_by"] in ("look", "report", "ticker")
         # A rule decides within ten seconds as well.

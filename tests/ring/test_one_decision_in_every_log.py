@@ -46,7 +46,7 @@ def test_one_id_leads_from_the_click_to_azure_and_back(it: Ring) -> None:
         steps = [line for name in ("web", "worker") for line in of_the_decision(it, name) if "kind" in line]
         return steps if any(line["kind"] == "approval_confirmed" for line in steps) else []
 
-    steps = wait_for(lambda: concluded() or None, seconds=20, what="the last line is in the log")
+    steps = wait_for(concluded, seconds=20, what="the last line is in the log")
     assert {"order_delivered", "order_answered", "approval_accepted"} <= {line["kind"] for line in steps}
     web = of_the_decision(it, "web")
     assert [line["event"] for line in web if line["event"] == "request"] == ["request"]

@@ -36,7 +36,7 @@ def test_a_cancellation_ends_without_having_started(azure: Simulated) -> None:
 
 def test_the_first_event_comes_within_five_seconds() -> None:
     with RunningSimulator(DEMO_FLEET, story=1) as simulator:
-        [event] = wait_for(lambda: simulator.events.all() or None, seconds=5, what="an event")
+        [event] = wait_for(simulator.events.all, seconds=5, what="an event")
     assert event["type"] == "Freeze"
 
 

@@ -144,11 +144,11 @@ STOPS = {
 def test_wherever_the_agent_is_stopped_the_order_is_answered_once_and_truly(
     story: Story, stop: str, asked: int, offered: bool
 ) -> None:
-    parts, one = story.parts, story.order()
+    parts, order = story.parts, story.order()
     if stop == "after the attempt was written":
-        parts.spool.attempt(one.id, order_to_text(one), parts.clock.now())
+        parts.spool.attempt(order.id, order_to_text(order), parts.clock.now())
     elif stop != NOTHING_WRITTEN:
-        parts.orders.accept([one])
+        parts.orders.accept([order])
         if stop == "after Azure answered":
             parts.orders._carry_out(parts.orders._queue[0])
         else:
@@ -159,7 +159,7 @@ def test_wherever_the_agent_is_stopped_the_order_is_answered_once_and_truly(
     assert story.parts.orders.unacknowledged() == ([] if stop == NOTHING_WRITTEN else ["order-1:celery"])
     # The backend has no receipt yet, so it offers the order again; what was written needs no offer.
     if offered or stop == NOTHING_WRITTEN:
-        story.parts.orders.accept([one])
+        story.parts.orders.accept([order])
     receipt = story.carried_out()
     assert (receipt["outcome"], receipt["azure_status"]) == ("answered", 200)
     assert len(story.posts()) == asked
@@ -180,8 +180,8 @@ def test_expiry_goes_by_the_backends_clock(story: Story, clock: SteppedClock) ->
 
 
 def test_an_interrupted_attempt_that_came_too_late_says_that_it_is_not_known(story: Story) -> None:
-    one = story.order()
-    story.parts.spool.attempt(one.id, order_to_text(one), story.parts.clock.now())
+    order = story.order()
+    story.parts.spool.attempt(order.id, order_to_text(order), story.parts.clock.now())
     story.restart(seconds=61)
     receipt = story.carried_out()
     assert receipt["outcome"] == "failed"
@@ -242,9 +242,9 @@ orders_json = st.recursive(
 @given(orders_json)
 def test_no_answer_of_the_backend_makes_the_reader_of_orders_raise(content: object) -> None:
     orders, _ = read_orders(content)
-    for one in orders:
-        [again], unreadable = read_orders([json.loads(order_to_text(one))])
-        assert (again, unreadable) == (one, 0)
+    for order in orders:
+        [again], unreadable = read_orders([json.loads(order_to_text(order))])
+        assert (again, unreadable) == (order, 0)
 
 
 @pytest.mark.real_time

@@ -46,7 +46,7 @@ QUICK = Timing(
 
 def at_least(count: int, read: Callable[[], list[Any]], *, seconds: float = 10.0) -> list[Any]:
     """What `read` returns once that is so many."""
-    return wait_for(lambda: (len(items := read()) >= count and items) or None, seconds=seconds, what=f"{count} of them")
+    return wait_for(lambda: len(items := read()) >= count and items, seconds=seconds, what=f"{count} of them")
 
 
 class NoTokens(TokenClient):

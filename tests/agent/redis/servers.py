@@ -5,16 +5,17 @@ from __future__ import annotations
 import random
 import select
 import socket
+import socketserver
 import ssl
-import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import redis
 
 from fleet.embedded.valkey import binary
 from tests.processes import free_port, start, wait_for
+from tests.receivers import in_a_thread
 
 CHANNEL = "AzureRedisEvents"
 
@@ -79,65 +80,40 @@ class FaultyPath:
     """
 
     def __init__(self, port: int, *, seed: int = 1, tls: ssl.SSLContext | None = None) -> None:
-        self._tls = tls
+        path = self
+
+        class Here(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                path._pass(self.request)
+
         self._target = port
         self._random = random.Random(seed)
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listening.getsockname()[1])
         self.swallows = False
         # Passes on so many bytes to a client, and swallows from then on.
         self.stops_after: int | None = None
         self.slices = False
         self.delay = 0.0
         self._open = True
-        self._thread = threading.Thread(target=self._accept)
-        self._thread.start()
-        self._threads: list[threading.Thread] = []
+        server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Here)
+        self.port = int(server.server_address[1])
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        self._stack = ExitStack()
+        self._stack.enter_context(in_a_thread(server))
 
     def close(self) -> None:
         self._open = False
-        with suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        self._thread.join()
-        for thread in self._threads:
-            thread.join()
+        self._stack.close()
 
-    def _accept(self) -> None:
-        while self._open:
-            try:
-                near, _ = self._listening.accept()
-            except OSError:
-                return
-            if self._tls is not None:
-                near.settimeout(5)
-                try:
-                    near = self._tls.wrap_socket(near, server_side=True)
-                except OSError:
-                    near.close()
-                    continue
-            try:
-                far = socket.create_connection(("127.0.0.1", self._target), timeout=5)
-            except OSError:
-                near.close()
-                continue
-            thread = threading.Thread(target=self._pass, args=(near, far))
-            thread.start()
-            self._threads.append(thread)
-
-    def _pass(self, near: socket.socket, far: socket.socket) -> None:
-        other = {near: far, far: near}
-        with near, far:
+    def _pass(self, near: socket.socket) -> None:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self._target), timeout=5) as far:
+            other = {near: far, far: near}
             while self._open:
-                ready, _, _ = select.select([near, far], [], [], 0.05)
-                for one in ready:
-                    try:
-                        data = one.recv(65536)
-                        if not data:
-                            return
-                        self._send(other[one], data)
-                    except OSError:
+                for source in select.select([near, far], [], [], 0.05)[0]:
+                    data = source.recv(65536)
+                    if not data:
                         return
+                    self._send(other[source], data)
 
     def _send(self, to: socket.socket, data: bytes) -> None:
         # The path acknowledges swallowed data and never forwards it.

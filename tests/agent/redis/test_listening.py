@@ -92,9 +92,7 @@ def test_an_agent_that_was_killed_says_afterwards_how_long_it_had_listened(stage
     first = stage.listen(until="subscribed")
     key = f"redis {HOST}"
     remembered = stage.spool.get(key)
-    alive = wait_for(
-        lambda: ((now := stage.spool.get(key)) != remembered and now) or None, seconds=20, what="a sign of life"
-    )
+    alive = wait_for(lambda: (now := stage.spool.get(key)) != remembered and now, seconds=20, what="a sign of life")
     first.stop()
     # A killed agent leaves its last sign of life and no record of its end.
     stage.spool.set(key, alive)

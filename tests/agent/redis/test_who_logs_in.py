@@ -80,7 +80,7 @@ def test_the_connection_is_renewed_with_a_new_token_before_the_old_one_ends(
     passwords = [f">{token_of(number)}" for number in range(1, 30)]
     stage.server.allow(IDENTITY, "on", *passwords, "allchannels", "+@all")
     listener = stage.listen(with_identity(stage.server.port), tokens=TokenClient(metadata.url), until="subscribed")
-    wait_for(lambda: len(metadata.asked) >= 3 or None, seconds=10, what="a third token")
+    wait_for(lambda: len(metadata.asked) >= 3, seconds=10, what="a third token")
     lines = [f"line {number}" for number in range(20)]
     stage.server.say(*lines)
     assert listener.heard(20) == lines
