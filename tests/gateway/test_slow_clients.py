@@ -237,22 +237,20 @@ def test_other_addresses_take_no_more_than_before(gateway: Gateway, importer: di
 
 
 def test_excess_large_upload_gets_503(gateway: Gateway, importer: dict[str, str]) -> None:
-    def refused() -> requests.Response | None:
+    def refused() -> tuple[str, bool] | None:
         answer = sent(gateway, importer, printed(70))
-        return answer if answer.status_code == 503 else None
+        return (answer.json()["type"], "Retry-After" in answer.headers) if answer.status_code == 503 else None
 
     with ExitStack() as stack:
         for _ in range(LARGE_AT_ONCE - 1):
             stack.enter_context(begun(gateway, 2 * BODY_BYTES))
 
-        def one_more() -> requests.Response | None:
+        def one_more() -> tuple[str, bool] | None:
             # Of those before it one may have come while the place of an earlier call was still taken.
             stack.enter_context(begun(gateway, 2 * BODY_BYTES))
             return refused()
 
-        answer = wait_for(one_more, seconds=20, what="the places of long ones are taken")
-        assert answer is not None
-        assert (answer.json()["type"], "Retry-After" in answer.headers) == ("busy", True)
+        assert wait_for(one_more, seconds=20, what="the places of long ones are taken") == ("busy", True)
         # A short one needs no such place.
         assert sent(gateway, importer, b"[]").status_code == 200
     wait_for(lambda: refused() is None, seconds=20, what="the places are free again")

@@ -16,29 +16,9 @@ from hypothesis import strategies as st
 from fleet.domain.orders.by_hand import linux_command, windows_command
 from fleet.projections.events.detail import event_detail
 from fleet.projections.orders import ByHandRow
+from tests.agent.agents import FLEET
 from tests.factories import EVENT, Fleet, announced, listing, open_order, seconds, the_event
 from tests.words import sentence
-
-ONE_SET: dict[str, Any] = {
-    "sets": [
-        {
-            "kind": "availability_set",
-            "name": "web",
-            "subscription": "5a1c0f3e-8a6b-4d0e-9f57-2b8f6a4c1d90",
-            "resource_group": "shop",
-            "machines": [
-                {
-                    "id": "vm1",
-                    "name": "vm1",
-                    "vm_id": "00000000-0000-4000-8000-000000000001",
-                    "fault_domain": 0,
-                    "update_domain": 0,
-                }
-            ],
-        }
-    ],
-    "caches": [],
-}
 
 
 def told(fleet: Fleet) -> ByHandRow | None:
@@ -60,7 +40,7 @@ def test_no_event_id_can_add_words_to_the_command(event_id: str) -> None:
 
 @pytest.fixture
 def simulator(tmp_path: Any) -> Iterator[RunningSimulator]:
-    with RunningSimulator(ONE_SET) as running:
+    with RunningSimulator(FLEET) as running:
         yield running
 
 
@@ -70,8 +50,8 @@ def test_the_command_for_linux_starts_the_event_and_is_seen_as_approved_elsewher
 ) -> None:
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
-    event_id = simulator.events.create(set="web", type="Reboot", resources=["vm1"], notice_seconds=600)
-    command = linux_command(event_id).replace("http://169.254.169.254", simulator.vm_url("vm1"))
+    event_id = simulator.events.create(set="web", type="Reboot", resources=["web-vm1"], notice_seconds=600)
+    command = linux_command(event_id).replace("http://169.254.169.254", simulator.vm_url("web-vm1"))
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=30)
     assert (done.returncode, done.stderr) == (0, "")
     started = simulator.events.get(event_id)

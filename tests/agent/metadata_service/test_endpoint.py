@@ -127,10 +127,6 @@ print(opener.open(sys.argv[1], timeout=10).read().decode())
 """
 
 
-def in_namespaces(test: Any) -> Any:
-    return pytest.mark.flow(pytest.mark.real_time(test))
-
-
 class Classic:
     """The machine's side and the host's side, and what runs on each."""
 
@@ -197,7 +193,8 @@ def classic(tmp_path: Path) -> Iterator[Classic]:
         yield Classic(machine, host, tmp_path, stack)
 
 
-@in_namespaces
+@pytest.mark.flow
+@pytest.mark.real_time
 def test_without_a_way_to_the_usual_address_the_agent_finds_the_wire_server_and_polls_it(classic: Classic) -> None:
     dhcp = classic.dhcp()
     classic.metadata()
@@ -220,7 +217,8 @@ def test_without_a_way_to_the_usual_address_the_agent_finds_the_wire_server_and_
     assert "ok   The metadata service lists 0 scheduled events, with api-version 2024-07-09." in check.stdout
 
 
-@in_namespaces
+@pytest.mark.flow
+@pytest.mark.real_time
 def test_what_was_found_is_used_again_as_long_as_something_answers_there(classic: Classic) -> None:
     dhcp, metadata = classic.dhcp(), classic.metadata()
     for _ in range(2):
@@ -231,7 +229,8 @@ def test_what_was_found_is_used_again_as_long_as_something_answers_there(classic
     assert dhcp.said().count("answered") == 2, "queried again while nothing answers"
 
 
-@in_namespaces
+@pytest.mark.flow
+@pytest.mark.real_time
 def test_it_asks_five_times_with_longer_and_longer_waits(classic: Classic) -> None:
     dhcp = classic.dhcp(ignored=5)
     assert classic.find() == ["http://169.254.169.254", "True", "10.0", "30.0", "60.0", "60.0"]
@@ -239,7 +238,8 @@ def test_it_asks_five_times_with_longer_and_longer_waits(classic: Classic) -> No
     assert dhcp.said().split() == ["ready", *["ignored"] * 5, "answered"]
 
 
-@in_namespaces
+@pytest.mark.flow
+@pytest.mark.real_time
 def test_with_a_route_to_the_usual_address_discovery_runs_only_on_request(classic: Classic) -> None:
     dhcp = classic.dhcp()
     classic.machine.run("ip", "route", "add", "default", "via", "10.0.0.1")
@@ -248,14 +248,16 @@ def test_with_a_route_to_the_usual_address_discovery_runs_only_on_request(classi
     assert classic.find(DRYDOCK_DISCOVER_ENDPOINT="always") == [f"http://{WIRE_SERVER_IP}", "True"]
 
 
-@in_namespaces
+@pytest.mark.flow
+@pytest.mark.real_time
 def test_a_network_that_was_merely_late_ends_the_search(classic: Classic) -> None:
     late = FIND.replace("waited.append", "lambda _: os.system('ip route add default via 10.0.0.1') or None")
     said = classic.machine.run(sys.executable, "-c", late, env=classic.environment)
     assert said.split() == ["http://169.254.169.254", "False"]
 
 
-@in_namespaces
+@pytest.mark.flow
+@pytest.mark.real_time
 def test_without_the_right_it_says_which_one_it_needs(classic: Classic) -> None:
     program = ["setpriv", "--bounding-set=-net_bind_service", sys.executable, "-c", FIND]
     done = subprocess.run(
