@@ -37,9 +37,9 @@ def test_a_drill_goes_round_and_never_reaches_the_metadata_service(hooks: HookFo
     before = len(it.simulator.log())
     set_id = it.get("sets/")["results"][0]["id"]
     wish = {"set": set_id, "type": "Reboot", "machines": ["WestNO_1"], "notice_seconds": 300, "duration_seconds": 3}
-    made = it.call("POST", "drills/", json={**wish, "comment": "as in earnest"})
-    assert made.status_code == 201, made.text
-    drill = made.json()["drill"]
+    answer = it.call("POST", "drills/", json={**wish, "comment": "as in earnest"})
+    assert answer.status_code == 201, answer.text
+    drill = answer.json()["drill"]
     event_id = drill["event_id"]
 
     it.seen_by(event_id, 3)

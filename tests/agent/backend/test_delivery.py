@@ -147,12 +147,12 @@ def test_two_machines_with_one_id_do_not_hurry_to_revoke_each_other(delivery: De
 
 def test_without_a_join_token_a_refused_credential_is_tried_again(delivery: Delivery) -> None:
     delivery.until_idle()
-    kept = dict(delivery.fleet.credentials)
+    credentials = dict(delivery.fleet.credentials)
     delivery.uploader._enrolment._settings = load({"DRYDOCK_FLEET_URL": delivery.fleet.url})
     delivery.clock.advance(600)
     delivery.fleet.revoke()
     delivery.clock.advance(delivery.step())
-    delivery.fleet.credentials.update(kept)
+    delivery.fleet.credentials.update(credentials)
     # The agent tries to enrol with Azure's attested document, is refused, and continues with its credential.
     delivery.clock.advance(delivery.until_idle())
     assert delivery.until_idle() == 15.0

@@ -136,19 +136,19 @@ def test_a_whole_agent_tells_all_that_is_still_so(agents: Agents, tmp_path: Path
     eventually(agents.fleet.receipts)
     eventually(lambda: agents.fleet.reports(wire.COVERAGE) and agents.fleet.reports(wire.INSTANCE))
     (spool,) = agents.fleet.committed
-    told = {report["seq"]: report for report in agents.fleet.reports()}
+    before = {report["seq"]: report for report in agents.fleet.reports()}
     put_back(agents.fleet, spool, 0)
     # Whatever it says next is answered with the loss.
     agents.announce(resource="web-vm2")
 
     def again() -> set[str]:
-        return {report["kind"] for seq, report in agents.fleet.committed[spool].items() if seq not in told}
+        return {report["kind"] for seq, report in agents.fleet.committed[spool].items() if seq not in before}
 
     whole = {wire.DOCUMENT, wire.INSTANCE, wire.HOOK, wire.RECEIPT, wire.COVERAGE}
     eventually(lambda: again() >= whole)
     eventually(lambda: len(agents.fleet.reports(wire.HOOK)) == 3)
     hooks = {report["data"]["step"]: report for report in agents.fleet.reports(wire.HOOK)}
-    first = {report["data"]["step"]: report for report in told.values() if report["kind"] == wire.HOOK}
+    first = {report["data"]["step"]: report for report in before.values() if report["kind"] == wire.HOOK}
     assert all(report["data"]["again"] for report in hooks.values())
     assert [hooks[step]["data"]["outcome"] for step in ("begin", "hook", "end")] == ["running", "failed", "failed"]
     assert hooks["end"]["at"][:19] == first["end"]["at"][:19]

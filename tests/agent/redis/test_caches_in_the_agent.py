@@ -62,21 +62,21 @@ def test_lines_of_several_caches_reach_the_backend_within_two_seconds(
         server.say(f"{LINE}|{number}")
         eventually(lambda number=number: len(agents.fleet.reports(wire.REDIS)) == number + 1)
         assert time.monotonic() - begun < 2
-    found = [(report["data"]["cache"], report["data"]["raw"]) for report in agents.fleet.reports(wire.REDIS)]
-    assert found == [(host(0), f"{LINE}|0"), (host(1), f"{LINE}|1")]
+    lines = [(report["data"]["cache"], report["data"]["raw"]) for report in agents.fleet.reports(wire.REDIS)]
+    assert lines == [(host(0), f"{LINE}|0"), (host(1), f"{LINE}|1")]
 
 
 def test_a_stop_takes_less_than_a_second_and_is_reported_by_the_next_agent(
     agents: Agents, servers: list[CacheServer]
 ) -> None:
-    given = {"DRYDOCK_REDIS_CACHES": caches(servers[:1])}
-    first = agents.at_work(**given)
+    settings = {"DRYDOCK_REDIS_CACHES": caches(servers[:1])}
+    first = agents.at_work(**settings)
     eventually(lambda: coverage(agents.fleet) == [(host(0), "subscribed")])
     begun = time.monotonic()
     assert first.stop() == 0
     # Under a second where nothing else runs.
     assert time.monotonic() - begun < 4
-    agents.run(**given)
+    agents.run(**settings)
     eventually(lambda: [state for _, state in coverage(agents.fleet)] == ["subscribed", "lost", "subscribed"])
     assert agents.fleet.reports(wire.COVERAGE)[1]["data"]["reason"] == "the agent stopped"
 
@@ -97,12 +97,12 @@ def test_unavailable_or_silent_cache_does_not_disturb_others(agents: Agents, ser
 def test_check_says_of_each_cache_whether_it_can_be_heard(agents: Agents, servers: list[CacheServer]) -> None:
     servers[1].stop()
     silent = "rediss://shop.westeurope.redis.azure.net:10000"
-    given = caches(servers)
-    said = agents.command("check", DRYDOCK_REDIS_CACHES=f"{given} {silent}")
-    assert said.returncode == 1
-    assert f"ok   The notifications of {host(0)} can be heard." in said.stdout
-    assert f"BAD  The notifications of {host(1)} cannot be heard: " in said.stdout
-    assert "BAD  shop.westeurope.redis.azure.net is no Azure Cache for Redis of the tiers" in said.stdout
+    addresses = caches(servers)
+    ended = agents.command("check", DRYDOCK_REDIS_CACHES=f"{addresses} {silent}")
+    assert ended.returncode == 1
+    assert f"ok   The notifications of {host(0)} can be heard." in ended.stdout
+    assert f"BAD  The notifications of {host(1)} cannot be heard: " in ended.stdout
+    assert "BAD  shop.westeurope.redis.azure.net is no Azure Cache for Redis of the tiers" in ended.stdout
     assert agents.command("check", DRYDOCK_REDIS_CACHES=caches(servers[:1])).returncode == 0
     servers[0].configure("requirepass", "right")
     refused = agents.command("check", DRYDOCK_REDIS_CACHES=caches(servers[:1]))
