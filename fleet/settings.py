@@ -201,7 +201,7 @@ TEMPLATES = [
         "OPTIONS": {
             "libraries": {
                 "drydock": "fleet.dashboard.tags",
-                "accounts": "fleet.accounts.tags",
+                "accounts": "fleet.accounts.text",
                 "notifications": "fleet.notifications.labels",
             },
             "context_processors": [

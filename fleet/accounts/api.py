@@ -1,5 +1,6 @@
-"""Calls about users, service accounts, tokens and sessions."""
+"""Calls about users, service accounts, tokens, sessions and single sign-on."""
 
+import json
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -8,19 +9,23 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from fleet.accounts import queries, service_accounts, services, sessions, tokens
+from fleet.accounts import queries, service_accounts, services, sessions, sign_on, sign_on_queries, tokens
+from fleet.accounts.models import SignOnGrant
 from fleet.accounts.queries import PersonRow, ScopeRow, SessionRow, TokenRow, session_rows
 from fleet.accounts.service_accounts import ChangeServiceSerializer, MakeServiceSerializer
 from fleet.accounts.services import ChangePersonSerializer, MakePersonSerializer, ScopeSerializer
+from fleet.accounts.sign_on import MOST_GRANTS, ChangeGrantSerializer, GrantRequestSerializer
+from fleet.accounts.sign_on_queries import GrantRow, MappingTrial, SignOnRow, WouldBe
 from fleet.accounts.tokens import MakeTokenSerializer
 from fleet.api.authentication import person_of
 from fleet.api.calls import Call
 from fleet.api.problems import Problem
 from fleet.api.repeats import SHOWN_ONCE
-from fleet.api.schema import describe, detail_call, ordering
+from fleet.api.schema import describe, detail_call, list_call, ordering
 from fleet.api.shapes.derive import SHAPES, shape
 from fleet.domain.people import GROUPS, Right
 from fleet.domain.shapes import InApi
+from fleet.domain.sign_on import LONGEST_SUBJECT
 from fleet.operations import profile
 from fleet.operations.inputs import RequestSerializer
 from fleet.projections.pages import Page
@@ -308,3 +313,123 @@ class EndSessions(Call):
 def key_of(request: Request) -> str:
     """Return the key of the session of a call; empty for a token."""
     return str(request.session.session_key or "") if request.auth is None else ""
+
+
+# Single sign-on, for admins: the mapping with its dry run, and whose the accounts at the provider are.
+
+NO_LINE = ("not-found", "There is no such line in the mapping.")
+NO_ACCOUNT = ("not-found", "There is no such account.")
+
+shape(GrantRow, group=serializers.ChoiceField(GROUPS, help_text="The group that the role or group gives here."))
+shape(SignOnRow)
+shape(WouldBe)
+shape(MappingTrial, name="MappingDryRun")
+
+
+class MappingDryRunRequestSerializer(RequestSerializer):
+    mapping = serializers.ListField(
+        child=GrantRequestSerializer(),
+        required=False,
+        max_length=MOST_GRANTS,
+        help_text="Lines in the place of those that count.",
+    )
+    claims = serializers.DictField(required=False, help_text="Claims of a token. Nothing of them is kept.")
+
+
+class LinkSerializer(RequestSerializer):
+    username = serializers.CharField(max_length=150, help_text="A person here.")
+    subject = serializers.CharField(
+        max_length=LONGEST_SUBJECT, help_text="The account's object id at Entra ID; elsewhere its `sub`."
+    )
+
+
+@list_call("list_mapping", sign_on_queries.mapping, needs="admin")
+class Mapping(Call):
+    """List the mapping of roles and groups
+
+    Each line gives users with a role or group at the provider a group and scopes here. The highest group counts.
+    """
+
+    @admin_call("make_mapping_line", location="sign-on/mapping/{id}/", body=GrantRequestSerializer)
+    def post(self) -> GrantRow | None:
+        """Map a role or group
+
+        It applies from the next request on, also to known accounts.
+        """
+        row = sign_on.create(self.wanted, actor=self.actor, now=self.now)
+        return sign_on_queries.grant(row.pk)
+
+
+@detail_call("get_mapping_line", sign_on_queries.grant, needs="admin", missing=NO_LINE)
+class MappingLine(Call):
+    """Get a line of the mapping
+
+    A role or group at the provider, with its group and scopes here.
+    """
+
+    @admin_call("change_mapping_line", body=ChangeGrantSerializer, missing=NO_LINE)
+    def patch(self, grant_id: int) -> GrantRow | None:
+        """Change a line of the mapping
+
+        What is omitted stays as it is. The last administrator stays one.
+        """
+        sign_on.change(self.wanted, actor=self.actor, grant_id=grant_id, now=self.now)
+        return sign_on_queries.grant(grant_id)
+
+    @admin_call("delete_mapping_line", problems=NO_LINE[:1])
+    def delete(self, grant_id: int) -> None:
+        """Delete a line of the mapping
+
+        Users without another mapping lose access immediately. The last administrator stays one.
+        """
+        sign_on.delete(actor=self.actor, grant_id=grant_id, now=self.now)
+
+
+class MappingDryRun(Call):
+    @admin_call("try_mapping", body=MappingDryRunRequestSerializer)
+    def post(self) -> MappingTrial:
+        """Try a mapping
+
+        What another mapping would change, or which rights the claims of a token give. Nothing is written.
+        """
+        lines: Any = self.wanted.get("mapping")
+        grants = None if lines is None else [SignOnGrant(**line).grant for line in lines]
+        claims = self.wanted.get("claims")
+        return sign_on_queries.dry_run(grants, pasted="" if claims is None else json.dumps(claims))
+
+
+@list_call("list_sign_on_accounts", sign_on_queries.accounts, needs="admin")
+class SignOnAccounts(Call):
+    """List accounts at the provider
+
+    Newest first, also those that are linked to no user.
+    """
+
+    @admin_call(
+        "link_sign_on_account",
+        location="sign-on/accounts/{id}/",
+        body=LinkSerializer,
+        problems=("unknown-person",),
+    )
+    def post(self) -> SignOnRow | None:
+        """Link an account at the provider to a user
+
+        Before or after its first sign-in. The mapping decides its rights from the next sign-in on.
+        """
+        return sign_on_queries.account(sign_on.link(actor=self.actor, now=self.now, **self.wanted).pk)
+
+
+@detail_call("get_sign_on_account", sign_on_queries.account, needs="admin", missing=NO_ACCOUNT)
+class SignOnAccount(Call):
+    """Get an account at the provider
+
+    Its user here, its roles or groups, and when the provider last confirmed it.
+    """
+
+    @admin_call("unlink_sign_on_account", problems=NO_ACCOUNT[:1])
+    def delete(self, sign_on_id: int) -> None:
+        """Unlink an account at the provider
+
+        Its sessions end, and the rights that the mapping gave.
+        """
+        sign_on.unlink(actor=self.actor, sign_on_id=sign_on_id, now=self.now)

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db.models import F
 
 from fleet.accounts.models import ROLE, WHERE, SignOn, SignOnGrant
 from fleet.accounts.queries import ScopeRow
@@ -93,14 +92,7 @@ def grant(grant_id: int) -> GrantRow | None:
     return None if row is None else _line(row)
 
 
-def accounts() -> tuple[SignOnRow, ...]:
-    """Return at most 500 accounts at the provider, accounts without a linked user first. One query."""
-    rows = visible(SignOn).select_related("user")
-    ordered = rows.order_by(F("user__username").asc(nulls_first=True), F("seen_at").desc(nulls_last=True), "pk")
-    return tuple(_account(row) for row in ordered[:MOST])
-
-
-def page_of_accounts(*, cursor: str | None = None, size: int | None = None) -> Page[SignOnRow]:
+def accounts(*, cursor: str | None = None, size: int | None = None) -> Page[SignOnRow]:
     """Return a page of the accounts at the provider, newest first. One query."""
     segment = Segment(visible(SignOn).select_related("user"), "pk", descending=True)
     return read_page([segment], cursor=cursor, size=size).map(lambda rows: [_account(row) for row in rows])

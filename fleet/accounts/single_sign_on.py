@@ -88,7 +88,8 @@ def mapping_answer(request: Asked, /, **context: Any) -> HttpResponse:
         "people/mapping.html",
         lines=lines,
         chosen_line=chosen,
-        accounts=known.accounts(),
+        # Those without a user first.
+        accounts=sorted(known.accounts(size=known.MOST).results, key=lambda account: account.person),
         roles=all_roles(),
         issuer=settings.OIDC_ISSUER,
         claim=settings.OIDC_CLAIM,

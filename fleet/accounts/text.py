@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.apps import apps
+from django.template import Library
 
 from fleet.domain.people import ADMIN, APPROVER, OPERATOR, ROLES, VIEWER, Right
 from fleet.domain.timeline import EntryKind
@@ -12,6 +13,8 @@ from fleet.wording import times
 from fleet.wording.sentences import EntryText, Sentence, counted, fill, listed
 from fleet.wording.times import Reader
 
+# Template filters: `{% load accounts %}`.
+register = Library()
 # Refused actions, as the beginning of a sentence.
 DOING = {
     "this": "This",
@@ -297,6 +300,7 @@ def new_device(row: TimelineRow, reader: Reader) -> str:
     return f"{data['person']} signed in on an unknown device: {where}{place}, by {how}."
 
 
+@register.filter("way_in")
 def way(code: str) -> str:
     """Return the label of a sign-in method. An unknown code of a later release is returned unchanged."""
     return WAYS.get(code, code)
@@ -305,6 +309,11 @@ def way(code: str) -> str:
 def browser(name: str, system: str) -> str:
     """Return a browser and operating system as text, for example `Firefox on Linux`."""
     return f"{name or 'A browser'} on {system}" if system else name or "An unknown browser"
+
+
+register.filter("browser", lambda session: browser(session.browser, session.system))
+# The name of the service (Slack, PagerDuty) of an external account.
+register.filter("outside", lambda kind: OUTSIDE.get(kind, kind))
 
 
 # Failures of single sign-on: title, advice and HTTP status.

@@ -2,17 +2,17 @@
 
 from django.urls import path
 
-from fleet.accounts import api, login, sign_on_api, single_sign_on, views
+from fleet.accounts import api, login, single_sign_on, views
 from fleet.dashboard.reauthentication import ASK
 
 ASK.page = login.ask
 
 CALLS = [
-    path("v1/sign-on/mapping/", sign_on_api.Mapping.as_view(), name="api-mapping"),
-    path("v1/sign-on/mapping/<int:grant_id>/", sign_on_api.MappingLine.as_view(), name="api-mapping-line"),
-    path("v1/sign-on/dry-run/", sign_on_api.MappingDryRun.as_view(), name="api-mapping-dry-run"),
-    path("v1/sign-on/accounts/", sign_on_api.SignOnAccounts.as_view(), name="api-sign-on-accounts"),
-    path("v1/sign-on/accounts/<int:sign_on_id>/", sign_on_api.SignOnAccount.as_view(), name="api-sign-on-account"),
+    path("v1/sign-on/mapping/", api.Mapping.as_view(), name="api-mapping"),
+    path("v1/sign-on/mapping/<int:grant_id>/", api.MappingLine.as_view(), name="api-mapping-line"),
+    path("v1/sign-on/dry-run/", api.MappingDryRun.as_view(), name="api-mapping-dry-run"),
+    path("v1/sign-on/accounts/", api.SignOnAccounts.as_view(), name="api-sign-on-accounts"),
+    path("v1/sign-on/accounts/<int:sign_on_id>/", api.SignOnAccount.as_view(), name="api-sign-on-account"),
     path("v1/me/", api.Me.as_view(), name="api-me"),
     path("v1/tokens/", api.Tokens.as_view(), name="api-tokens"),
     path("v1/tokens/<str:prefix>/", api.Token.as_view(), name="api-token"),

@@ -82,7 +82,7 @@ def new_channel(call: Call, channel_id: int, secret: str | None) -> NewChannel |
     return NewChannel(row, secret) if row else None
 
 
-@list_call("list_channels", queries.page)
+@list_call("list_channels", queries.channels)
 class Channels(Call):
     """List channels: those of the installation and your own
 
@@ -245,7 +245,7 @@ class RedeliverMessage(Call):
 NO_ROUTE = ("not-found", "There is no route with this id.")
 
 
-@list_call("list_routes", queries.page_of_routes)
+@list_call("list_routes", queries.routes)
 class Routes(Call):
     """List routes: those of the installation in their order, and your own
 

@@ -18,6 +18,7 @@ from django.db.models import Q
 
 from fleet.domain.event_types import ADVICE_TYPES, TYPES, Severity
 from fleet.domain.policy.rules import SOURCES
+from fleet.domain.reasons import Reason
 from fleet.domain.shapes import from_row
 from fleet.models.cipher import Cipher
 from fleet.models.events import ScheduledEvent
@@ -396,6 +397,11 @@ class RouteInForce:
 def route_of(row: Route) -> StandingRoute:
     """Convert a route row to a `StandingRoute`."""
     return from_row(StandingRoute, row, deleted=row.deleted_at is not None, route_id=row.pk)
+
+
+def wording_of(row: Route) -> Reason:
+    """Return the whole route in one sentence."""
+    return route_wording(route_of(row), row.channel.name if row.channel else "")
 
 
 def routes_in_force() -> tuple[RouteInForce, ...]:

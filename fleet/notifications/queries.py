@@ -1,6 +1,7 @@
 """Queries of channels, routes and registered browsers; health and metrics of notifications."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any
@@ -25,7 +26,7 @@ from fleet.notifications.grouping import (
     NotificationHealth,
     worst_health,
 )
-from fleet.notifications.models import Channel, Cursor, DeliveryAttempt, Message, MessageDelivery, Route, route_of
+from fleet.notifications.models import Channel, Cursor, DeliveryAttempt, Message, MessageDelivery, Route, wording_of
 from fleet.notifications.routing import (
     FAILING_AFTER,
     OPEN_DELIVERIES,
@@ -33,7 +34,6 @@ from fleet.notifications.routing import (
     DeliveryState,
     MessageState,
     RouteConditions,
-    route_wording,
 )
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.visibility import visible
@@ -141,20 +141,19 @@ def can_change(row: Channel | Route, person: User) -> bool:
     return row.owner_id == person.pk or rights_of(person).may(Right.ADMINISTER)
 
 
-def listing(*, person: User, own: bool, now: datetime) -> tuple[ChannelRow, ...]:
-    """Return the user's personal channels if `own`, else those of the installation, by name. One query, and one for the
-    user's rights.
-    """
-    rows = visible(Channel).filter(owner=person if own else None, deleted_at=None).order_by("name", "pk")
-    return tuple(_channel(row, person, now) for row in rows)
-
-
-def page(*, person: User, now: datetime, cursor: str | None = None, size: int | None = None) -> Page[ChannelRow]:
-    """Return a page of channels: those of the installation by name, then the user's own. Up to two queries, and one for
-    the user's rights.
+def channels(
+    *,
+    person: User,
+    now: datetime,
+    owners: Iterable[User | None] = (),
+    cursor: str | None = None,
+    size: int | None = None,
+) -> Page[ChannelRow]:
+    """Return a page of channels by name: those of `owners` (None: the installation), or by default those of the
+    installation, then the user's own. A query for each owner, and one for the user's rights.
     """
     rows = visible(Channel).filter(deleted_at=None)
-    parts = [Segment(rows.filter(owner=None), "name"), Segment(rows.filter(owner=person), "name")]
+    parts = [Segment(rows.filter(owner=owner), "name") for owner in owners or (None, person)]
     return read_page(parts, cursor=cursor, size=size).map(lambda rows: [_channel(row, person, now) for row in rows])
 
 
@@ -193,20 +192,14 @@ def _time(row: Channel, name: str, *, after: datetime | None = None) -> datetime
     return at if at is not None and (after is None or at > after) else None
 
 
-def routes(*, person: User, own: bool) -> tuple[RouteRow, ...]:
-    """Return the user's personal routes if `own`, else those of the installation, in order. One query, and one for the
-    rights.
-    """
-    rows = visible(Route).filter(owner=person if own else None, deleted_at=None).select_related("channel__owner")
-    return tuple(_route(row, person) for row in rows.order_by("position", "pk"))
-
-
-def page_of_routes(*, person: User, cursor: str | None = None, size: int | None = None) -> Page[RouteRow]:
-    """Return a page of routes: those of the installation in order, then the user's own. Up to two queries, and one for
-    the user's rights.
+def routes(
+    *, person: User, owners: Iterable[User | None] = (), cursor: str | None = None, size: int | None = None
+) -> Page[RouteRow]:
+    """Return a page of routes in order: those of `owners`, as for `channels`. A query for each owner, and one for the
+    user's rights.
     """
     rows = visible(Route).filter(deleted_at=None).select_related("channel__owner")
-    parts = [Segment(rows.filter(owner=None), "position"), Segment(rows.filter(owner=person), "position")]
+    parts = [Segment(rows.filter(owner=owner), "position") for owner in owners or (None, person)]
     return read_page(parts, cursor=cursor, size=size).map(lambda rows: [_route(row, person) for row in rows])
 
 
@@ -224,7 +217,7 @@ def _route(row: Route, person: User) -> RouteRow:
         row,
         id=row.pk,
         own=row.owner_id is not None,
-        wording=route_wording(route_of(row), channel.name if channel else ""),
+        wording=wording_of(row),
         channel=channel_ref(channel, person) if channel else None,
         channel_disabled=channel is not None and not channel.enabled,
         can_change=can_change(row, person),

@@ -42,10 +42,11 @@ from fleet.notifications.models import (
     Route,
     UnreadableSecretsError,
     route_of,
+    wording_of,
 )
 from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.queries import for_reader
-from fleet.notifications.routing import OF_DELIVERY, DeliveryState, RouteConditions, StandingRoute, route_wording
+from fleet.notifications.routing import OF_DELIVERY, DeliveryState, RouteConditions, StandingRoute
 from fleet.operations import wake_up
 from fleet.operations.audited import Audit, AuditedForm, AuditedSerializer, Sent, delete_audited, save_audited
 from fleet.operations.locks import Lock, take
@@ -111,7 +112,7 @@ ROUTES = Audit(
         "version": row.version,
         "name": row.name,
         "own": row.owner_id is not None,
-        "wording": _wording(row),
+        "wording": wording_of(row),
     },
     version="version",
     right=Right.READ,
@@ -190,10 +191,6 @@ def _faults(row: Route) -> Iterator[Fault]:
 
 def _locked(route_id: int, actor: Actor) -> Route:
     return locked(Route.objects.select_related("owner", "channel"), route_id, actor, unknown="route-unknown")
-
-
-def _wording(row: Route) -> Reason:
-    return route_wording(route_of(row), row.channel.name if row.channel else "")
 
 
 @transaction.atomic

@@ -27,6 +27,7 @@ from fleet.notifications.route_services import RouteChangeSerializer, RouteField
 from fleet.notifications.routing import GROUP, TEST, DeliveryState
 from fleet.operations.audited import AuditedForm, Sent
 from fleet.projections.events.rows import EventRow
+from fleet.projections.pages import MAX_PAGE_SIZE
 
 # One channel: create, change, test, enable, rotate its secret, delete.
 
@@ -199,9 +200,11 @@ def own(request: Asked) -> HttpResponse:
 
 
 def _channels_and_routes(request: Asked, *, own: bool) -> HttpResponse:
+    owners: dict[str, Any] = {"person": request.user, "owners": [request.user if own else None], "size": MAX_PAGE_SIZE}
+
     def rows() -> dict[str, Any]:
-        channels = queries.listing(person=request.user, own=own, now=request.now)
-        return {"channels": channels, "backlog": queries.backlog(now=request.now)}
+        channels = queries.channels(**owners, now=request.now)
+        return {"channels": channels.results, "backlog": queries.backlog(now=request.now)}
 
     template = "messages/own.html" if own else "messages/overview.html"
     return page(
@@ -209,7 +212,7 @@ def _channels_and_routes(request: Asked, *, own: bool) -> HttpResponse:
         template,
         {"messages/channel_rows.html": rows},
         own_only=own,
-        routes=queries.routes(person=request.user, own=own),
+        routes=queries.routes(**owners).results,
         # In the order of their use for a user without a channel.
         kinds={name: kind for name, kind in KINDS.items() if (kind.personal if own else name != "webpush")},
         may_make=own or request.rights.may(Right.ADMINISTER),
@@ -336,8 +339,8 @@ def notifications_of(event: EventRow, request: Asked) -> EventNotifications:
 
 def browsers(request: Asked) -> list[ChannelRow]:
     """Return the user's registered browsers, for their account page."""
-    channels = queries.listing(person=request.user, own=True, now=request.now)
-    return [channel for channel in channels if channel.kind == "webpush"]
+    channels = queries.channels(person=request.user, owners=[request.user], now=request.now)
+    return [channel for channel in channels.results if channel.kind == "webpush"]
 
 
 class BrowserForm(forms.Sent):

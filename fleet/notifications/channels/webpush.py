@@ -4,7 +4,6 @@
 The push services of browser vendors cannot read them. A click opens a page; notifications have no action buttons.
 """
 
-import base64
 import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -15,6 +14,7 @@ import http_ece
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_der_private_key
 from django.conf import settings
+from django.utils.http import urlsafe_base64_decode
 from py_vapid import Vapid02
 
 from fleet.notifications.channels import KINDS, ChannelKind, Setting, validate_url
@@ -85,8 +85,8 @@ def encrypted(content: bytes, values: Mapping[str, Any]) -> bytes:
         body: bytes = http_ece.encrypt(
             content,
             private_key=ec.generate_private_key(ec.SECP256R1()),
-            dh=_bytes(values["p256dh"]),
-            auth_secret=_bytes(values["auth"]),
+            dh=urlsafe_base64_decode(values["p256dh"]),
+            auth_secret=urlsafe_base64_decode(values["auth"]),
             version="aes128gcm",
         )
     except http_ece.ECEException as error:
@@ -109,8 +109,3 @@ def signed(endpoint: str, *, now: datetime) -> dict[str, str]:
     }
     headers: dict[str, str] = Vapid02(private_key=private).sign(claims)
     return headers
-
-
-def _bytes(text: object) -> bytes:
-    encoded = str(text)
-    return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
