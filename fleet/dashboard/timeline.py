@@ -88,7 +88,7 @@ def of_service(request: Asked, name: str, found: Spans, choice: Choice, bands: I
 def of_set(request: Asked, row: SetRow) -> TimelinePart:
     """Return the timeline of a set, with a lane for each machine."""
     choice, types = requested(request, spans.enrolled_since(availability_set=row.id))
-    found = spans.of_set(row.id, choice.window, types=types, now=request.now)
+    found = spans.of_machines(row.id, choice.window, types=types, now=request.now, availability_set=row.id)
     machines = {
         plain_name(one.resource_name): (one.resource_name, reverse("machine", args=[one.id])) for one in row.machines
     }
@@ -106,7 +106,7 @@ def of_machine(request: Asked, detail: MachineDetail) -> TimelinePart:
     """
     machine = detail.machine
     choice, types = requested(request, spans.enrolled_since(pk=machine.id))
-    found = spans.of_machine(machine.id, machine.set.id, choice.window, types=types, now=request.now)
+    found = spans.of_machines(machine.set.id, choice.window, types=types, now=request.now, pk=machine.id)
     own = (machine.resource_name, "")
     rest = ("others of the set", reverse("set", args=[machine.set.id]))
 

@@ -20,7 +20,7 @@ from fleet.models.facts.decisions import decision_of
 from fleet.models.facts.events import name_of, order_timeouts
 from fleet.projections.changes import changed_at
 from fleet.projections.pages import OrderedAt, Page, Segment, read_list
-from fleet.projections.refs import MachineRef, RuleRef, SetRef, machine_ref, rule_ref, set_ref
+from fleet.projections.refs import MachineRef, RuleRef, SetRef, machine_ref, set_ref
 from fleet.projections.visibility import load_facts, visible, without_names
 
 # Progress of an approval towards Azure, step by step.
@@ -344,7 +344,7 @@ def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) ->
         event_status=EventStatus(event.status),
         set=set_ref(event.availability_set),
         by=name_of(approval),
-        rule=rule_ref(approval.rule) if approval.rule else None,
+        rule=RuleRef(id=approval.rule.pk, name=approval.rule.name) if approval.rule else None,
         overrides=tuple(map(_overridden, approval.overrides)),
         consented_by=approval.consented_by.get_username() if approval.consented_by else "",
         waits_for=_waits_for(approval),
@@ -376,14 +376,11 @@ def listing(
     """
     rows = with_orders(visible(Approval) if approvals is None else approvals).select_related("event__availability_set")
     page = read_list(Segment(rows, "decided_at", descending=True), **at)
-    return page.map(lambda found: _told(found, now=now))
+    return page.map(lambda read: [row for _, row in _with_waits(read, now=now)])
 
 
-def _told(approvals: Sequence[Approval], *, now: datetime) -> list[ApprovalRow]:
-    return [row for _, row in _told_with_events(approvals, now=now)]
-
-
-def _told_with_events(approvals: Sequence[Approval], *, now: datetime) -> list[tuple[int, ApprovalRow]]:
+def _with_waits(approvals: Sequence[Approval], *, now: datetime) -> list[tuple[int, ApprovalRow]]:
+    """Return pairs of an event's row id and the approval's row, with the condition that the approval waits for."""
     found = [(approval.event_id, approval_row(approval, approval.event, now=now)) for approval in approvals]
     waiting = {event_id for event_id, row in found if row.state in NOT_GONE}
     facts = load_facts(waiting, now=now) if waiting else {}
@@ -411,4 +408,4 @@ def details(approval_ids: Collection[int], *, now: datetime) -> list[tuple[int, 
     one of them waits. `orders.approvals` also adds the agent that gets the next order.
     """
     found = with_orders(visible(Approval).filter(pk__in=approval_ids)).select_related("event__availability_set")
-    return _told_with_events(list(found), now=now)
+    return _with_waits(list(found), now=now)

@@ -124,49 +124,56 @@ def last_poll(machine: str = "") -> Greatest:
     return Greatest(f"{machine}presence__last_poll_at", f"{machine}latest_document__at")
 
 
-def is_live(*, now: datetime, machine: str = "") -> Q:
-    """Return the query condition that a machine is live; `machine` is the lookup path to the machine, such as
-    `machine__`.
+def presence_conditions(*, now: datetime, machine: str = "") -> dict[Presence, Q]:
+    """Return the query condition of each presence state, for rows with the expression `polled` (see `last_poll`).
+    `machine` is the lookup path to the machine, such as `machine__`.
+
+    The conditions must equal `fleet.domain.intake.presence_of`, which a test compares.
     """
-    after = now - timedelta(seconds=presence_limits().live)
-    there = now - timedelta(seconds=presence_limits().gone)
-    heard = f"{machine}presence__last_heard_at"
-    return Q(**{f"{machine}revoked_at": None, f"{heard}__gte": there, f"{heard}__gt": after, "polled__gt": after})
+    limits, heard = presence_limits(), f"{machine}presence__last_heard_at"
+    live, late, gone = (now - timedelta(seconds=age) for age in (limits.live, limits.late, limits.gone))
+
+    def both_after(at: datetime) -> Q:
+        return Q(**{f"{heard}__gt": at, "polled__gt": at})
+
+    def one_until(at: datetime) -> Q:
+        return Q(**{f"{heard}__lte": at}) | Q(polled__lte=at)
+
+    valid = Q(**{f"{machine}revoked_at": None})
+    here = valid & Q(**{f"{heard}__gte": gone})
+    return {
+        Presence.LIVE: here & both_after(live),
+        Presence.LATE: here & both_after(late) & one_until(live),
+        # A machine that was heard but never polled successfully is silent; with a poll that is too old it is gone.
+        Presence.SILENT: here & (Q(polled=None) | (Q(polled__gte=gone) & one_until(late))),
+        Presence.GONE: ~valid | Q(**{f"{heard}__lt": gone}) | (here & Q(polled__lt=gone)),
+        Presence.EXPECTED: valid & Q(**{heard: None}),
+    }
+
+
+def is_live(*, now: datetime, machine: str = "") -> Q:
+    """Return the query condition that a machine is live (see `presence_conditions`)."""
+    return presence_conditions(now=now, machine=machine)[Presence.LIVE]
+
+
+def with_presences(machines: QuerySet[Machine], *presences: str, now: datetime | None) -> QuerySet[Machine]:
+    """Return the machines with one of these presence states."""
+    if now is None:
+        raise TypeError("How present a machine is depends on the time: say `now`.")
+    conditions, either = presence_conditions(now=now), Q(pk__in=[])
+    for presence in presences:
+        either |= conditions[Presence(presence)]
+    return machines.alias(polled=last_poll()).filter(either)
 
 
 def counts_by(*, now: datetime) -> dict[str, Count]:
-    """Return the aggregates that count machines by presence; `counts_of` reads their result. The conditions must equal
-    `fleet.models.facts.events.machine_presence`, which a test compares.
-    """
-    limits = presence_limits()
-
-    def after(seconds: float) -> datetime:
-        return now - timedelta(seconds=seconds)
-
-    heard, poll = "presence__last_heard_at", "polled"
-    valid = Q(revoked_at=None)
-    there = valid & Q(**{f"{heard}__gte": after(limits.gone)})
-    fresh = there & Q(**{f"{heard}__gt": after(limits.late), f"{poll}__gt": after(limits.late)})
-    # A machine that was heard but never polled successfully is silent; with a poll that is too old it is gone.
-    not_gone = there & (Q(**{f"{poll}__gte": after(limits.gone)}) | Q(**{f"{poll}__isnull": True}))
-    return {
-        "live": Count("pk", filter=is_live(now=now)),
-        "fresh": Count("pk", filter=fresh),
-        "not_gone": Count("pk", filter=not_gone),
-        "expected": Count("pk", filter=valid & Q(**{f"{heard}__isnull": True})),
-        "everything": Count("pk"),
-    }
+    """Return the aggregates that count machines by presence; `counts_of` reads their result."""
+    return {each.value: Count("pk", filter=condition) for each, condition in presence_conditions(now=now).items()}
 
 
 def counts_of(counted: Mapping[str, int]) -> PresenceCounts:
     """Return the presence counts from the result of `counts_by`."""
-    return PresenceCounts(
-        live=counted["live"],
-        late=counted["fresh"] - counted["live"],
-        silent=counted["not_gone"] - counted["fresh"],
-        gone=counted["everything"] - counted["not_gone"] - counted["expected"],
-        expected=counted["expected"],
-    )
+    return PresenceCounts(**{name: counted[name] for name in PRESENCES})
 
 
 # Machine counts by a value that machines report, such as their size.

@@ -17,10 +17,9 @@ from fleet.domain.states import ApprovalState, EventStatus, Presence
 from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import WaveState
 from fleet.models import Admission, Approval, AvailabilitySet, Cache, Drill, Entry, Machine, ScheduledEvent, Wave
-from fleet.models.facts.events import presence_limits
 from fleet.models.index_scan import IndexRange, IndexScanRows, words_begin, words_of
 from fleet.projections.changes import ChangeFilter
-from fleet.projections.counts import VALUES
+from fleet.projections.counts import VALUES, with_presences
 from fleet.projections.desk.find import machines_called
 from fleet.projections.events.rows import needs_decision
 from fleet.projections.machines import waiting_rows, with_presence
@@ -38,7 +37,6 @@ from fleet.projections.places import (
     ids_of,
     one_of,
     sets_with,
-    with_presences,
 )
 from fleet.projections.visibility import listening, visible
 
@@ -172,7 +170,7 @@ class MachineFilter(MachinePlaceFilter):
         super().__init__(data, with_presence() if queryset is None else queryset, **kwargs)
 
     def filter_presence(self, queryset: QuerySet[Machine], name: str, value: list[str]) -> QuerySet[Machine]:
-        return with_presences(queryset, asked=value, now=self.now, limits=presence_limits()) if value else queryset
+        return with_presences(queryset, *value, now=self.now) if value else queryset
 
     def filter_not_stated(self, queryset: QuerySet[Machine], name: str, value: list[str]) -> QuerySet[Machine]:
         for column in (VALUES[each] for each in value):
@@ -229,7 +227,7 @@ class SetFilter(PlaceFilter):
     ) -> QuerySet[AvailabilitySet]:
         if not value:
             return queryset
-        present = with_presences(visible(Machine), asked=value, now=self.now, limits=presence_limits())
+        present = with_presences(visible(Machine), *value, now=self.now)
         return queryset.filter(sets_with(present))
 
     def filter_q(self, queryset: QuerySet[AvailabilitySet], name: str, value: str) -> QuerySet[AvailabilitySet]:

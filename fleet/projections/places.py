@@ -4,18 +4,15 @@ The library has no type annotations, so its base classes need `type: ignore`.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import django_filters
 import django_filters.fields
 from django import forms
 from django.core.exceptions import ValidationError
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
-from django.db.models.functions import Greatest, Least
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 
-from fleet.domain.intake import Limits
-from fleet.domain.states import Presence
 from fleet.domain.times import clamped
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent
 from fleet.models.index_scan import IndexRange, IndexScanRows, IndexWalk
@@ -287,33 +284,6 @@ def nearest(rows: QuerySet[Any], column: str, values: Ids) -> QuerySet[Any]:
     return (
         rows.near(IndexRange(column, values)) if isinstance(rows, IndexScanRows) and isinstance(values, list) else rows
     )
-
-
-def with_presences(
-    machines: QuerySet[Machine], *, asked: list[str], now: datetime | None, limits: Limits
-) -> QuerySet[Machine]:
-    """Return the machines with one of these presence states. The conditions are those of
-    `fleet.domain.intake.presence_of`.
-    """
-    if now is None:
-        raise TypeError("How present a machine is depends on the time: say `now`.")
-    heard = F("presence__last_heard_at")
-    polled = Greatest("presence__last_poll_at", "latest_document__at")
-    rows = machines.alias(heard=heard, polled=polled, oldest=Least(heard, polled))
-    ages = {name: now - timedelta(seconds=getattr(limits, name)) for name in ("live", "late", "gone")}
-    here = Q(revoked_at=None, heard__gte=ages["gone"])
-    polls = here & Q(polled__isnull=False)
-    holds = {
-        Presence.LIVE: polls & Q(oldest__gt=ages["live"]),
-        Presence.LATE: polls & Q(oldest__lte=ages["live"], oldest__gt=ages["late"]),
-        Presence.SILENT: here & (Q(polled=None) | Q(oldest__lte=ages["late"], oldest__gte=ages["gone"])),
-        Presence.GONE: Q(revoked_at__isnull=False) | Q(heard__lt=ages["gone"]) | (polls & Q(oldest__lt=ages["gone"])),
-        Presence.EXPECTED: Q(revoked_at=None, heard=None),
-    }
-    either = Q(pk__in=[])
-    for each in asked:
-        either |= holds[Presence(each)]
-    return rows.filter(either)
 
 
 def sets_with(machines: QuerySet[Machine]) -> Exists:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fleet.domain.approvals.guards import MachineFacts
 from fleet.domain.reasons import Reason
 from fleet.domain.states import Presence
-from fleet.models import AvailabilitySet, Machine, Rule
+from fleet.models import AvailabilitySet, Machine
 from fleet.projections.visibility import HIDDEN, sees_set, visible_name
 
 
@@ -89,10 +89,6 @@ def machine_ref(row: Machine) -> MachineRef:
 
 def facts_ref(machine: MachineFacts) -> MachineRef:
     return MachineRef(id=machine.machine_id, resource_name=machine.name)
-
-
-def rule_ref(row: Rule) -> RuleRef:
-    return RuleRef(id=row.pk, name=row.name)
 
 
 def plain_name(name: str) -> str:

@@ -13,10 +13,9 @@ from fleet.domain.states import Presence
 from fleet.models import Machine
 from fleet.models.facts.events import presence_limits
 from fleet.models.index_scan import IndexRange, first_of_each
-from fleet.projections.counts import counts_by, counts_of, last_poll
+from fleet.projections.counts import counts_by, counts_of, last_poll, with_presences
 from fleet.projections.machines import MachineRow, machine_rows, with_presence
 from fleet.projections.pages import At, Page, Segment, read_page
-from fleet.projections.places import with_presences
 from fleet.projections.refs import PresenceCounts
 from fleet.projections.visibility import visible
 
@@ -74,7 +73,7 @@ def set_summaries(set_ids: Collection[int], *, now: datetime) -> Mapping[int, Se
         found[row["availability_set"]].domains[row["fault_domain"], row["update_domain"]] = counts_of(row)
     order = ("resource_name", "pk")
     for presence in (Presence.SILENT, Presence.EXPECTED):
-        so = with_presences(visible(Machine), asked=[presence], now=now, limits=presence_limits())
+        so = with_presences(visible(Machine), presence, now=now)
         for machine in first_of_each(so.only("availability_set", "resource_name"), _of(set_ids), order, NAMED):
             found[machine.availability_set_id].names.setdefault(presence, []).append(machine.resource_name)
     for machine in first_of_each(with_presence().filter(WARNED), _of(set_ids), order, NAMED):
@@ -97,15 +96,12 @@ def page(*, set_id: int, hit: Iterable[str], now: datetime, **at: Unpack[At]) ->
     inside = with_presence().filter(availability_set=set_id)
     named = Q(resource_name__named=list(hit))
 
-    def so(*asked: Presence) -> QuerySet[Machine]:
-        return with_presences(inside, asked=[one.value for one in asked], now=now, limits=limits)
-
-    lacking = so(Presence.LATE, Presence.SILENT, Presence.EXPECTED)
-    live = so(Presence.LIVE)
+    lacking = with_presences(inside, Presence.LATE, Presence.SILENT, Presence.EXPECTED, now=now)
+    live = with_presences(inside, Presence.LIVE, now=now)
     segments: Sequence[Segment[Machine]] = [
         Segment(inside.filter(Q(pk__in=_ids(lacking)) | (Q(pk__in=_ids(live)) & (named | WARNED))), "resource_name"),
         Segment(live.exclude(named | WARNED), "resource_name"),
-        Segment(so(Presence.GONE), "resource_name"),
+        Segment(with_presences(inside, Presence.GONE, now=now), "resource_name"),
     ]
     found = read_page(segments, **at)
     return found.map(lambda rows: machine_rows(rows, now=now, limits=limits))

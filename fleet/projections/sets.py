@@ -84,18 +84,17 @@ class MissingMachine:
     imported_at: Annotated[datetime, "When an inventory last listed it."]
 
 
-@dataclass(frozen=True, slots=True)
-class SetRow:
+def _label(row: SetRef, machine_names: Sequence[str]) -> Reason | str:
+    """Return the set's name; for an unnamed set, the names of its machines, because a vmId means nothing to users."""
+    by_machines = row.provisional and machine_names
+    return Reason("first-machine", names=list(machine_names)) if by_machines else label_of(row.name, row.name_suffix)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetRow(SetRef):
     """One set with its machines by name. A large set has only the first of them, and `omitted` counts the others."""
 
-    id: int
-    kind: str
-    name: str
-    # Distinguishes it from another set of the same name; empty while there is none.
-    name_suffix: str
     service: Annotated[str, "What belongs together for the people who run it; may be empty."]
-    subscription: str
-    resource_group: str
     machines: Annotated[tuple[MachineRow, ...], "By name, the first 500."]
     omitted: Annotated[
         int, "How many machines are not in `machines`; `GET machines/?set=` has all of them, page by page."
@@ -119,47 +118,26 @@ class SetRow:
 
     @property
     def label(self) -> Reason | str:
-        """Return the set's name; for an unnamed set, the names of its machines, because a vmId means nothing to
-        users.
-        """
-        if not self.provisional or not self.machines:
-            return label_of(self.name, self.name_suffix)
         names = [machine.resource_name for machine in self.machines]
-        return Reason("first-machine", names=names + [""] * self.omitted)
-
-    @property
-    def provisional(self) -> bool:
-        return self.kind == "provisional"
+        # Names that are not loaded are empty.
+        return _label(self, names + [""] * self.omitted if names else ())
 
 
-@dataclass(frozen=True, slots=True)
-class SetNumbers:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetNumbers(SetRef):
     """One set with machine counts instead of machines. `machine_names` are set only for a provisional set."""
 
-    id: int
-    kind: str
-    name: str
-    name_suffix: str
     service: str
-    subscription: str
-    resource_group: str
     machine_names: tuple[str, ...]
     presence: PresenceCounts
     without_agent: int
 
     @property
     def label(self) -> Reason | str:
-        """Return the set's name; for an unnamed set, the names of its machines."""
-        if not self.provisional or not self.machine_names:
-            return label_of(self.name, self.name_suffix)
-        return Reason("first-machine", names=list(self.machine_names))
-
-    @property
-    def provisional(self) -> bool:
-        return self.kind == PROVISIONAL
+        return _label(self, self.machine_names)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetLine(SetNumbers):
     """One set as a row of a long list, with counts instead of machines."""
 

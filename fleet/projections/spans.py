@@ -28,21 +28,7 @@ NEWEST = 600
 MOST_MACHINES = 30
 
 
-@dataclass(frozen=True, slots=True)
-class TimeWindow:
-    """A period to show."""
-
-    begin: datetime
-    end: datetime
-
-    @property
-    def length(self) -> timedelta:
-        return self.end - self.begin
-
-
-def unwatched(
-    machines: Collection[tuple[int, datetime | None]], window: TimeWindow, *, now: datetime
-) -> tuple[Span, ...]:
+def unwatched(machines: Collection[tuple[int, datetime | None]], window: Span, *, now: datetime) -> tuple[Span, ...]:
     """Return the times in which none of these machines (row id, last good poll) is known to have polled Azure.
 
     The evidence is the machines' reports, and their polls since the time from which polling gaps are recorded. A
@@ -184,7 +170,7 @@ class Spans:
 
 
 def events_within(
-    window: TimeWindow,
+    window: Span,
     events: QuerySet[ScheduledEvent] | None = None,
     *,
     types: Collection[str] = (),
@@ -219,7 +205,7 @@ def events_within(
 
 
 def caches_within(
-    window: TimeWindow, caches: QuerySet[Cache], *, now: datetime, limit: int = MOST_CACHES
+    window: Span, caches: QuerySet[Cache], *, now: datetime, limit: int = MOST_CACHES
 ) -> tuple[CacheSpan, ...]:
     """Return caches by host with their maintenances in this period. If there are more than `limit`, those with a
     maintenance are preferred. Four queries.
@@ -254,7 +240,7 @@ def caches_within(
     )
 
 
-def _gaps(heard: list[Stretch], first: datetime | None, window: TimeWindow, end: datetime) -> tuple[Span, ...]:
+def _gaps(heard: list[Stretch], first: datetime | None, window: Span, end: datetime) -> tuple[Span, ...]:
     # There is no gap before a machine could first have listened.
     begin = max(window.begin, first) if first is not None else end
     return gaps_of(heard, begin=begin, end=end) if begin < end else ()
@@ -280,7 +266,7 @@ def enrolled_since(**of: Any) -> datetime | None:
     return found
 
 
-def of_fleet(window: TimeWindow, *, types: Collection[str] = (), now: datetime, whole: bool = False) -> Spans:
+def of_fleet(window: Span, *, types: Collection[str] = (), now: datetime, whole: bool = False) -> Spans:
     """Return events and caches of the fleet. The limits are lower than for other subjects unless `whole` is set. Six
     queries.
     """
@@ -289,30 +275,17 @@ def of_fleet(window: TimeWindow, *, types: Collection[str] = (), now: datetime, 
     return Spans(events, caches_within(window, visible(Cache), now=now, limit=most_caches), more)
 
 
-def of_service(service: str, window: TimeWindow, *, types: Collection[str] = (), now: datetime) -> Spans:
+def of_service(service: str, window: Span, *, types: Collection[str] = (), now: datetime) -> Spans:
     """Return events and caches of a service. Six queries."""
     rows = visible(ScheduledEvent).filter(availability_set__in=sets_of(service))
     events, more = events_within(window, rows, types=types)
     return Spans(events, caches_within(window, caches_of(service), now=now), more)
 
 
-def of_set(set_id: int, window: TimeWindow, *, types: Collection[str] = (), now: datetime) -> Spans:
-    """Return events of a set, the caches that its machines listen to, and the times in which it was not watched. Eight
-    queries.
+def of_machines(set_id: int, window: Span, *, types: Collection[str] = (), now: datetime, **of: Any) -> Spans:
+    """Return events of a set, the caches to which its machines matching the filters `of` listen, and the times in which
+    none of these machines watched. Eight queries.
     """
-    return _of_machines(set_id, window, types, now, availability_set=set_id)
-
-
-def of_machine(
-    machine_id: int, set_id: int, window: TimeWindow, *, types: Collection[str] = (), now: datetime
-) -> Spans:
-    """Return events of the machine's set, the caches that the machine listens to, and the times in which the machine
-    did not watch. Eight queries.
-    """
-    return _of_machines(set_id, window, types, now, pk=machine_id)
-
-
-def _of_machines(set_id: int, window: TimeWindow, types: Collection[str], now: datetime, **of: Any) -> Spans:
     events, more = events_within(window, visible(ScheduledEvent).filter(availability_set=set_id), types=types)
     machines = visible(Machine).filter(**of)
     heard = visible(Coverage).filter(machine__in=machines, until=None)
@@ -321,7 +294,7 @@ def _of_machines(set_id: int, window: TimeWindow, types: Collection[str], now: d
     return Spans(events, caches, more, unwatched(list(polls[:MOST_MACHINES]), window, now=now))
 
 
-def of_cache(cache_id: int, window: TimeWindow, *, now: datetime) -> Spans:
+def of_cache(cache_id: int, window: Span, *, now: datetime) -> Spans:
     """Return one cache with its maintenances. Four queries."""
     return Spans((), caches_within(window, visible(Cache).filter(pk=cache_id), now=now), more=False)
 

@@ -44,25 +44,39 @@ def agent(**fields: Any) -> AgentFacts:
     return replace(AGENT, **fields)
 
 
-def test_a_healthy_set_has_none() -> None:
-    assert spots(AGENT) == {}
-
-
-@pytest.mark.parametrize(
-    ("presence", "code"),
-    [
-        (Presence.SILENT, "agent-silent"),
-        (Presence.GONE, "agent-gone"),
-        (Presence.LATE, "agent-late"),
-        (Presence.EXPECTED, "agent-never-heard"),
-    ],
+UNSURE = {"agent-too-old": Confidence.POSSIBLE, "many-spools": Confidence.LIKELY}
+OLDER = "older than Drydock's own 1.2.0"
+# What one of two agents reports, the code of the blind spot (empty: none), and words of its reason.
+AGENTS: tuple[tuple[dict[str, Any], str, str], ...] = (
+    ({}, "", ""),
+    ({"presence": Presence.SILENT}, "agent-silent", "vm2"),
+    ({"presence": Presence.GONE}, "agent-gone", "vm2"),
+    ({"presence": Presence.LATE}, "agent-late", "vm2"),
+    ({"presence": Presence.EXPECTED}, "agent-never-heard", "vm2"),
+    # A live agent with a passing problem.
+    ({"poll_problem": "status-403"}, "", ""),
+    *(({"agent_version": version}, "agent-too-old", OLDER) for version in ("1.1.9", "1.2")),
+    ({"protocol": 1, "agent_version": ""}, "agent-too-old", OLDER),
+    *(({"agent_version": version}, "", "") for version in ("1.2.0", "1.10.0", "2.0", "", "unknown")),
+    # A reminder of a document that is not here counts after a minute.
+    ({"lacking_since": NOW - timedelta(seconds=59)}, "", ""),
+    ({"lacking_since": NOW - timedelta(seconds=61)}, "document-lacking", "vm2"),
+    ({"spools": 4}, "", ""),
+    ({"spools": 7}, "many-spools", "Up to 7 new state folders within a day: vm2."),
+    ({"clock_offset": 2.4}, "wrong-clock", "2.4 seconds (ahead)"),
+    ({"clock_offset": -30.0}, "wrong-clock", "30.0 seconds (behind)"),
+    *(({"clock_offset": offset}, "", "") for offset in (None, 0.0, 2.0, -2.0)),
 )
-def test_agents_that_are_not_live_are_named(presence: Presence, code: str) -> None:
-    found = spots(AGENT, agent(machine_id=2, name="vm2", presence=presence))
-    assert set(found) == {code}
-    spot: BlindSpot = found[code]
-    assert (spot.set_id, spot.machine_ids, spot.names, spot.certainty) == (7, (2,), ("vm2",), Confidence.CERTAIN)
-    assert "vm2" in sentence(spot.reason)
+
+
+@pytest.mark.parametrize(("fields", "code", "words"), AGENTS)
+def test_each_state_of_an_agent_is_its_blind_spot(fields: dict[str, Any], code: str, words: str) -> None:
+    found = spots(AGENT, agent(machine_id=2, name="vm2", **fields))
+    assert set(found) == ({code} if code else set())
+    for spot in found.values():
+        assert (spot.set_id, spot.machine_ids, spot.names) == (7, (2,), ("vm2",))
+        assert spot.certainty is UNSURE.get(code, Confidence.CERTAIN)
+        assert words in sentence(spot.reason) and sentence(spot.advice)
 
 
 @pytest.mark.parametrize("problem", ["no-answer", "empty", "unreadable", "status-403", "status-429", "status-418"])
@@ -87,10 +101,6 @@ def test_different_problems_of_one_set_are_different_blind_spots() -> None:
     assert sorted(spot.part for spot in found) == ["status-403", "unreadable"]
 
 
-def test_a_live_agent_with_a_passing_problem_has_no_blind_spot() -> None:
-    assert spots(agent(poll_problem="status-403")) == {}
-
-
 def test_many_agents_of_one_set_are_one_blind_spot() -> None:
     silent = [agent(machine_id=n, name=f"vm{n}", presence=Presence.SILENT) for n in range(2, 10)]
     found = spots(AGENT, *silent)["agent-silent"]
@@ -98,46 +108,9 @@ def test_many_agents_of_one_set_are_one_blind_spot() -> None:
     assert len(found.machine_ids) == 8
 
 
-@pytest.mark.parametrize(
-    "fields", [{"agent_version": "1.1.9"}, {"agent_version": "1.2"}, {"protocol": 1, "agent_version": ""}]
-)
-def test_an_agent_older_than_the_backend_is_too_old(fields: dict[str, Any]) -> None:
-    found = spots(agent(**fields))
-    assert set(found) == {"agent-too-old"}
-    assert "older than Drydock's own 1.2.0" in sentence(found["agent-too-old"].reason)
-
-
-@pytest.mark.parametrize("version", ["1.2.0", "1.10.0", "2.0", "", "unknown"])
-def test_an_agent_as_new_or_of_unknown_version_is_not(version: str) -> None:
-    assert spots(agent(agent_version=version)) == {}
-
-
 @pytest.mark.parametrize(("text", "numbers"), [("0.10.2rc1", (0, 10, 2)), ("v1", ()), ("", ()), ("3", (3,))])
 def test_versions_are_compared_as_numbers(text: str, numbers: tuple[int, ...]) -> None:
     assert read_version(text) == numbers
-
-
-def test_an_agent_that_reminds_of_a_document_that_is_not_here_is_named_after_a_minute() -> None:
-    assert spots(agent(lacking_since=NOW - timedelta(seconds=59))) == {}
-    found = spots(AGENT, agent(machine_id=2, name="vm2", lacking_since=NOW - timedelta(seconds=61)))["document-lacking"]
-    assert (found.machine_ids, found.certainty) == ((2,), Confidence.CERTAIN)
-    assert "spool.sqlite3" in sentence(found.advice)
-
-
-def test_agent_with_many_new_spools_is_named() -> None:
-    assert spots(agent(spools=4)) == {}
-    found = spots(agent(spools=7))["many-spools"]
-    assert "Up to 7 new state folders within a day: vm1." in sentence(found.reason)
-
-
-@pytest.mark.parametrize(("offset", "words"), [(2.4, "2.4 seconds (ahead)"), (-30.0, "30.0 seconds (behind)")])
-def test_wrong_clock_is_reported_with_its_direction(offset: float, words: str) -> None:
-    assert words in sentence(spots(agent(clock_offset=offset))["wrong-clock"].reason)
-
-
-@pytest.mark.parametrize("offset", [None, 0.0, 2.0, -2.0])
-def test_a_clock_within_two_seconds_is_right(offset: float | None) -> None:
-    assert spots(agent(clock_offset=offset)) == {}
 
 
 def test_a_zone_without_a_live_poller_is_possible_and_says_who_says_what() -> None:

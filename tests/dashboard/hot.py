@@ -11,11 +11,11 @@ from django.test.utils import CaptureQueriesContext
 
 from fleet.models import AvailabilitySet, Maintenance, ScheduledEvent
 from fleet.projections import blind_spots, intake, machines, sets, spans
+from fleet.projections.caches.coverage import Span
 from fleet.projections.desk import fleet_map, gauges, queue, service, status_bar
 from fleet.projections.events import rows as event_rows
 from fleet.projections.events.detail import event_detail
 from fleet.projections.filters import EventFilter, MachineFilter
-from fleet.projections.spans import TimeWindow
 from fleet.projections.timeline import entries
 from tests import factories
 from tests.caches.walking import Listeners, line
@@ -94,7 +94,9 @@ def calls(client: Client) -> dict[str, Callable[[], Any]]:
         "documents": lambda: intake.for_event(event_id=event.event_id),
         "fleet map": lambda: fleet_map.fleet_map(now=now),
         "service": lambda: service.detail(service=event.availability_set.service, now=now),
-        "spans": lambda: spans.of_set(set_id, TimeWindow(now - timedelta(hours=1), now), now=now),
+        "spans": lambda: spans.of_machines(
+            set_id, Span(now - timedelta(hours=1), now), now=now, availability_set=set_id
+        ),
         "timeline": entries.fleet,
         "story": lambda: entries.for_event(event_id=event.event_id),
         "page /": lambda: client.get("/"),

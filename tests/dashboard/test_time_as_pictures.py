@@ -12,7 +12,8 @@ from django.test import Client
 from fleet.dashboard.lanes.picture import MOST_ITEMS, Interval, Row, Scale, draw
 from fleet.dashboard.lanes.timeline import chosen_window
 from fleet.models import AvailabilitySet, ScheduledEvent
-from fleet.projections.spans import SILENCE, TimeWindow, unwatched
+from fleet.projections.caches.coverage import Span
+from fleet.projections.spans import SILENCE, unwatched
 from tests import factories
 from tests.caches.walking import Listeners, line, the_cache
 from tests.factories import NOW, listing, seconds
@@ -193,7 +194,7 @@ def test_what_overlaps_lies_below_each_other_and_too_much_is_one_bar() -> None:
 
 def test_a_machine_with_reports_is_watched_between_them(fleet: Listeners) -> None:
     machine = fleet.agents["vm1"].machine
-    window = TimeWindow(fleet.now - 4 * HOUR, fleet.now)
+    window = Span(fleet.now - 4 * HOUR, fleet.now)
     gaps = unwatched([(machine.pk, fleet.now)], window, now=fleet.now)
     assert len(gaps) == 2
     assert all(gap.seconds > SILENCE.total_seconds() for gap in gaps)

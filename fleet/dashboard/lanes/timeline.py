@@ -16,7 +16,7 @@ from fleet.domain.times import clamped
 from fleet.projections.caches.coverage import Span, Stretch
 from fleet.projections.caches.maintenances import MaintenanceDetail, MaintenanceRow
 from fleet.projections.events.detail import EventDetail, SightingRow
-from fleet.projections.spans import CacheSpan, EventSpan, TimeWindow
+from fleet.projections.spans import CacheSpan, EventSpan
 from fleet.wording.badges import badge_of
 from fleet.wording.caches import NOTIFICATIONS, ROLES
 from fleet.wording.events import named
@@ -109,7 +109,7 @@ def rows_by(
 
 def draw_rows(
     rows: Sequence[Row],
-    window: TimeWindow,
+    window: Span,
     *,
     now: datetime,
     zoom: Zoom,
@@ -188,7 +188,7 @@ class Way:
 class Choice:
     """The period that is shown, with links to other periods."""
 
-    window: TimeWindow
+    window: Span
     lengths: tuple[Way, ...]
     ways: tuple[Way, ...]
 
@@ -216,7 +216,7 @@ def chosen_window(asked: Mapping[str, str], *, now: datetime, since: datetime | 
     begin = max(begin, end - LONGEST)
     if live:
         end = now + max((now - begin) * AHEAD, LEAST_AHEAD)
-    window = TimeWindow(begin, max(end, begin + SHORTEST))
+    window = Span(begin, max(end, begin + SHORTEST))
     rest = _other_parameters(asked)
     lengths = tuple(
         Way(duration(one.total_seconds()), f"?{urlencode([*rest, ('hours', _hours(one))])}", "", live and one == length)
@@ -236,8 +236,9 @@ def _other_parameters(asked: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(name, value) for name, value in asked.items() if name not in ("from", "to", "hours", "part", "cursor")]
 
 
-def _ways(window: TimeWindow, rest: list[tuple[str, str]], *, live: bool) -> tuple[Way, ...]:
-    begin, end, half, quarter = window.begin, window.end, window.length / 2, window.length / 4
+def _ways(window: Span, rest: list[tuple[str, str]], *, live: bool) -> tuple[Way, ...]:
+    begin, end = window.begin, window.end
+    half, quarter = (end - begin) / 2, (end - begin) / 4
     return (
         Way("Earlier", _to(rest, begin - half, end - half), "Half a window earlier"),
         Way("Later", _to(rest, begin + half, end + half), "Half a window later"),

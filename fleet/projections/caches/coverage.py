@@ -28,6 +28,8 @@ from fleet.projections.visibility import visible
 
 @dataclass(frozen=True, slots=True)
 class Span:
+    """A period of time."""
+
     begin: datetime
     end: datetime
 

@@ -16,7 +16,6 @@ from fleet.projections.caches.coverage import ListenerRow, Span, Stretch, gaps_o
 from fleet.projections.caches.maintenances import CacheRef, MaintenanceRow, maintenance_row, maintenance_rows
 from fleet.projections.changes import changed_at, with_changes
 from fleet.projections.pages import OrderedAt, Page, Segment, read_list
-from fleet.projections.spans import TimeWindow
 from fleet.projections.visibility import sees_set, visible
 
 HISTORY = 20
@@ -153,7 +152,7 @@ def detail(
     cache_id: int,
     now: datetime,
     hours: float = 24,
-    window: TimeWindow | None = None,
+    window: Span | None = None,
 ) -> CacheDetail | None:
     """Return one cache (row id) for the last `hours`, or for `window`; None if it does not exist. Six queries."""
     row = with_changes(visible(Cache)).filter(pk=cache_id).first()

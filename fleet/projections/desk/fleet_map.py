@@ -24,7 +24,7 @@ from fleet.projections.visibility import visible
 UNDER_WAY = (MaintenanceStatus.UNDER_WAY, MaintenanceStatus.FAILED_OVER)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetCell(SetNumbers):
     """One set with its open events (without drills) and its worst state.
 

@@ -55,14 +55,6 @@ class Pulse:
 
 
 @dataclass(frozen=True, slots=True)
-class Undecided:
-    """An event that needs a decision, and `since` when (its announcement)."""
-
-    event_id: str
-    since: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class QueueGroup:
     """Events of one type that need a decision and are summarised in one line.
 
@@ -248,8 +240,7 @@ def pulse(*, now: datetime, rights: Rights = NO_RIGHTS) -> Pulse:
     return Pulse(found["waiting"], found["next_at"], found["newest"] or 0)
 
 
-def oldest(*, now: datetime, rights: Rights = NO_RIGHTS) -> Undecided | None:
+def oldest(*, now: datetime, rights: Rights = NO_RIGHTS) -> ScheduledEvent | None:
     """Return the event that has waited longest for a decision by a user with these rights. One query."""
     waiting = visible(ScheduledEvent).filter(_parts(now, rights)["waiting"], status__in=OPEN, drill=False)
-    found = waiting.order_by("first_seen_at", "pk").values_list("event_id", "first_seen_at").first()
-    return None if found is None else Undecided(*found)
+    return waiting.order_by("first_seen_at", "pk").only("event_id", "first_seen_at").first()
