@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -31,21 +31,28 @@ from tests.processes import PYTHON, Process, start
 
 VM_IDS = {f"web-vm{number}": f"00000000-0000-4000-8000-00000000000{number}" for number in (1, 2)}
 
-FLEET: dict[str, Any] = {
-    "sets": [
-        {
-            "kind": "availability_set",
-            "name": "web",
-            "subscription": "5a1c0f3e-8a6b-4d0e-9f57-2b8f6a4c1d90",
-            "resource_group": "shop",
-            "machines": [
-                {"id": name, "name": name, "vm_id": vm_id, "fault_domain": 0, "update_domain": 0}
-                for name, vm_id in VM_IDS.items()
-            ],
-        }
-    ],
-    "caches": [],
-}
+
+def fleet_of(**sets: Mapping[str, str]) -> dict[str, Any]:
+    """A fleet of availability sets for the simulator; `sets` are VM ids by machine, each in its own fault domain."""
+    return {
+        "sets": [
+            {
+                "kind": "availability_set",
+                "name": name,
+                "subscription": "5a1c0f3e-8a6b-4d0e-9f57-2b8f6a4c1d90",
+                "resource_group": "shop",
+                "machines": [
+                    {"id": machine, "name": machine, "vm_id": vm_id, "fault_domain": index, "update_domain": index % 2}
+                    for index, (machine, vm_id) in enumerate(machines.items())
+                ],
+            }
+            for name, machines in sets.items()
+        ],
+        "caches": [],
+    }
+
+
+FLEET = fleet_of(web=VM_IDS)
 
 
 class SteppedClock(Clock):

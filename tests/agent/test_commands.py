@@ -68,6 +68,7 @@ def test_a_held_call_does_not_stop_the_polls_nor_a_hanging_poll_the_calls(agents
     agents.fleet.order(VM_IDS["web-vm1"], event_id)
     [receipt] = eventually(agents.fleet.receipts, seconds=3)
     assert receipt["azure_status"] == 200
+    assert agents.simulator.log(vm="web-vm1", method="GET", limit=1)[-1]["status"] is None, "the poll still hangs"
 
 
 @pytest.mark.real_time

@@ -22,15 +22,12 @@ from drydock_agent.settings.load import load
 from drydock_agent.state_folder import StateFolder
 
 from fleet.embedded import Urls
-from tests.agent.agents import FLEET
+from tests.agent.agents import FLEET, fleet_of
 from tests.gateway_process import Gateway, running_gateway
 
 VM_IDS = {f"installation-vm{number}": f"00000000-0000-4000-8000-00000000001{number}" for number in range(1, 7)}
 FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH = VM_IDS
 SUBSCRIPTION = FLEET["sets"][0]["subscription"]
-MACHINES = [
-    {"id": name, "name": name, "vm_id": vm_id, "fault_domain": 0, "update_domain": 0} for name, vm_id in VM_IDS.items()
-]
 
 
 @dataclass
@@ -76,7 +73,7 @@ class Installation:
 
 @contextmanager
 def opened(servers: Urls, folder: Path, **environment: str) -> Iterator[Installation]:
-    with RunningSimulator({**FLEET, "sets": [{**FLEET["sets"][0], "machines": MACHINES}]}) as azure:
+    with RunningSimulator(fleet_of(web=VM_IDS)) as azure:
         roots = folder / "roots"
         roots.mkdir()
         for name, pem in azure.call("GET", "/control/authority").items():

@@ -29,7 +29,7 @@ from fleet.embedded import Urls
 from fleet.gateway.enrolment import MOST, Refusals
 from fleet.models import Admission, Machine, Observation, RefusedEnrolment, UnusedKey
 from fleet.operations.machines import admissions
-from tests.agent.agents import FLEET
+from tests.agent.agents import fleet_of
 from tests.gateway.enrolment import FIFTH, FIRST, FOURTH, SECOND, SIXTH, SUBSCRIPTION, THIRD, VM_IDS, Installation
 from tests.gateway_process import Agent, Gateway, now, running_gateway
 from tests.processes import PYTHON, running, wait_for
@@ -303,13 +303,9 @@ def test_until_the_day_it_gets_a_key_and_from_then_on_a_person_admits_it(
     gateway: Gateway, servers: Urls, folder: Path
 ) -> None:
     ids = [str(uuid4()), str(uuid4())]
-    machines = [
-        {"id": f"old{place}", "name": f"old{place}", "vm_id": vm_id, "fault_domain": 0, "update_domain": 0}
-        for place, vm_id in enumerate(ids)
-    ]
     early, late = (with_a_credential(gateway, folder / f"old{place}", vm_id) for place, vm_id in enumerate(ids))
     command = [PYTHON, "-m", "drydock_agent", "run"]
-    with RunningSimulator({**FLEET, "sets": [{**FLEET["sets"][0], "machines": machines}]}) as azure:
+    with RunningSimulator(fleet_of(web={f"old{place}": vm_id for place, vm_id in enumerate(ids)})) as azure:
 
         def environment(place: int, url: str) -> dict[str, str]:
             return {

@@ -49,16 +49,13 @@ class Example:
             command, env={**os.environ, **drill}, stdin=subprocess.DEVNULL, text=True, timeout=30
         )
 
-    def prepare(self, kind: str = "Reboot", **more: Any) -> tuple[str, str]:
-        """The id of a new event, and what the hooks for it said; fails where one of them did."""
-        event_id, outcome, output = self.try_to_prepare(kind, **more)
-        assert outcome == "succeeded", output
-        return event_id, output
-
-    def try_to_prepare(self, kind: str = "Reboot", **more: Any) -> tuple[str, str, str]:
+    def prepare(self, kind: str = "Reboot", *, ends: str = "succeeded", **more: Any) -> tuple[str, str]:
+        """The id of a new event, and what the hooks for it said; fails where they ended otherwise."""
         fields = {"resources": ["web-vm1"], "notice_seconds": 600, **more}
         event_id = self.simulator.events.create(set="web", type=kind, **fields)
-        return (event_id, *self._look(event_id, "prepare"))
+        outcome, output = self._look(event_id, "prepare")
+        assert outcome == ends, output
+        return event_id, output
 
     def recover(self, event_id: str) -> str:
         """The event goes; what the hooks said."""

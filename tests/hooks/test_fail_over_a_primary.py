@@ -76,6 +76,5 @@ def test_a_replica_has_nothing_to_do(made: Example, node: Node) -> None:
 
 def test_missing_failover_candidate_is_a_failure_with_a_reason(made: Example, node: Node) -> None:
     node.healthy = 1
-    _, outcome, said = made.try_to_prepare()
-    assert outcome == "failed"
+    _, said = made.prepare(ends="failed")
     assert said == "Patroni refused: 412 switchover is not possible: no good candidates have been found\n"

@@ -119,8 +119,7 @@ def test_a_pod_that_cannot_be_moved_is_a_failure_and_the_node_comes_back_all_the
     made: Example, cluster: Cluster
 ) -> None:
     cluster.write(pods={"stuck": "Deployment"})
-    event_id, outcome, said = made.try_to_prepare()
-    assert outcome == "failed"
+    event_id, said = made.prepare(ends="failed")
     assert said == "error: timed out waiting for the eviction of stuck\n"
     made.recover(event_id)
     assert cluster.node["unschedulable"] is False
@@ -128,6 +127,5 @@ def test_a_pod_that_cannot_be_moved_is_a_failure_and_the_node_comes_back_all_the
 
 def test_a_node_that_is_not_known_is_a_failure_in_words(made: Example) -> None:
     made.set(KUBE_NODE="node-9")
-    _, outcome, said = made.try_to_prepare()
-    assert outcome == "failed"
+    _, said = made.prepare(ends="failed")
     assert 'nodes "' in said and "not found" in said

@@ -75,8 +75,8 @@ def test_the_machine_leaves_serves_its_last_sessions_and_comes_back(
 def test_a_refusal_is_a_failure_in_words(example: ExampleFactory, address: str) -> None:
     made = example("leave-a-load-balancer-pool")
     made.set(HAPROXY=address, HAPROXY_SERVER="web/vm9")
-    _, outcome, said = made.try_to_prepare()
-    assert (outcome, said) == ("failed", "HAProxy refused: No such server.\n")
+    _, said = made.prepare(ends="failed")
+    assert said == "HAProxy refused: No such server.\n"
 
 
 @pytest.mark.real_time
@@ -84,6 +84,5 @@ def test_sessions_that_stay_are_a_failure_in_words(example: ExampleFactory, pool
     pool.sessions = 1000
     made = example("leave-a-load-balancer-pool", timeout=4)
     made.set(HAPROXY=address, HAPROXY_SERVER="web/vm1")
-    _, outcome, said = made.try_to_prepare()
-    assert outcome == "failed"
+    _, said = made.prepare(ends="failed")
     assert said.startswith("web/vm1 takes no new client, and still serves 9")

@@ -115,5 +115,5 @@ def test_a_freeze_stops_nothing(made: Example, units: Path) -> None:
 def test_a_service_that_does_not_stop_is_a_failure_and_the_others_stop(made: Example) -> None:
     made.set(SERVICES="stubborn web")
     start("web", "stubborn")
-    _, outcome, said = made.try_to_prepare()
-    assert (outcome, said) == ("failed", "Could not stop stubborn.\nStopped web.\n")
+    _, said = made.prepare(ends="failed")
+    assert said == "Could not stop stubborn.\nStopped web.\n"

@@ -16,6 +16,7 @@ from django.conf import settings
 from fleet.embedded import Urls
 from fleet.management import demo_recipes as recipes
 from fleet.management.supervisor import Recipe
+from tests.agent.agents import fleet_of
 from tests.processes import ROOT, Process, answers, free_port, manage, start, wait_for
 
 # The two machines of the documented live migration, and one more of their set.
@@ -35,22 +36,12 @@ MIGRATION = {
 
 def fleet_file(folder: Path, **sets: Sequence[str]) -> Path:
     """A fleet of availability sets, by default `west` alone, each over as many fault domains as it has machines."""
-    fleet = [
-        {
-            "kind": "availability_set",
-            "name": name,
-            "subscription": "11111111-2222-3333-4444-555555555555",
-            "resource_group": "shop",
-            "machines": [
-                {"id": machine, "name": machine, "vm_id": f"00000000-0000-4000-8000-0000000000{number}{index}",
-                 "fault_domain": index, "update_domain": index % 2}
-                for index, machine in enumerate(machines)
-            ],
-        }
+    ids = {
+        name: {machine: f"00000000-0000-4000-8000-0000000000{number}{index}" for index, machine in enumerate(machines)}
         for number, (name, machines) in enumerate((sets or {"west": NAMES}).items())
-    ]  # fmt: skip
+    }
     path = folder / "fleet.json"
-    path.write_text(json.dumps({"sets": fleet, "caches": []}))
+    path.write_text(json.dumps(fleet_of(**ids)))
     return path
 
 

@@ -91,21 +91,6 @@ def test_burst_of_approvals_with_polls_stays_below_the_limit(tmp_path: Path, fle
         assert all(later - first > 0.6 for first, later in zip(times, times[MAX_PER_SECOND:], strict=False))
 
 
-@pytest.mark.real_time
-@pytest.mark.flow
-def test_a_poll_that_hangs_keeps_no_order_waiting(agents: Agents) -> None:
-    event_id = agents.announce()
-    agents.at_work()
-    agents.reported(event_id)
-    agents.simulator.fault("web-vm1", "hang", count=1, method="GET")
-    eventually(lambda: agents.simulator.log(vm="web-vm1", limit=1)[-1]["status"] is None)
-    begun = time.monotonic()
-    agents.fleet.order(VM_IDS["web-vm1"], event_id)
-    [receipt] = eventually(agents.fleet.receipts)
-    assert (receipt["azure_status"], time.monotonic() - begun < 3) == (200, True)
-    assert agents.simulator.log(vm="web-vm1", method="GET", limit=1)[-1]["status"] is None, "the poll still hangs"
-
-
 def test_an_answer_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drydock_agent.metadata_service.client.WHOLE_SECONDS", 0.3)
     monkeypatch.setattr("drydock_agent.metadata_service.client.READ_SECONDS", 0.2)
