@@ -212,7 +212,8 @@ def _arrived(identity: Identity, refresh_token: str, now: datetime) -> tuple[Use
         reason = BLOCKED if blocked else NOT_MAPPED
         _out(row, reason, now=now, signs_in=True)
         if row.user is None:
-            _forget_old_strangers()
+            strangers = SignOn.objects.filter(user=None).order_by("-seen_at", "-pk").values_list("pk", flat=True)
+            SignOn.objects.filter(pk__in=list(strangers[MOST_STRANGERS:])).delete()
         return None, reason
     if row.user is None:
         row.user = account_services.make_for_sign_on(identity.name, granted, now=now, actor=DRYDOCK)
@@ -415,8 +416,3 @@ def _out(row: SignOn, reason: Reason, *, now: datetime, signs_in: bool = False) 
         if not row.user.is_superuser:
             account_services.apply_rights(row.user, Rights(), now=now, actor=DRYDOCK)
     row.save()
-
-
-def _forget_old_strangers() -> None:
-    strangers = SignOn.objects.filter(user=None).order_by("-seen_at", "-pk").values_list("pk", flat=True)
-    SignOn.objects.filter(pk__in=list(strangers[MOST_STRANGERS:])).delete()

@@ -148,7 +148,9 @@ class Incidents:
         loud = []
         for alarm in alarms:
             keys = self._keys_of(alarm.subject)
-            if alarm.over or not (alarm.opens and self._is_news(alarm, [key for _, key in keys])):
+            # Users who know about these incidents are alerted again only about what is worse.
+            is_news = not keys or alarm.wakes or alarm.bad.worse_than(_together([key.bad for _, key in keys]))
+            if alarm.over or not (alarm.opens and is_news):
                 continue
             ringing = [(owner, key) for owner, key in keys if self._state(key) is PagerState.TRIGGERED]
             if ringing and self.has_webhooks:
@@ -178,10 +180,6 @@ class Incidents:
             for key in self.keys.get(owner, ())
             if subject in key.subjects
         ]
-
-    def _is_news(self, alarm: Alarm, keys: Sequence[PagerKey]) -> bool:
-        """Return whether users who know about the incidents `keys` must be alerted again."""
-        return not keys or alarm.wakes or alarm.bad.worse_than(_together([key.bad for key in keys]))
 
     def _state(self, key: PagerKey) -> PagerState:
         return self.reported.get(key.name, key.state) if key.state is PagerState.TRIGGERED else key.state

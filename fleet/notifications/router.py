@@ -115,7 +115,9 @@ def route(*, now: datetime, via: str) -> Routed:
         _move(*place, now=now)
     if entries:
         delivery.mirror_soon()
-    return Routed(ran=True, messages=len(rows), behind=full or _more_above(horizon))
+    # A later run must route committed entries above the horizon.
+    above = Entry.objects.filter(era=horizon[0], xid__gt=horizon[1], kind__in=KINDS)
+    return Routed(ran=True, messages=len(rows), behind=full or above.exists())
 
 
 def _horizon() -> tuple[int, int]:
@@ -165,11 +167,6 @@ def _first_of_others(entries: Sequence[Entry], horizon: tuple[int, int]) -> list
         ids = [pk for (pk,) in cursor.fetchall()]
     rows = Entry.objects.filter(pk__in=ids).select_related("availability_set", "cache")
     return list(rows.order_by("era", "xid", "id")) if ids else []
-
-
-def _more_above(horizon: tuple[int, int]) -> bool:
-    """Return whether there is a committed entry above the horizon, which a later run must route."""
-    return Entry.objects.filter(era=horizon[0], xid__gt=horizon[1], kind__in=KINDS).exists()
 
 
 def _unroutable(entry: Entry, *, now: datetime) -> Message:

@@ -351,7 +351,8 @@ def group_words(several: Sequence[MessageNews], reader: Reader) -> MessageWords:
     what = _counts(newest)
     first = next((news.deadline for news in newest if _ahead(news)), None)
     by = f", decide the first by {times.at(first, reader)}" if first is not None else ""
-    worst = _severities(newest)
+    counts = Counter(news.severity for news in newest)
+    worst = ", ".join(f"{counts[each]} {each}" for each in WORST if counts[each])
     title = f"{head}{what}{by}"
     lines = [title, f"Severity: {worst}.", *_happened(newest), *_listed(newest, reader)]
     return bounded(title, "Several notifications", lines, _short_digest(head, what, newest, by, worst), "/")
@@ -381,12 +382,6 @@ def _counts(newest: Sequence[MessageNews]) -> str:
         (sum(news.event is None and news.maintenance is None for news in newest), "other notification"),
     )
     return listed([counted(number, label) for number, label in counts if number])
-
-
-def _severities(newest: Iterable[MessageNews]) -> str:
-    """Return the number of subjects by severity as text, for example `3 critical, 9 warning`."""
-    counts = Counter(news.severity for news in newest)
-    return ", ".join(f"{counts[each]} {each}" for each in WORST if counts[each])
 
 
 def _happened(newest: Sequence[MessageNews]) -> Iterator[str]:

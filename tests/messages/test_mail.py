@@ -91,11 +91,8 @@ def test_a_mail_says_in_text_and_html_what_happens_and_leads_to_the_page(
     outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT), lines=[evil])
     assert (outcome.ok, outcome.status, outcome.answer) == (True, 250, "taken as 4711")
     [got] = server.mails()
-    assert (got["From"], got["To"], got["Subject"]) == (
-        "Drydock <drydock@drydock.example>",
-        "ann@example.org",
-        "Freeze of vm1, vm2",
-    )
+    assert (got["From"], got["To"]) == ("Drydock <drydock@drydock.example>", "ann@example.org")
+    assert got["Subject"] == "Freeze of vm1, vm2"
     assert got["Auto-Submitted"] == "auto-generated"
     text, page = got.get_body(["plain"]), got.get_body(["html"])
     assert text is not None and page is not None
@@ -107,11 +104,7 @@ def test_a_mail_says_in_text_and_html_what_happens_and_leads_to_the_page(
 
 def test_all_mails_of_one_event_are_one_thread(driver: ChannelDriver, server: MailServer) -> None:
     first = driver.post((NotificationType.FIRST_SEEN, EVENT))
-    for post in (
-        first,
-        first,
-        driver.post((NotificationType.STARTED, EVENT), title="Freeze of vm1, vm2"),
-    ):
+    for post in (first, first, driver.post((NotificationType.STARTED, EVENT), title="Freeze of vm1, vm2")):
         assert driver.send(post).ok
     one, again, other = server.mails()
     assert one["Message-ID"] == again["Message-ID"] == f"<{first.id}@drydock.example>"
@@ -136,10 +129,9 @@ def test_refused_recipient_does_not_stop_other_mails(fleet: Fleet, driver: Chann
     outcome = other.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.error) == (True, "some_refused")
     assert outcome.answer == "nobody@example.org: 550 no such mailbox"
-    assert [(each["to"], "nobody" in each["text"]) for each in server.said()] == [
-        (["ann@example.org"], False),
-        (["bob@example.org"], False),
-    ]
+    taken = server.said()
+    assert [each["to"] for each in taken] == [["ann@example.org"], ["bob@example.org"]]
+    assert not any("nobody" in each["text"] for each in taken)
     unknown = driver_of(fleet, "nobody@example.org").tell((NotificationType.FIRST_SEEN, EVENT))
     assert (unknown.ok, unknown.again, unknown.status, unknown.error) == (False, False, 550, "status")
 
@@ -171,18 +163,14 @@ def test_a_group_and_a_try_are_mails_of_their_own(driver: ChannelDriver, server:
 
 
 def test_without_a_server_mail_fails_with_a_reason(driver: ChannelDriver, settings: Settings) -> None:
-    settings.EMAIL_HOST = ""
-    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
-    assert (outcome.ok, outcome.again, outcome.error) == (False, True, "no_mail_server")
-    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", free_port()
-    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
-    assert (outcome.ok, outcome.again, outcome.error) == (False, True, "connect")
-
-
-def test_azures_own_address_is_no_mail_server(driver: ChannelDriver, settings: Settings) -> None:
-    settings.EMAIL_HOST, settings.EMAIL_PORT = "169.254.169.254", 25
-    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
-    assert (outcome.ok, outcome.again, outcome.error) == (False, True, "refused_address:azure")
+    for host, port, error in (
+        ("", 25, "no_mail_server"),
+        ("127.0.0.1", free_port(), "connect"),
+        ("169.254.169.254", 25, "refused_address:azure"),
+    ):
+        settings.EMAIL_HOST, settings.EMAIL_PORT = host, port
+        outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
+        assert (outcome.ok, outcome.again, outcome.error) == (False, True, error)
 
 
 def test_a_wrong_password_is_tried_again_and_not_shown(

@@ -38,20 +38,14 @@ def driver(
 ) -> ChannelDriver:
     monkeypatch.setattr(pagerduty, "URLS", {False: f"{there.url}/v2/enqueue", True: f"{there.url}/eu/v2/enqueue"})
     monkeypatch.setattr(pagerduty, "send_job", loopback_pool.send)
+    factories.announced(fleet)
     values = {"routing_key": ROUTING_KEY, "signing_secret": "x" * 32}
     return ChannelDriver(pagerduty, fleet, channel_of("pagerduty", fleet.now, **values), values)
 
 
-@pytest.fixture
-def announced(fleet: Fleet) -> Fleet:
-    factories.announced(fleet)
-    return fleet
-
-
 def test_event_is_triggered_acknowledged_and_resolved(
-    announced: Fleet, driver: ChannelDriver, there: PretendPagerDuty
+    fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty
 ) -> None:
-    fleet = announced
     outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT), lines=["4 of 6 stay up."])
     assert (outcome.ok, outcome.status) == (True, 202)
     assert ROUTING_KEY not in json.dumps([outcome.answer, list(Reference.objects.values_list("value", flat=True))])
@@ -72,10 +66,10 @@ def test_event_is_triggered_acknowledged_and_resolved(
     assert not Reference.objects.exists()
 
 
-def test_decision_acknowledges_the_incident(announced: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
+def test_decision_acknowledges_the_incident(fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
     driver.tell((NotificationType.FIRST_SEEN, EVENT))
-    announced.later(5)
-    announced.approve()
+    fleet.later(5)
+    fleet.approve()
     driver.tell((NotificationType.DECIDED, EVENT))
     assert there.states() == [(EVENT, "acknowledged")]
 
@@ -83,7 +77,6 @@ def test_decision_acknowledges_the_incident(announced: Fleet, driver: ChannelDri
 def test_delivery_repeated_after_a_kill_opens_no_second_incident(
     fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty
 ) -> None:
-    factories.announced(fleet)
     driver.send(driver.post((NotificationType.FIRST_SEEN, EVENT), post_id="1"), keep=False)
     driver.send(driver.post((NotificationType.FIRST_SEEN, EVENT), post_id="1"))
     assert [(incident.key.split("-", 2)[2], incident.rang) for incident in there.incidents] == [(EVENT, 1)]
@@ -96,7 +89,6 @@ def test_delivery_repeated_after_a_kill_opens_no_second_incident(
 def test_overdue_order_rings_again_after_acknowledgement_at_pagerduty(
     fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty
 ) -> None:
-    factories.announced(fleet)
     driver.tell((NotificationType.FIRST_SEEN, EVENT))
     key = there.incidents[0].key
     for state, ago in ((PagerState.ACKNOWLEDGED, 0), (PagerState.TRIGGERED, 9)):
@@ -127,7 +119,7 @@ def test_storm_is_one_incident(fleet: Fleet, driver: ChannelDriver, there: Prete
 
 
 def test_drill_is_labelled_with_severity_info(fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
-    event = factories.announced(fleet)
+    event = factories.the_event()
     type(event).objects.filter(pk=event.pk).update(drill=True)
     driver.severity[EVENT] = "critical"
     driver.tell((NotificationType.FIRST_SEEN, EVENT))
@@ -135,7 +127,6 @@ def test_drill_is_labelled_with_severity_info(fleet: Fleet, driver: ChannelDrive
 
 
 def test_long_texts_stay_within_pagerduty_limits(fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
-    factories.announced(fleet)
     lines = ["\N{PILE OF POO}<b>" * 400] * 900
     assert driver.tell((NotificationType.FIRST_SEEN, EVENT), title="x" * 5000 + "\x00", lines=lines).ok
     assert there.refused == []
@@ -149,7 +140,7 @@ def test_channel_test_triggers_an_info_incident_in_the_region(driver: ChannelDri
     assert driver.tell().status == 404
 
 
-def test_unknown_routing_key_is_retried(announced: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
+def test_unknown_routing_key_is_retried(fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
     there.routing_keys.clear()
     outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.status) == (False, True, 400)
@@ -160,7 +151,7 @@ def test_unknown_routing_key_is_retried(announced: Fleet, driver: ChannelDriver,
 
 @pytest.mark.parametrize(("status", "wait"), [(403, 60.0), (429, 60.0), (500, None)])
 def test_unavailable_pagerduty_is_retried_after_a_pause(
-    announced: Fleet, driver: ChannelDriver, there: PretendPagerDuty, status: int, wait: float | None
+    fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty, status: int, wait: float | None
 ) -> None:
     there.instead = [said(status, {"message": "Too Many Requests"})]
     outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
@@ -193,7 +184,6 @@ def test_incident_is_resolved_with_the_key_that_opened_it(
     fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty
 ) -> None:
     there.routing_keys.add(SECOND)
-    factories.announced(fleet)
     driver.tell((NotificationType.FIRST_SEEN, EVENT))
     driver.values |= {"routing_key": SECOND, "earlier_routing_key": ROUTING_KEY}
     fleet.later(60)

@@ -67,16 +67,12 @@ def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
             last = Answer(ok=False, error=SendError.BUSY)
             break
         last = send_job(job_of(post, recipient, now=now), now=now)
-        if not (last.ok or for_good(last)):
+        status = last.status or 0
+        # Other recipients may still be served if this one is refused permanently.
+        if not (last.ok or last.error is SendError.BAD_JOB or (500 <= status < 600 and status not in ABOUT_US)):
             break
         settled[recipient] = "" if last.ok else f"{recipient}: {last.status or ''} {last.answer}".strip()
     return outcome(post, channel.values["recipients"], settled, last)
-
-
-def for_good(answer: Answer) -> bool:
-    """Return whether this recipient is refused permanently. Other recipients may still be served."""
-    status = answer.status or 0
-    return answer.error is SendError.BAD_JOB or (500 <= status < 600 and status not in ABOUT_US)
 
 
 def outcome(post: Delivery, recipients: Iterable[str], settled: dict[str, str], last: Answer) -> Outcome:

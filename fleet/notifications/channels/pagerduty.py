@@ -70,7 +70,8 @@ PAUSE_SECONDS = 60.0
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
     """Send a delivery: trigger, acknowledge or resolve the channel's incidents as necessary."""
-    prefix = f"drydock-{installation_of(post.url)}"
+    # Other installations that see the same event have other prefixes.
+    prefix = f"drydock-{hashlib.sha256(urlsplit(post.url).netloc.encode()).hexdigest()[:8]}"
     if not post.items:
         test = trigger_of(post, (), f"{prefix}-test-{post.id}")
         return outcome_of_call(enqueue(test, channel, now=now))
@@ -314,13 +315,6 @@ def enqueue(body: Mapping[str, Any], channel: ChannelInUse, *, now: datetime, ac
 def fingerprint(secret: str) -> str:
     """Return a short hash that identifies a routing key without revealing it."""
     return hashlib.sha256(f"drydock {secret}".encode()).hexdigest()[:12]
-
-
-def installation_of(url: str) -> str:
-    """Return a prefix for incident keys, computed from the address of this installation. Other installations that see
-    the same event have other prefixes.
-    """
-    return hashlib.sha256(urlsplit(url).netloc.encode()).hexdigest()[:8]
 
 
 def short(name: str) -> str:
