@@ -15,6 +15,7 @@ CALLS = [
     path("v1/machines/counts/", machines.MachineCounts.as_view(), name="api-machine-counts"),
     path("v1/machines/<int:machine_id>/", machines.Machine.as_view(), name="api-machine"),
     path("v1/machines/<int:machine_id>/revoke/", machines.RevokeMachine.as_view(), name="api-machine-revoke"),
+    path("v1/machines/<int:machine_id>/discount/", machines.DiscountMachine.as_view(), name="api-machine-discount"),
     path("v1/machines/<int:machine_id>/move/", machines.MoveMachine.as_view(), name="api-machine-move"),
     path("v1/admissions/", machines.Admissions.as_view(), name="api-admissions"),
     path("v1/admissions/admit/", machines.Admit.as_view(), name="api-admissions-admit"),

@@ -213,6 +213,12 @@ def revoke(request: Asked, machine_id: int) -> HttpResponse:
     return done(request, said, "machine", machine_id=machine_id)
 
 
+@action_view(machine_answer)
+def discount(request: Asked, machine_id: int) -> HttpResponse:
+    keys.discount(machine_id=machine_id, actor=commented(request), now=request.now)
+    return done(request, "Reports discounted.", "machine", machine_id=machine_id)
+
+
 class MoveForm(CommentForm):
     wrong = "Choose a set. The comment has up to 2,000 characters."
     set = forms.IntegerField(min_value=1)

@@ -56,6 +56,7 @@ PAGES = [
     path("machines/", machines.machine_list, name="machines"),
     path("machines/<int:machine_id>/", machines.machine_page, name="machine"),
     path("machines/<int:machine_id>/revoke/", machines.revoke, name="machine-revoke"),
+    path("machines/<int:machine_id>/discount/", machines.discount, name="machine-discount"),
     path("machines/<int:machine_id>/move/", machines.move, name="machine-move"),
     path("machines/<int:machine_id>/lift/", machines.lift, name="machine-lift"),
     path("admissions/", machines.admission_list, name="admissions"),

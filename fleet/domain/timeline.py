@@ -125,6 +125,7 @@ class EntryKind(StrEnum):
     MACHINE_CHANGED = "machine_changed", "Machine changed", "calm", "server-cog", Trait.MOVES_MACHINE
     MACHINE_IDENTIFIED = "machine_identified", "Machine identified", "calm", "server-cog", Trait.MOVES_MACHINE
     MACHINE_REVOKED = "machine_revoked", "Revoked", "bad", "server-off", Trait.MOVES_MACHINE
+    MACHINE_DISCOUNTED = "machine_discounted", "Reports discounted", "due", "server-off", Trait.MOVES_MACHINE
     MACHINE_WAITS = "machine_waits", "Waiting for admission", "due", "hourglass"
     MACHINE_ADMITTED = "machine_admitted", "Admitted", "calm", "user-check", Trait.MOVES_MACHINE
     ADMISSION_REFUSED = "admission_refused", "Admission refused", "bad", "shield-x"

@@ -163,6 +163,8 @@ class Machine(ChangeColumn):
     protocol = models.IntegerField(default=0)
     enrolled_at = models.DateTimeField()
     revoked_at = models.DateTimeField(null=True, blank=True)
+    # An administrator discounted the reports until then; they count again once the machine reports.
+    discounted_at = models.DateTimeField(null=True, blank=True)
     # SHA-256 of the credential; a new enrolment replaces it and so revokes the old one.
     credential_hash = models.TextField(blank=True, default="")
     # When Azure attested its identity; NULL where it enrolled in another way.

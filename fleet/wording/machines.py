@@ -7,7 +7,7 @@ from fleet.domain.orders.series import SignatureCheck
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
-from fleet.wording.sentences import EntryText, Sentence, machine_named, quoted
+from fleet.wording.sentences import EntryText, Sentence, machine_named, quoted, some
 from fleet.wording.times import Reader
 
 
@@ -25,6 +25,7 @@ SENTENCES: dict[str, Sentence] = {
     "move-into-provisional": "The set has no name yet: name it first.",
     "name-held": "This machine reports the name {called}, which another live machine of the set already has.",
     "machine-unknown": "There is no machine with this id.",
+    "machine-live": "The machine reports. Only reports of a silent or revoked machine can be discounted.",
     "admissions-full": "Too many machines wait for admission already.",
     "admission-twice": "Several of these requests are for {name}: admit only one.",
     "admission-unknown": "No agent waits for admission under one of these ids: reload the list.",
@@ -208,6 +209,15 @@ def _waits(row: TimelineRow, reader: Reader) -> str:
     return f"An agent at {address} enrols as {row.data['name']}, {why}. The request waits for admission."
 
 
+def _discounted(row: TimelineRow, reader: Reader) -> str:
+    deleted = [*row.data["sets"], *row.data["caches"]]
+    lost = f" Deleted, because only this machine had named them and they are empty: {some(deleted)}." if deleted else ""
+    return (
+        f"{row.actor} discounted the reports of {machine_named(row.data['name'])}. Open events that it listed:"
+        f" {row.data['events']}.{lost}{quoted(row.why)}"
+    )
+
+
 def _entrance_changed(row: TimelineRow, reader: Reader) -> str:
     after = row.after or {}
     named = ", ".join(after.get("subscriptions", [])) or "none"
@@ -233,6 +243,7 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.NAME_HELD: "Machine {name} reports the name {called}, which another live machine of the set already has.",
     EntryKind.NAME_GIVEN: "Machine {name} now has the name {called}.",
     EntryKind.MACHINE_REVOKED: "{actor} revoked the credential of {name}.{why:quoted}",
+    EntryKind.MACHINE_DISCOUNTED: _discounted,
     EntryKind.ENTRANCE_CHANGED: _entrance_changed,
     EntryKind.JOIN_TOKEN_ENDED: "{actor} revoked the join token {prefix}.",
     EntryKind.MACHINE_WAITS: _waits,

@@ -119,6 +119,18 @@ class RevokeMachine(Call):
         return machines.detail(machine_id=machine_id, now=self.now)
 
 
+class DiscountMachine(Call):
+    @describe("discount_machine", needs="admin", problems=("machine-live",))
+    def post(self, machine_id: int) -> machines.MachineDetail | None:
+        """Discount the reports of a silent or revoked machine
+
+        Events that only this machine listed end as `unknown`. Sets and caches that only this machine named are deleted
+        if they are empty. The timeline stays. Its reports count again once the machine reports.
+        """
+        keys.discount(machine_id=machine_id, actor=self.actor, now=self.now)
+        return machines.detail(machine_id=machine_id, now=self.now)
+
+
 class MoveMachine(Call):
     @describe("move_machine", needs="admin", body=MoveRequestSerializer)
     def post(self, machine_id: int) -> machines.MachineDetail | None:

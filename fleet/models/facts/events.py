@@ -21,7 +21,7 @@ from fleet.domain.shapes import from_row, names_of, of_values
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, RELAYED_APPROVALS, ApprovalState, EventStatus, Presence
 from fleet.models.approvals import Approval, Hold
 from fleet.models.events import ScheduledEvent, Sighting
-from fleet.models.facts.machines import MachineBasics, machine_rows
+from fleet.models.facts.machines import MachineBasics, machine_rows, not_counted_since
 from fleet.models.intake import Preparation
 from fleet.models.machines import AvailabilitySet, Machine
 from fleet.models.policy import NoApprovalWindow, stop_in_force
@@ -76,7 +76,7 @@ def row_of(machine: Machine, *, now: datetime, limits: Limits) -> MachineBasics:
         name=machine.resource_name,
         fault_domain=machine.fault_domain,
         update_domain=machine.update_domain,
-        revoked_at=machine.revoked_at,
+        revoked_at=not_counted_since(machine.revoked_at, machine.discounted_at, heard_at),
         heard_at=heard_at,
         polled_at=polled_at,
         presence=machine_presence(machine, now=now, limits=limits),

@@ -45,7 +45,10 @@ def entrance_facts() -> EntranceFacts:
 
 @dataclass(frozen=True, slots=True)
 class MachineBasics:
-    """Facts about a machine that do not depend on an event. `polled_at` also counts the newest document as a poll."""
+    """Facts about a machine that do not depend on an event. `polled_at` also counts the newest document as a poll.
+
+    `revoked_at` is since when its reports do not count (`not_counted_since`).
+    """
 
     machine_id: int
     name: str
@@ -57,8 +60,19 @@ class MachineBasics:
     presence: Presence
 
 
+def not_counted_since(
+    revoked_at: datetime | None, discounted_at: datetime | None, heard_at: datetime | None
+) -> datetime | None:
+    """Return since when the reports of a machine do not count: since it was revoked, or was discounted while it is
+    silent. None if they count.
+    """
+    if revoked_at is None and discounted_at is not None and (heard_at is None or heard_at <= discounted_at):
+        return discounted_at
+    return revoked_at
+
+
 COLUMNS = (
-    "availability_set_id", "id", "resource_name", "fault_domain", "update_domain", "revoked_at",
+    "availability_set_id", "id", "resource_name", "fault_domain", "update_domain", "revoked_at", "discounted_at",
     "presence__last_heard_at", "presence__last_poll_at", "latest_document__at",
 )  # fmt: skip
 
@@ -67,8 +81,9 @@ def machine_rows(set_ids: Collection[int], *, now: datetime, limits: Limits) -> 
     """Return the machines of these sets, by set (row id), sorted by name. Runs one query."""
     found: dict[int, list[MachineBasics]] = defaultdict(list)
     rows = Machine.objects.filter(availability_set_id__any=set_ids).order_by("resource_name", "id")
-    for set_id, pk, name, fault_domain, update_domain, revoked_at, *times in rows.values_list(*COLUMNS):
-        heard_at, told_at, document_at = times
+    for set_id, pk, name, fault_domain, update_domain, *times in rows.values_list(*COLUMNS):
+        revoked_at, discounted_at, heard_at, told_at, document_at = times
+        revoked_at = not_counted_since(revoked_at, discounted_at, heard_at)
         polled_at = max((at for at in (told_at, document_at) if at is not None), default=None)
         presence = presence_of(
             last_heard_at=heard_at, last_poll_at=polled_at, revoked=revoked_at is not None, now=now, limits=limits

@@ -7,20 +7,21 @@ from functools import lru_cache
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, ProtectedError, Q, QuerySet
 from django.utils.crypto import constant_time_compare
 from drydock_agent import wire
 
 from fleet.domain.actor import Actor
 from fleet.domain.machines.enrolment import Proof, key_name, machine_key, next_generation
 from fleet.domain.people import Right
-from fleet.domain.reasons import Reason, require_found
+from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.secrets import hash_of
-from fleet.domain.states import OPEN_ORDERS, EventStatus
+from fleet.domain.states import OPEN_ORDERS, EventStatus, Presence
 from fleet.domain.texts import cleaned
 from fleet.domain.timeline import EntryKind
-from fleet.models import JoinToken, Machine, ScheduledEvent, UnusedKey
+from fleet.models import AvailabilitySet, Cache, Coverage, Entry, JoinToken, Machine, ScheduledEvent, UnusedKey
 from fleet.models.cipher import derived_keys
+from fleet.models.facts.events import machine_presence, presence_limits
 from fleet.operations import wake_up
 from fleet.operations.machines import admissions
 from fleet.operations.machines.entrance import is_the_same
@@ -29,6 +30,14 @@ from fleet.operations.rights import require
 from fleet.operations.timeline.entries import tell_machine
 
 PURPOSE = "drydock machine keys"
+# What an administrator can set for a set; one with other values is kept, even if it is empty.
+UNSET = {
+    "second_person": False,
+    "step_up": False,
+    "exempt_service_accounts": False,
+    "min_live": None,
+    "admits_until": None,
+}
 
 
 def next_key(known: Machine | None, vm_id: str, *, now: datetime) -> tuple[str, int, str]:
@@ -80,6 +89,53 @@ def revoke(*, machine_id: int, actor: Actor, now: datetime) -> None:
     pks = said.exclude(status=EventStatus.ENDED.value).values_list("pk", flat=True)
     advance.recompute(pks, now=now, via="report")
     transaction.on_commit(lambda: wake_up.forget_credentials([machine_id]))
+
+
+@transaction.atomic
+def discount(*, machine_id: int, actor: Actor, now: datetime) -> None:
+    """Discount the reports of a silent or revoked machine (row id): open events are computed without them, until the
+    machine reports again. Sets and caches that only this machine named are deleted if they are empty; the timeline
+    keeps them.
+
+    Raises Refused `not-permitted`, `validation`, `unknown-machine` or `machine-live`.
+    """
+    require(actor, Right.ADMINISTER)
+    actor = actor.because(cleaned(actor.why))
+    rows = Machine.objects.select_related("presence", "latest_document").defer("compute")
+    machine = require_found(rows.filter(pk=machine_id).first(), "unknown-machine", Reason("machine-unknown"))
+    if machine_presence(machine, now=now, limits=presence_limits()) in (Presence.LIVE, Presence.LATE):
+        raise Refused("machine-live", Reason("machine-live"))
+    Machine.objects.filter(pk=machine_id).update(discounted_at=now)
+    listed = ScheduledEvent.objects.filter(sightings__machine=machine_id).exclude(status=EventStatus.ENDED.value)
+    events = list(listed.values_list("pk", flat=True))
+    advance.recompute(events, now=now, via="report")
+    named = Entry.objects.filter(machine=machine_id).values("availability_set").distinct()
+    others = Entry.objects.filter(availability_set=OuterRef("pk"), machine__isnull=False).exclude(machine=machine_id)
+    sets = AvailabilitySet.objects.filter(~Exists(others), pk__in=named, **UNSET)
+    coverage = Coverage.objects.filter(machine=machine_id)
+    shared = Coverage.objects.filter(cache=OuterRef("pk")).exclude(machine=machine_id)
+    caches = Cache.objects.filter(~Exists(shared), pk__in=coverage.values("cache"))
+    tell_machine(
+        EntryKind.MACHINE_DISCOUNTED,
+        actor,
+        machine,
+        now=now,
+        events=len(events),
+        sets=[row.name for row in sets if _delete_if_empty(row)],
+        caches=[row.host for row in caches if _delete_if_empty(row, coverage.filter(cache=row))],
+    )
+
+
+def _delete_if_empty(row: AvailabilitySet | Cache, *own: QuerySet[Coverage]) -> bool:
+    """Delete a row that nothing refers to except `own`, and return whether this was so."""
+    try:
+        with transaction.atomic():
+            for rows in own:
+                rows.delete()
+            row.delete()
+    except ProtectedError:
+        return False
+    return True
 
 
 # Keys and credentials that were issued and not used yet: the answer that carried one may have been lost. Until the
