@@ -1,5 +1,6 @@
 """Sets that require re-authentication: an approver proves their identity again, and keeps what they typed."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.dashboard.conftest import text_of
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "a pier of green heart"
+APPROVALS = f"/api/v1/events/{factories.EVENT}/approvals/"
 APPROVE = f"/events/{factories.EVENT}/approve/"
 
 
@@ -85,12 +87,28 @@ def test_a_proof_grows_old(otto: Client, settings: Any) -> None:
 
 
 def test_the_api_says_what_is_missing_to_a_token_and_lets_a_proved_session_through(otto: Client) -> None:
-    address = f"/api/v1/events/{factories.EVENT}/approvals/"
     by_token = caller(factories.operator())
     refused = problem(by_token.post(f"events/{factories.EVENT}/approvals/", {"comment": "drained"}), 409, "guarded")
     assert [(one["code"], one["needs"]) for one in refused["guards"]] == [("set-wants-step-up", "step-up")]
     session = otto.session
     step_up.note(session, at=timezone.now())
     session.save()
-    assert otto.post(address, {"comment": "drained"}, content_type="application/json").status_code in (200, 201)
+    assert otto.post(APPROVALS, {"comment": "drained"}, content_type="application/json").status_code in (200, 201)
     assert Entry.objects.filter(kind="approval_granted").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "sent"),
+    [
+        ("/bulk/", {"do": "approve", "event": f"{factories.EVENT}:1", "comment": "go", "confirmed": "1"}),
+        ("/waves/begin/", {"events": f"{factories.EVENT}:1", "comment": "go"}),
+        ("/api/v1/bulk/approvals/", {"events": [factories.EVENT], "comment": "go", "count": 1}),
+        ("/api/v1/waves/", {"events": [factories.EVENT], "comment": "go"}),
+        (APPROVALS, {"comment": "go", "when": "time", "due_at": "2099-01-01T00:00Z"}),
+        (APPROVALS, {"comment": "go", "override": {"set-wants-step-up": "hurry"}}),
+    ],
+)
+def test_no_other_way_approves_without_the_proof(otto: Client, address: str, sent: dict[str, Any]) -> None:
+    kind = {"content_type": "application/json"} if address.startswith("/api/") else {}
+    assert 200 <= otto.post(address, json.dumps(sent) if kind else sent, **kind).status_code < 500
+    assert not Approval.objects.exists()
