@@ -64,6 +64,7 @@ STAGES = {
     "instance-hang": INSTANCE,
     "instance-empty": INSTANCE,
     "instance-garbage": INSTANCE,
+    "instance-error": INSTANCE,
     "instance-no-compute": INSTANCE,
     "instance-no-vm-id": INSTANCE,
     "instance-partial": INSTANCE,
@@ -243,6 +244,8 @@ _BLANK = ("location", "placementGroupId", "platformFaultDomain", "platformUpdate
 def spoilt_instance(name: str, whole: dict[str, Any]) -> dict[str, Any]:
     """Return the instance metadata, changed by the fault `name` (`instance-…`)."""
     compute = whole.get("compute")
+    if name == "instance-error":
+        return {"error": "not found"}
     if name == "instance-no-compute" or compute is None:
         return {part: value for part, value in whole.items() if part != "compute"}
     if name == "instance-no-vm-id":

@@ -392,6 +392,9 @@ def _how_it_ended(listings: Listings, started_at: datetime | None) -> tuple[Ende
             continue
         if listing.gone_incarnation == listing.listed_incarnation + 1:
             before = listing.not_before is not None and listing.gone_at < listing.not_before
+            if not before and listing.event_type in DELETING_TYPES:
+                # The machine may have been deallocated and started again, which restarts its incarnation.
+                continue
             return EndedAs.CANCELLED, Certainty.SEEN if before else Certainty.INFERRED
     return EndedAs.CANCELLED_OR_MISSED, Certainty.INFERRED
 

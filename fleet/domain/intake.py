@@ -99,6 +99,7 @@ TEXTS = {
 }
 # Read in any case; another status is shown as it is.
 STATUSES = {"scheduled": "Scheduled", "started": "Started"}
+SOURCES = {"platform": "Platform", "user": "User"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,9 @@ class Document:
         return replace(self, listings=(*self.listings, *more.values())) if more else self
 
 
+EARLY_YEAR = re.compile(r"\b0\d{3}\b")
+
+
 def read_time(text: Any) -> datetime | None:
     """Parse a time in RFC 1123 (also with a wrong weekday) or ISO 8601; UTC if it has no zone. None if empty or
     unreadable.
@@ -156,6 +160,9 @@ def read_time(text: Any) -> datetime | None:
     except ValueError:
         # The weekday is not compared with the date: some emitters get it wrong.
         day, comma, rest = text.partition(",")
+        if EARLY_YEAR.search(text):
+            # The library reads such a year, a sender's word for no time, as one of this century.
+            return None
         try:
             at = parsedate_to_datetime(rest.strip() if comma else day)
         except (ValueError, TypeError, IndexError, OverflowError):
@@ -184,7 +191,8 @@ def _resources(named: Any, flags: list[str]) -> tuple[str, ...]:
     if not isinstance(named, list):
         if named is not None:
             flags.append("resources-no-list")
-        return ()
+        # Some tools write a list of one name as the name.
+        named = [named] if isinstance(named, str) else []
     resources: dict[str, str] = {}
     for item in named:
         # 2017-03-01 put an underscore before the names of machines.
@@ -229,7 +237,7 @@ def read_listing(raw: Any) -> Listing | None:
         resources=resources,
         not_before=not_before,
         description=description,
-        source=source,
+        source=SOURCES.get(source.lower(), source),
         duration_seconds=duration,
         flags=tuple(Reason(code, event=spelled, status=status, resource_type=resource_type) for code in flags),
     )
@@ -262,6 +270,8 @@ def read_document(body: bytes) -> Document:
             flags.append(UNUSABLE)
         elif listing.event_id in listings:
             flags.append(Reason("event-listed-twice", event=listing.spelled))
+            if listing.started and not listings[listing.event_id].started:
+                listings[listing.event_id] = listing
         else:
             listings[listing.event_id] = listing
             flags += listing.flags

@@ -26,7 +26,7 @@ from tests.processes import free_port
 REAL = VM_IDS["web-vm1"]
 AN_HOUR = 3600.0
 # Nothing that such an answer says makes a machine a classic one.
-NO_ANSWER = [f"instance-{kind}" for kind in (408, 410, 429, 500, 503, "empty", "garbage", "no-vm-id")]
+NO_ANSWER = [f"instance-{kind}" for kind in (408, 410, 429, 500, 503, "empty", "garbage", "error", "no-vm-id")]
 KEY = {"key": "00" * 32, "generation": "1"}
 CLASSIC = ["instance-404", "instance-no-compute"]
 

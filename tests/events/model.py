@@ -394,7 +394,9 @@ class World:
         for node in gone:
             last = self.last_told(node, event_id)
             after = next(told for told in node.arrived[node.arrived.index(last) + 1 :])
-            if after.incarnation == last.incarnation + 1:
+            not_before = self.not_before([node], event_id)
+            in_time = not_before is not None and after.at < not_before
+            if after.incarnation == last.incarnation + 1 and (in_time or self.kind([node], event_id) != "Preempt"):
                 return "cancelled"
         return "cancelled_or_missed"
 

@@ -4,6 +4,7 @@ import pytest
 
 from fleet.models import DocumentBody, Entry, Observation, ScheduledEvent, Sighting
 from fleet.operations.machines import keys
+from fleet.projections.desk import queue
 from tests.factories import (
     EVENT,
     Fleet,
@@ -140,6 +141,32 @@ def test_a_machine_that_was_deleted_by_preempt_is_inferred_once_all_witnesses_ar
     fleet.advance()
     event = the_event()
     assert (event.status, event.ended_as, event.certainty) == ("ENDED", "machine_deleted", "inferred")
+
+
+def test_a_spot_machine_that_was_stopped_and_came_back_was_not_deleted(fleet: Fleet) -> None:
+    fleet.enrol("spot")
+    fleet.say("spot", listing(event_type="Preempt", resources=["spot"], not_before=fleet.now + seconds(30)))
+    fleet.later(900)
+    fleet.advance()
+    assert the_event().ended_as == "machine_deleted"
+    # An eviction policy that deallocates: the machine is started again hours later.
+    fleet.later(7200)
+    fleet.all_say()
+    fleet.advance()
+    event = the_event()
+    assert (event.status, event.ended_as) == ("ENDED", "cancelled_or_missed")
+
+
+def test_an_eviction_that_is_seen_after_its_not_before_waits_for_nobody(fleet: Fleet) -> None:
+    fleet.enrol("spot")
+    fleet.say("spot", listing(event_type="Preempt", resources=["spot"], not_before=fleet.now - seconds(5)))
+    fleet.advance()
+    event = the_event()
+    assert (event.status, event.notice_seconds) == ("SCHEDULED", 0)
+    assert queue.decision_queue(now=fleet.now).waiting == ()
+    fleet.later(700)
+    fleet.advance()
+    assert the_event().ended_as == "machine_deleted"
 
 
 def test_newer_document_that_lists_it_again_reopens_it_and_records_that(fleet: Fleet) -> None:

@@ -61,7 +61,7 @@ def test_times_are_read_in_every_form_that_occurs(text: str) -> None:
     assert read_time(text) == datetime(2022, 4, 11, 22, 26, 58, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("text", ["", "  ", "soon", None, 5, "99 Foo 2022"])
+@pytest.mark.parametrize("text", ["", "  ", "soon", None, 5, "99 Foo 2022", "Mon, 01 Jan 0001 00:00:00 GMT"])
 def test_a_time_that_cannot_be_read_is_not_stated(text: object) -> None:
     assert read_time(text) is None
 
@@ -83,6 +83,33 @@ def test_unknown_words_are_kept_and_flagged() -> None:
     assert (listing.status, listing.event_type, listing.resource_type) == ("Paused", "Melt", "Disk")
     assert listing.resources == ("vm1",)
     assert len(listing.flags) == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "name", "expected"),
+    [
+        ({"Resources": "vm1"}, "resources", ("vm1",)),
+        ({"Resources": {"name": "vm1"}}, "resources", ()),
+        ({"EventSource": "user"}, "source", "User"),
+        ({"EventSource": "PLATFORM"}, "source", "Platform"),
+        ({"EventType": "preempt"}, "event_type", "Preempt"),
+        ({"NotBefore": "0001-01-01T00:00:00"}, "not_before", None),
+        ({"NotBefore": "Thu, 01 Jan 1970 00:00:00 GMT"}, "not_before", None),
+        ({"DurationInSeconds": "-1"}, "duration_seconds", -1),
+    ],
+)
+def test_values_in_other_forms_are_read_as_meant(changed: dict[str, object], name: str, expected: object) -> None:
+    stated = {"EventId": "A", "EventStatus": "Scheduled", "EventType": "Reboot", "Resources": ["vm1"], **changed}
+    [listing] = read_document(json.dumps({"DocumentIncarnation": 1, "Events": [stated]}).encode()).listings
+    assert getattr(listing, name) == expected
+
+
+@pytest.mark.parametrize("statuses", [("Scheduled", "Started"), ("Started", "Scheduled")])
+def test_an_event_listed_twice_is_started_if_either_says_so(statuses: tuple[str, str]) -> None:
+    events = [{"EventId": "A", "EventStatus": status} for status in statuses]
+    document = read_document(json.dumps({"DocumentIncarnation": 1, "Events": events}).encode())
+    assert [listing.status for listing in document.listings] == ["Started"]
+    assert "event-listed-twice" in {flag.code for flag in document.flags}
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,8 @@ class Imds:
             content = json.loads(answer.body.decode("utf-8-sig"), strict=False)
         except (ValueError, RecursionError):
             content = None
-        if isinstance(content, dict) and "compute" not in content:
+        # Another service at this address may answer 200 with an error.
+        if isinstance(content, dict) and "compute" not in content and "error" not in content:
             raise NoComputeMetadata("the instance metadata has no part compute", status=200)
         compute = content.get("compute") if isinstance(content, dict) else None
         if not isinstance(compute, dict):

@@ -29,7 +29,7 @@ INSTANCE_VERSIONS = ("2020-09-01", "2019-08-01", "2017-12-01")
 RETRY_NEWEST_SECONDS = 24 * 3600.0
 
 _VERSION = re.compile(r"20\d\d-\d\d-\d\d")
-_ABOUT_VERSION = re.compile(rb"api.?version|newest.?versions", re.IGNORECASE)
+_ABOUT_VERSION = re.compile(rb"api.?version|newest.?versions|invalid version", re.IGNORECASE)
 
 
 class Versions:

@@ -212,6 +212,7 @@ NO_HEADER = b'{ "error": "Bad request: . Required metadata header not specified"
         ("POST", 400, b"", False),
         ("GET", 404, ODD, True),
         ("POST", 404, naming("2019-08-01"), True),
+        ("GET", 404, b'{ "error": "Not found. Invalid version requested" }', True),
         ("GET", 404, b"", False),
         ("GET", 404, b'<?xml version="1.0"?><html><body>Not Found</body></html>', False),
         ("GET", 403, ODD, False),
