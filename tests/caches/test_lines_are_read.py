@@ -31,6 +31,7 @@ READ = ParsedNotification(
 def test_a_whole_line_is_read() -> None:
     assert read_notification(WHOLE) == READ
     assert read_notification(WHOLE.encode()) == READ
+    assert read_notification(f'\ufeff"{WHOLE}"\r\n\x00') == READ
 
 
 def test_leading_bars_white_space_and_case_make_no_difference() -> None:

@@ -117,12 +117,13 @@ def test_revoked_and_gone_witnesses_together_end_it_too(fleet: Fleet) -> None:
     assert (the_event().status, the_event().ended_as) == ("ENDED", "unknown")
 
 
-def test_fields_that_a_later_listing_leaves_out_keep_their_values(fleet: Fleet) -> None:
+@pytest.mark.parametrize("rest", [{}, {"Resources": [], "EventType": "", "NotBefore": "", "EventSource": None}])
+def test_fields_that_a_later_listing_leaves_out_keep_their_values(fleet: Fleet, rest: dict[str, object]) -> None:
     before = announced(fleet, event_type="Redeploy")
     stated = ("event_type", "source", "description", "duration_seconds", "not_before", "resources", "version")
     values = {name: getattr(before, name) for name in stated}
     fleet.later(5)
-    fleet.all_say({"EventId": EVENT, "EventStatus": "Scheduled"})
+    fleet.all_say({"EventId": EVENT, "EventStatus": "Scheduled", **rest})
     after = the_event()
     assert {name: getattr(after, name) for name in stated} == values
     # What a listing states counts.

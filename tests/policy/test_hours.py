@@ -54,6 +54,28 @@ def test_hours_are_one_stretch_where_clocks_are_changed(from_time: str, until_ti
     assert next_edge(first, **stated) == last
 
 
+@pytest.mark.parametrize(
+    ("zone", "from_time", "until_time", "begin", "end"),
+    [
+        # Back by half an hour at 02:00, and forward by half an hour.
+        ("Australia/Lord_Howe", "01:15", "01:45", "2027-04-03T14:15", "2027-04-03T15:15"),
+        ("Australia/Lord_Howe", "02:00", "03:00", "2026-10-03T15:30", "2026-10-03T16:00"),
+        # Forward at midnight: the day begins at 01:00.
+        ("America/Santiago", "00:00", "02:00", "2026-09-06T04:00", "2026-09-06T05:00"),
+        ("Africa/Cairo", "22:00", "00:30", "2027-04-29T20:00", "2027-04-29T22:00"),
+        # Back at midnight.
+        ("Africa/Cairo", "23:30", "00:30", "2026-10-29T20:30", "2026-10-29T22:30"),
+    ],
+)
+def test_hours_where_clocks_change_at_midnight_or_by_half_an_hour(
+    zone: str, from_time: str, until_time: str, begin: str, end: str
+) -> None:
+    stated = hours(from_time, until_time, time_zone=zone)
+    assert next_edge(utc(begin) - timedelta(seconds=1), **stated) == utc(begin)
+    assert next_edge(utc(begin), **stated) == utc(end)
+    assert is_within_hours(utc(begin), **stated) and not is_within_hours(utc(end), **stated)
+
+
 def test_hours_that_lie_in_the_skipped_hour_do_not_occur() -> None:
     stated = hours("02:10", "02:50")
     moments = [utc("2027-03-28T00:00") + timedelta(minutes=number) for number in range(180)]

@@ -17,6 +17,9 @@ ENDED = "NodeMaintenanceEnded"
 _ALIASES = {"nodemaintenancefailover": FAILOVER_COMPLETE}
 _KNOWN = ("NodeMaintenanceScheduled", STARTING, START, FAILOVER_COMPLETE, ENDED, "NodeMaintenanceScaleComplete")
 _TYPES = {**{word.casefold(): word for word in _KNOWN}, **_ALIASES}
+_NAMES = ("notificationtype", "starttimeinutc", "starttimeutc", "isreplica", "ipaddress", "sslport", "nonsslport")
+# What senders put around a message: quotation marks of JSON, a byte order mark, a final zero byte.
+_AROUND = '|" \t\r\n\x00\ufeff'
 _TRUTHS = {"true": "1", "false": "0"}
 
 
@@ -43,13 +46,20 @@ def read(raw: bytes) -> Notification:
     """Parse a line of any bytes; never raises. Pairs may have any order and spelling. If a name is repeated, the last
     valid value counts.
     """
-    words = [word.strip() for word in raw.decode("utf-8", "replace").lstrip("|").split("|")]
+    words = [word.strip() for word in raw.decode("utf-8", "replace").strip(_AROUND).split("|")]
     found: dict[str, str] = {}
+    at = 0
     # A name at the end without a value is ignored.
-    for name, value in zip(words[::2], words[1::2], strict=False):
-        valid = _valid(name.casefold(), value)
+    while at + 1 < len(words):
+        name, value = words[at].casefold(), words[at + 1]
+        if not name or value.casefold() in _NAMES:
+            # No value is the name of a field, so the value of this name is missing.
+            at += 1
+            continue
+        at += 2
+        valid = _valid(name, value)
         if valid:
-            found[name.casefold()] = valid
+            found[name] = valid
     return Notification(
         kind=found.get("notificationtype", ""),
         start_time=found.get("starttimeinutc") or found.get("starttimeutc", ""),

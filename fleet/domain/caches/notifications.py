@@ -17,6 +17,8 @@ from fleet.domain.texts import readable
 from fleet.domain.times import in_bounds
 
 LONGEST = 16_000
+# What senders put around a message: quotation marks of JSON, a byte order mark, a final zero byte.
+AROUND = '" \t\r\n\x00\ufeff'
 # Of a name or a value inside a flag, and flags of one line.
 SHOWN = 60
 MOST_FLAGS = 20
@@ -152,7 +154,7 @@ def read_notification(raw: str | bytes) -> ParsedNotification:
 
 def _scan(text: str, flags: list[Reason]) -> dict[str, Any]:
     stated: dict[str, Any] = {}
-    tokens = [token.strip() for token in text.split("|")]
+    tokens = [token.strip() for token in text.strip(AROUND).split("|")]
     at = 0
     while at < len(tokens) and not tokens[at]:
         at += 1

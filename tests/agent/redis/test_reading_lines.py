@@ -44,6 +44,11 @@ def test_a_whole_line_is_read() -> None:
         (b"\xff\xfe|\x00", Notification()),
         (b"||NotificationType|NodeMaintenanceStart", Notification("NodeMaintenanceStart")),
         (b"NotificationType|NodeMaintenanceFailover", Notification("NodeMaintenanceFailoverComplete")),
+        (
+            b"NotificationType|NodeMaintenanceStart|IPAddress|SSLPort|15000|IsReplica",
+            Notification("NodeMaintenanceStart", ssl_port="15000"),
+        ),
+        ('\ufeff"NotificationType|NodeMaintenanceStart"\r\n\x00'.encode(), Notification("NodeMaintenanceStart")),
         (b"notificationtype | nodemaintenancestart", Notification("NodeMaintenanceStart")),
         (b"NotificationType|SomethingNew|IsReplica|", Notification("SomethingNew")),
         (b"IsReplica|maybe|SSLPort|0|NonSSLPort|65536|StartTimeInUTC|soon", Notification()),
