@@ -158,7 +158,7 @@ def test_a_spot_machine_that_was_stopped_and_came_back_was_not_deleted(fleet: Fl
     assert (event.status, event.ended_as) == ("ENDED", "cancelled_or_missed")
 
 
-def test_an_eviction_that_is_seen_after_its_not_before_waits_for_nobody(fleet: Fleet) -> None:
+def test_an_eviction_seen_after_its_not_before_needs_no_decision(fleet: Fleet) -> None:
     fleet.enrol("spot")
     fleet.say("spot", listing(event_type="Preempt", resources=["spot"], not_before=fleet.now - seconds(5)))
     fleet.advance()

@@ -105,7 +105,7 @@ def test_values_in_other_forms_are_read_as_meant(changed: dict[str, object], nam
 
 
 @pytest.mark.parametrize("statuses", [("Scheduled", "Started"), ("Started", "Scheduled")])
-def test_an_event_listed_twice_is_started_if_either_says_so(statuses: tuple[str, str]) -> None:
+def test_an_event_listed_twice_is_started_if_one_listing_is(statuses: tuple[str, str]) -> None:
     events = [{"EventId": "A", "EventStatus": status} for status in statuses]
     document = read_document(json.dumps({"DocumentIncarnation": 1, "Events": events}).encode())
     assert [listing.status for listing in document.listings] == ["Started"]
