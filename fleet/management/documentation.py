@@ -104,10 +104,11 @@ def moments() -> str:
     """Return a table of notification types with the timeline entries that cause them. A type without entries is caused
     by time.
     """
-    rows = [
-        (f"`{each.value}`", each.declared.label, ", ".join(f"`{kind.value}`" for kind in each.declared.entries))
-        for each in NotificationType
-    ]
+    rows = []
+    for each in NotificationType:
+        entries = ", ".join(f"`{kind.value}`" for kind in each.declared.entries)
+        where = " and ".join(f"`{name}` {' or '.join(values)}" for name, values in each.declared.where)
+        rows.append((f"`{each.value}`", each.declared.label, f"{entries} with {where}" if where else entries))
     return table(("Notification type", "In words", "Entries"), rows)
 
 

@@ -26,7 +26,13 @@ from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, ScheduledEvent
 from fleet.models.facts.events import order_timeouts, set_facts
 from fleet.notifications.models import Channel, may_hear
-from fleet.notifications.notification_types import TYPE_OF_ENTRY, NotificationType, cache_severity, severity
+from fleet.notifications.notification_types import (
+    ROUTED_ENTRIES,
+    NotificationType,
+    cache_severity,
+    severity,
+    type_of_entry,
+)
 from fleet.notifications.routing import (
     MessageFacts,
     StandingRoute,
@@ -45,9 +51,12 @@ NIGHT = {"weekdays": (), "from_time": time(22), "until_time": time(7)}
 # Reasons that state what the result cannot know of the past.
 UNKNOWABLE = ("past-severity", "past-told-as-now", "past-of-no-event")
 
-OF_EVENTS = {kind: moment for kind, moment in TYPE_OF_ENTRY.items() if kind.value.startswith(("event_", "approval_"))}
+OF_EVENTS = {kind.value for kind in ROUTED_ENTRIES if kind.value.startswith(("event_", "approval_", "hooks_"))}
 OF_CACHES = {
-    kind: moment for kind, moment in TYPE_OF_ENTRY.items() if kind.value in MILESTONES and kind not in OF_EVENTS
+    kind: notification_type
+    for notification_type in NotificationType
+    for kind in notification_type.declared.entries
+    if kind.value in MILESTONES and kind.value not in OF_EVENTS
 }
 # Notification types after which a step of escalation is not sent.
 DECIDED = frozenset({NotificationType.DECIDED, NotificationType.STARTED, NotificationType.ENDED})
@@ -158,8 +167,7 @@ def upkeep_since(since: datetime) -> QuerySet[Entry]:
 
 def entries_of(event_ids: Sequence[int]) -> QuerySet[Entry]:
     """Return the timeline entries of these events (row ids), oldest first within each event."""
-    kinds = [kind.value for kind in OF_EVENTS]
-    return visible(Entry).filter(event__in=event_ids, kind__in=kinds).order_by("event", "at", "pk")
+    return visible(Entry).filter(event__in=event_ids, kind__in=OF_EVENTS).order_by("event", "at", "pk")
 
 
 def _past(since: datetime) -> tuple[list[_Story], bool]:
@@ -170,9 +178,13 @@ def _past(since: datetime) -> tuple[list[_Story], bool]:
 
 def _stories(events: Sequence[ScheduledEvent]) -> Iterator[_Story]:
     entries: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    rows = entries_of([event.pk for event in events]).values_list("event_id", "kind", "at", "actor")
-    for event_id, kind, at, actor in rows:
-        entries[event_id].append({"moment": OF_EVENTS[EntryKind(kind)], "at": at, "by": actor})
+    rows = entries_of([event.pk for event in events])
+    for event_id, kind, at, actor, phase, outcome in rows.values_list(
+        "event_id", "kind", "at", "actor", "data__phase", "data__outcome"
+    ):
+        notification_type = type_of_entry(EntryKind(kind), {"phase": phase, "outcome": outcome})
+        if notification_type is not None:
+            entries[event_id].append({"moment": notification_type, "at": at, "by": actor})
     for event in events:
         facts = _of_event(event)
         about = {"event": event.event_id, "set": set_ref(event.availability_set), "cache": None}

@@ -11,6 +11,7 @@ from typing import Any
 
 from fleet.domain.approvals.guards import EventFacts, MachineFacts
 from fleet.domain.event_types import TYPES, Severity, event_type_of
+from fleet.domain.intake import BAD_OUTCOMES
 from fleet.domain.recommendation import OWN
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind
@@ -62,6 +63,7 @@ DECIDED_AGAIN: Stale = ("decided", lambda now: now.decided_again)
 ANSWERED: Stale = ("answered", lambda now: now.approval not in UNANSWERED)
 HAS_STARTED: Stale = ("started", lambda now: now.status is EventStatus.STARTED)
 WATCHED: Stale = ("watched", lambda now: now.status is not None and now.watched)
+EVENT_OVER: Stale = ("event-over", lambda now: now.status is EventStatus.ENDED)
 SET_WATCHED: Stale = ("over", lambda now: now.status is None and not now.lasts)
 
 
@@ -70,7 +72,8 @@ class Declaration:
     """Properties of a notification type. `name` is the `type` in webhooks, and the name in routes.
 
     `label` is the name in sentences. `headline` precedes the event's name in messages, if it is always the same.
-    `entries` are the kinds of timeline entries that cause the notification. A type without entries becomes due at a
+    `entries` are the kinds of timeline entries that cause the notification; `where` are the values that the data of the
+    entry must have, by name. A type without entries becomes due at a
     time: `clock` lists the types or entries that start the wait, and `only_if` marks its messages. `severity` is None
     if it is that of the event or cache. `path` is the page for a subject without its own page. `stale` lists reasons
     why a message need not be sent any more.
@@ -78,6 +81,7 @@ class Declaration:
     `always_notify`: an alarm is raised if no route matches. `followed`: channels that keep an incident or card of the
     event receive it without a route. `personal`: the user concerned receives it without a route. `also_named_by`:
     routes that name one of these types match it, too. `by_hand`: it contains the commands for a manual approval.
+    `of_machine`: it is about one machine's part in an event, also after the event has ended.
 
     `opens`: it opens an incident. `wakes`: it also alerts if one is open. `ends`: it ends the subject. `endless`: no
     later notification reports the end. `loud`: in channels with cards, it also notifies users.
@@ -86,6 +90,7 @@ class Declaration:
     name: str
     label: str
     entries: tuple[EntryKind, ...] = ()
+    where: tuple[tuple[str, tuple[str, ...]], ...] = ()
     headline: str = ""
     clock: tuple[str, ...] = ()
     only_if: str = ""
@@ -97,6 +102,7 @@ class Declaration:
     personal: bool = False
     also_named_by: tuple[str, ...] = ()
     by_hand: bool = False
+    of_machine: bool = False
     opens: bool = True
     wakes: bool = False
     ends: bool = False
@@ -205,10 +211,38 @@ class NotificationType(StrEnum):
         opens=False,
         loud=True,
     )
+    PREPARE_FAILED = Declaration(
+        "prepare.failed",
+        "prepare failed",
+        (EntryKind.HOOKS_ENDED,),
+        where=(("phase", ("prepare",)), ("outcome", BAD_OUTCOMES)),
+        stale=(EVENT_OVER,),
+        of_machine=True,
+        wakes=True,
+        loud=True,
+    )
     STARTED = Declaration(
         "event.started", "event started", (EntryKind.EVENT_STARTED,), headline="Started", followed=True
     )
     ENDED = Declaration("event.ended", "event ended", (EntryKind.EVENT_ENDED,), followed=True, opens=False, ends=True)
+    RECOVER_FAILED = Declaration(
+        "recover.failed",
+        "recover failed",
+        (EntryKind.HOOKS_ENDED,),
+        where=(("phase", ("recover",)), ("outcome", BAD_OUTCOMES)),
+        of_machine=True,
+        wakes=True,
+        loud=True,
+    )
+    SERVES_AGAIN = Declaration(
+        "machine.serves_again",
+        "machine serves again",
+        (EntryKind.HOOKS_ENDED,),
+        where=(("phase", ("recover",)), ("outcome", ("succeeded",))),
+        of_machine=True,
+        opens=False,
+        ends=True,
+    )
     SOURCE_QUIET = Declaration(
         "source.quiet",
         "agents or listeners stopped reporting",
@@ -325,13 +359,22 @@ class NotificationType(StrEnum):
         return self.declared.severity or Severity.WARNING
 
 
-TYPE_OF_ENTRY: Mapping[EntryKind, NotificationType] = {
-    kind: notification_type for notification_type in NotificationType for kind in notification_type.declared.entries
-}
+def type_of_entry(kind: EntryKind, data: Mapping[str, Any]) -> NotificationType | None:
+    """Return the notification type that a timeline entry with this data causes; None if it causes none."""
+    for notification_type in NotificationType:
+        declared = notification_type.declared
+        if kind in declared.entries and all(data.get(name) in values for name, values in declared.where):
+            return notification_type
+    return None
+
+
 # Sent only by steps of escalation.
 STEPS = (NotificationType.UNCLAIMED, NotificationType.UNDECIDED)
 # Kinds of entries that may cause a notification.
-ROUTED_ENTRIES = frozenset({*TYPE_OF_ENTRY, *map(EntryKind, NotificationType.OVERDUE.declared.clock)})
+ROUTED_ENTRIES = frozenset(
+    {kind for each in NotificationType for kind in each.declared.entries}
+    | {EntryKind(kind) for kind in NotificationType.OVERDUE.declared.clock}
+)
 
 
 def why_stale(notification_type: NotificationType, now: SubjectNow) -> str:
@@ -339,7 +382,7 @@ def why_stale(notification_type: NotificationType, now: SubjectNow) -> str:
     be sent.
     """
     is_end = notification_type is NotificationType.ENDED
-    if now.status is EventStatus.ENDED and not is_end:
+    if now.status is EventStatus.ENDED and not is_end and not notification_type.declared.of_machine:
         return "event-over"
     if now.status is not EventStatus.ENDED and is_end:
         return "event-open-again"

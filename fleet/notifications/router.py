@@ -40,10 +40,10 @@ from fleet.notifications.models import (
 )
 from fleet.notifications.notification_types import (
     ROUTED_ENTRIES,
-    TYPE_OF_ENTRY,
     NotificationType,
     cache_severity,
     severity,
+    type_of_entry,
 )
 from fleet.notifications.routing import MessageFacts, MessageState, due_at, is_personal, matches
 from fleet.operations.locks import Lock, try_take
@@ -196,7 +196,7 @@ def _messages(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
 
 
 def _type_of(entry: Entry) -> NotificationType | None:
-    return TYPE_OF_ENTRY.get(EntryKind(entry.kind))
+    return type_of_entry(EntryKind(entry.kind), entry.data)
 
 
 def _is_of_account(entry: Entry) -> bool:
@@ -249,7 +249,8 @@ def _candidates(entry: Entry, event: EventFacts | None, past: Experiences, *, no
     """Yield the notifications that an entry causes. None if the entry is about an unknown event."""
     notification_type = _type_of(entry)
     if entry.event_id is None:
-        if notification_type is not None:
+        # A machine may state any EventId: its hooks notify only if they are about an event of its set.
+        if notification_type is not None and not notification_type.declared.of_machine:
             yield _Candidate(entry, _facts_of_no_event(entry, notification_type))
     elif event is not None:
         facts = MessageFacts(
@@ -319,6 +320,9 @@ def _subject(entry: Entry) -> str:
     if _is_of_account(entry):
         # Each has its own subject, so that none supersedes another.
         return f"account:{entry.pk}"
+    notification_type = _type_of(entry)
+    if notification_type is not None and notification_type.declared.of_machine:
+        return f"hooks:{entry.machine_id}"
     ids = (
         ("event", entry.event_id),
         ("maintenance", entry.maintenance_id),

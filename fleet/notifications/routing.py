@@ -10,7 +10,7 @@ from fleet.domain.people import ADMIN, Place, Right, Rights, in_scopes, speaks_o
 from fleet.domain.policy.hours import in_hours, is_among, stated_values
 from fleet.domain.reasons import Reason
 from fleet.domain.timeline import EntryKind
-from fleet.notifications.notification_types import TYPE_OF_ENTRY, NotificationType
+from fleet.notifications.notification_types import NotificationType, type_of_entry
 
 # Further types of deliveries: several messages, and a test.
 GROUP = "group"
@@ -26,7 +26,7 @@ SIGN_IN_CHANGES = frozenset(
 
 def is_personal(kind: EntryKind, data: Mapping[str, Any]) -> bool:
     """Return whether an entry of this kind notifies the user whom it is about (`person` in `data`)."""
-    notification_type = TYPE_OF_ENTRY.get(kind)
+    notification_type = type_of_entry(kind, data)
     if notification_type is None or not notification_type.declared.personal or "person" not in data:
         return False
     return kind is not EntryKind.PERSON_CHANGED or data.get("did") in SIGN_IN_CHANGES

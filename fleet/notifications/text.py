@@ -155,6 +155,11 @@ def _ended(news: MessageNews, event: EventRow, reader: Reader) -> str:
     return f"Ended, {badge_of(event.ended_as or EndedAs.UNKNOWN).label}{inferred}{lasted}"
 
 
+def _machine(news: MessageNews) -> str:
+    machine = news.entry.machine if news.entry else None
+    return one_line(machine.resource_name, 40) if machine else "a machine"
+
+
 # Headlines that depend on the event; all others are in the registry.
 HEADLINES: Mapping[NotificationType, Callable[[MessageNews, EventRow, Reader], str]] = {
     NotificationType.CLAIMED: lambda news, event, reader: (
@@ -170,6 +175,9 @@ HEADLINES: Mapping[NotificationType, Callable[[MessageNews, EventRow, Reader], s
         else "Azure refused the approval"
     ),
     NotificationType.ENDED: _ended,
+    NotificationType.PREPARE_FAILED: lambda news, event, reader: f"Prepare failed on {_machine(news)}",
+    NotificationType.RECOVER_FAILED: lambda news, event, reader: f"Recover failed on {_machine(news)}",
+    NotificationType.SERVES_AGAIN: lambda news, event, reader: f"{_machine(news)} serves again",
 }
 
 
@@ -177,7 +185,8 @@ def _by_when(moment: NotificationType, event: EventRow, card: DecisionCard, read
     """Return the time by which the event must be decided, or when it started or ended, as text."""
     by, now = card.decide_by, event.server_time
     if event.status is EventStatus.ENDED:
-        return f", at {times.at(event.ended_at, reader)}" if event.ended_at else ""
+        ended = "at" if moment is NotificationType.ENDED else "ended"
+        return f", {ended} {times.at(event.ended_at, reader)}" if event.ended_at else ""
     if event.status is EventStatus.STARTED:
         since = "at" if moment is NotificationType.STARTED else "started"
         return f", {since} {times.at(event.started_at, reader)}" if event.started_at else ", started"
@@ -201,7 +210,7 @@ def _details(news: MessageNews, event: EventRow, card: DecisionCard, reader: Rea
         yield text_of(news.entry, reader)
     if event.drill:
         yield "This is a drill with the real agents. Azure is not involved."
-    if moment is NotificationType.ENDED:
+    if event.status is EventStatus.ENDED:
         yield from _how_it_was(event, reader)
     else:
         if not event.needs_decision:

@@ -30,9 +30,9 @@ def codes(refusal: Refused) -> list[str]:
 
 
 def hook(fleet: Fleet, name: str, event_id: str, step: str, outcome: str, **fields: Any) -> None:
-    """A machine tells of its prepare hooks: `plan` planned, `begin` running, `end` succeeded, failed or nothing."""
+    """A machine reports its prepare hooks: `plan` planned, `begin` running, `end` succeeded, failed or nothing."""
     agent = fleet.agents[name]
-    data = wire.HookData(event_id=event_id, phase="prepare", step=step, outcome=outcome, **fields)
+    data = wire.HookData(event_id=event_id, step=step, outcome=outcome, **{"phase": "prepare", **fields})
     fleet.record(agent.delivery(agent.report(data, kind=wire.HOOK, at=fleet.now)))
 
 

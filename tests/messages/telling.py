@@ -10,7 +10,7 @@ from fleet.models import Entry
 from fleet.models.facts.events import load_facts
 from fleet.notifications.models import Channel, Message
 from fleet.notifications.news import MessageNews, news_of
-from fleet.notifications.notification_types import TYPE_OF_ENTRY, NotificationType, cache_severity, severity
+from fleet.notifications.notification_types import NotificationType, cache_severity, severity, type_of_entry
 from tests.factories import NOW
 
 
@@ -24,7 +24,8 @@ def a_channel(name: str = "ops") -> Channel:
 def a_message(kind: EntryKind, *, now: datetime, moment: NotificationType | None = None, **fields: Any) -> Message:
     """A message of the newest entry of this kind."""
     line = Entry.objects.filter(kind=kind.value).select_related("event__availability_set", "cache").latest("pk")
-    what = moment or TYPE_OF_ENTRY[kind]
+    what = moment or type_of_entry(kind, line.data)
+    assert what is not None
     subject, service, bad = f"fleet:{kind}", "", what.severity
     if line.event is not None:
         subject, service = f"event:{line.event_id}", line.event.availability_set.service

@@ -66,6 +66,20 @@ def test_event_is_triggered_acknowledged_and_resolved(
     assert not Reference.objects.exists()
 
 
+def test_failed_recovery_is_an_incident_of_its_own_after_the_event(
+    fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty
+) -> None:
+    driver.tell((NotificationType.FIRST_SEEN, EVENT))
+    fleet.all_say()
+    driver.tell((NotificationType.ENDED, EVENT))
+    fleet.later(60)
+    driver.tell((NotificationType.RECOVER_FAILED, EVENT))
+    assert [state for _, state in there.states()] == ["resolved", "triggered"]
+    driver.tell((NotificationType.SERVES_AGAIN, EVENT))
+    assert [state for _, state in there.states()] == ["resolved", "resolved"]
+    assert not Reference.objects.exists()
+
+
 def test_decision_acknowledges_the_incident(fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
     driver.tell((NotificationType.FIRST_SEEN, EVENT))
     fleet.later(5)

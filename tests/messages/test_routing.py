@@ -16,7 +16,7 @@ from fleet.domain.sets import PROVISIONAL
 from fleet.models import Cache, Entry
 from fleet.models.people import Scope
 from fleet.notifications import dry_run
-from fleet.notifications.notification_types import TYPE_OF_ENTRY, NotificationType
+from fleet.notifications.notification_types import ROUTED_ENTRIES, NotificationType
 from fleet.notifications.routing import (
     LONGEST_ASKED_SECONDS,
     LONGEST_SECONDS,
@@ -291,5 +291,5 @@ def test_the_past_is_read_by_index_however_long_the_timeline_is(fleet: Fleet) ->
 
 
 def test_cache_entries_of_the_dry_run_are_indexed() -> None:
-    caches = {kind.value for kind in TYPE_OF_ENTRY if kind.value.startswith("maintenance_")}
+    caches = {kind.value for kind in ROUTED_ENTRIES if kind.value.startswith("maintenance_")}
     assert caches == {kind.value for kind in dry_run.OF_CACHES} <= set(MILESTONES)

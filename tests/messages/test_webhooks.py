@@ -27,6 +27,7 @@ from fleet.notifications.sender.jobs import SendError
 from fleet.notifications.sender.pool import Pool
 from fleet.projections.events.detail import event_detail
 from tests.api.conftest import Caller
+from tests.approvals.asking import hook
 from tests.caches.walking import EXAMPLE, Listeners
 from tests.factories import EVENT, Fleet, announced
 from tests.messages.posts import ChannelDriver, channel_of
@@ -220,6 +221,14 @@ def test_an_event_is_as_the_api_shows_it() -> None:
     assert data["stay_up"] == data["blast"]["stay_up"] == detail.blast.stay_up == 4
     assert (data["decide_by"], data["url"][-38:]) == (iso(detail.decide_by), f"/{EVENT}/")
     assert (data["severity"], data["drill"]) == ("info", False)
+
+
+def test_hooks_of_one_machine_are_about_the_event_and_name_the_machine() -> None:
+    fleet = Fleet(datetime.now(UTC))
+    announced(fleet)
+    hook(fleet, "vm2", EVENT, "end", "failed")
+    data = webhook.event_data(news(a_message(EntryKind.HOOKS_ENDED, now=fleet.now), now=fleet.now))
+    assert (data["event_id"], data["machine"], data["url"][-38:]) == (EVENT, "vm2", f"/{EVENT}/")
 
 
 def test_a_maintenance_is_as_the_api_shows_it() -> None:

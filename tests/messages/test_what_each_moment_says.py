@@ -27,8 +27,10 @@ from fleet.operations import blind_spots
 from fleet.operations.approvals import claims, conditions
 from fleet.operations.orders import advance
 from fleet.wording.times import Form, Reader, one_line
+from tests.approvals.asking import hook
 from tests.caches.walking import EXAMPLE, Listeners
 from tests.factories import (
+    EVENT,
     Fleet,
     accepted,
     acting,
@@ -115,6 +117,15 @@ def started(fleet: Fleet) -> None:
     fleet.all_say(listing(event_type="Reboot", status="Started", resources=("vm1", "vm2")))
 
 
+def prepare_failed(fleet: Fleet) -> None:
+    hook(fleet, "vm2", EVENT, "end", "failed", output="The folder can be written by everybody.")
+
+
+def recovered(fleet: Fleet, outcome: str) -> None:
+    freeze_completed(fleet)
+    hook(fleet, "vm2", EVENT, "end", outcome, phase="recover")
+
+
 def unwatched_event(fleet: Fleet) -> None:
     fleet.later(120)
     fleet.advance()
@@ -164,6 +175,9 @@ MOMENTS: dict[str, tuple[Callable[[], Any], Callable[[Any], object], EntryKind]]
     "refused": (shop, refused, EntryKind.APPROVAL_REFUSED),
     "started": (Fleet, started, EntryKind.EVENT_STARTED),
     "ended": (Fleet, freeze_completed, EntryKind.EVENT_ENDED),
+    "prepare failed": (shop, prepare_failed, EntryKind.HOOKS_ENDED),
+    "recover failed": (Fleet, partial(recovered, outcome="timed-out"), EntryKind.HOOKS_ENDED),
+    "a machine that serves again": (Fleet, partial(recovered, outcome="succeeded"), EntryKind.HOOKS_ENDED),
     "an event without a live agent": (shop, unwatched_event, EntryKind.EVENT_UNWATCHED),
     "machines that no longer report": (
         two_sets,

@@ -17,7 +17,7 @@ from fleet.domain.requirements import Requirements
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Entry, ScheduledEvent
 from fleet.models.facts.events import load_facts
-from fleet.notifications.notification_types import TYPE_OF_ENTRY, NotificationType
+from fleet.notifications.notification_types import NotificationType, type_of_entry
 from fleet.operations.control import one_person
 from fleet.operations.sets import changes
 from tests import accounts, factories
@@ -110,7 +110,7 @@ def test_a_person_proves_who_they_are_before_a_requirement_is_lowered(fleet: Fle
         body == {"service": ""} and after.service == ""
     )
     assert lines() == ["lowered"]
-    assert TYPE_OF_ENTRY[EntryKind.SET_LOWERED] is NotificationType.SET_LOWERED
+    assert type_of_entry(EntryKind.SET_LOWERED, {}) is NotificationType.SET_LOWERED
 
 
 def test_the_page_asks_for_the_proof_in_its_place(fleet: Fleet) -> None:

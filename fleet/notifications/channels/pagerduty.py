@@ -133,14 +133,14 @@ def alarm_of(items: Sequence[Item]) -> Alarm:
     types = {item.news.moment for item in items}
     event = news.event
     opens = any(each.declared.opens for each in types)
-    if event is None:
+    if event is None or news.moment.declared.of_machine:
         return Alarm(
             subject=news.subject,
             called=short(news.subject),
             at=news.at,
             bad=Badness(Severity.INFO if news.drill else news.severity),
             opens=opens,
-            wakes=any(each.declared.endless for each in types),
+            wakes=any(each.declared.endless or each.declared.wakes for each in types),
             endless=news.moment.declared.endless,
             over=news.moment.declared.ends,
         )

@@ -281,7 +281,8 @@ def send_card(conversation: Conversation, subject: str, items: Sequence[Item], *
     unless a change must notify users.
     """
     reference, newest = conversation.post.references.get(subject, {}), items[-1]
-    event, declared = newest.news.event, newest.news.moment.declared
+    declared = newest.news.moment.declared
+    event = None if declared.of_machine else newest.news.event
     over = not event.open if event is not None else declared.ends
     is_new = event is None and (reference.get("over") or declared.endless)
     place = {} if is_new else place_of(conversation.post, subject)

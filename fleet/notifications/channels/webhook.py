@@ -76,7 +76,8 @@ def _head(item: Item) -> dict[str, Any]:
 
 def event_data(news: MessageNews) -> Mapping[str, Any]:
     """Return the data about one message: the event or cache maintenance as in the API, plus `url`, `decide_by`,
-    `stay_up`, `blast`, `severity` and `drill`. For other subjects, return fields of the timeline entry.
+    `stay_up`, `blast`, `severity` and `drill`, and `machine` if it is about one machine of the event. For other
+    subjects, return fields of the timeline entry.
     """
     data: Mapping[str, Any] = {}
     if row := news.event or news.maintenance:
@@ -84,9 +85,10 @@ def event_data(news: MessageNews) -> Mapping[str, Any]:
     elif news.entry is not None:
         entry = _as_in_api(news.entry, news)
         data = {name: entry[name] for name in OF_ENTRY}
-    card = news.card
+    card, machine = news.card, news.entry.machine if news.entry else None
     return {
         **data,
+        **({"machine": machine.resource_name} if machine and news.moment.declared.of_machine else {}),
         "url": url_of(news),
         "decide_by": iso(card.decide_by) if card and card.decide_by else None,
         "stay_up": card.blast.stay_up if card else None,
