@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,11 +11,11 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from fleet.models import Entry, LastRun, ScheduledEvent
+from fleet.models import Entry, LastRun
 from fleet.notifications import router
 from fleet.notifications import tasks as notification_tasks
 from fleet.notifications.grouping import ChannelHealth, NotificationHealth
-from fleet.notifications.models import Channel, Cursor, Message, MessageDelivery
+from fleet.notifications.models import Channel, Cursor, MessageDelivery
 from fleet.notifications.queries import ROUTER, notification_health
 from fleet.notifications.routing import FAILING_AFTER
 from fleet.operations import reconcile
@@ -33,10 +33,6 @@ def now(db: None) -> datetime:
     return datetime.now(UTC)
 
 
-def channel(now: datetime, **fields: Any) -> Channel:
-    return Channel.objects.create(kind="mail", name="mail", created_at=now, changed_at=now, **fields)
-
-
 def routed(now: datetime) -> None:
     LastRun.objects.update_or_create(name=router.NAME, defaults={"ran_at": now, "via": "celery"})
 
@@ -47,43 +43,32 @@ def health(now: datetime) -> NotificationHealth:
 
 def test_health_is_the_worst_state(now: datetime) -> None:
     assert health(now) is NotificationHealth.NO_CHANNEL
-    first = channel(now)
+    first = a_channel(at=now)
     assert health(now) is NotificationHealth.STANDS_STILL
     routed(now)
     assert health(now) is NotificationHealth.WORKS
-    second = channel(now, failures=FAILING_AFTER)
+    second = a_channel(at=now, failures=FAILING_AFTER)
     assert health(now) is NotificationHealth.SOME_FAIL
     Channel.objects.filter(pk=first.pk).update(enabled=False)
     assert health(now) is NotificationHealth.ALL_FAIL
     Channel.objects.filter(pk=second.pk).update(failures=0)
     assert health(now) is NotificationHealth.WORKS
-    assert health(now + timedelta(minutes=2)) is NotificationHealth.STANDS_STILL
+    with CaptureQueriesContext(connection) as caught:
+        assert health(now + timedelta(minutes=2)) is NotificationHealth.STANDS_STILL
+    assert len(caught) == 4
 
 
 def test_undelivered_event_is_an_alarm_for_an_hour(now: datetime) -> None:
-    announced(Fleet(now=now))
-    found = channel(now)
+    event, mail = announced(Fleet(now=now)), a_channel(at=now)
     routed(now)
-    message = Message.objects.create(
-        moment="event.first_seen", subject="event:1", event=ScheduledEvent.objects.get(), at=now, created_at=now,
-        due_at=now, severity="warning", state="UNROUTED",
-    )  # fmt: skip
+    message = a_message(event, None, at=now, state="UNROUTED")
     assert health(now) is NotificationHealth.UNDELIVERED
     message.delete()
     assert health(now) is NotificationHealth.WORKS
-    delivery = MessageDelivery.objects.create(
-        channel=found, moment="event.first_seen", state="GIVEN_UP", created_at=now, due_at=now
-    )
+    a_post(mail, at=now, state="GIVEN_UP", moment="event.first_seen")
     assert health(now) is NotificationHealth.UNDELIVERED
-    delivery.created_at = now - timedelta(hours=2)
-    delivery.save()
+    MessageDelivery.objects.update(created_at=now - timedelta(hours=2))
     assert health(now) is NotificationHealth.WORKS
-
-
-def test_health_needs_four_queries(now: datetime) -> None:
-    with CaptureQueriesContext(connection) as caught:
-        notification_health(now=now)
-    assert len(caught) == 4
 
 
 def test_status_bar_shows_health_red_only_on_failure(now: datetime, client: Client) -> None:
@@ -96,11 +81,11 @@ def test_status_bar_shows_health_red_only_on_failure(now: datetime, client: Clie
     calm = told()
     assert 'data-state="nobody"' in calm
     assert "tone-text" not in calm
-    found = channel(now, failures=FAILING_AFTER)
+    a_channel(at=now, failures=FAILING_AFTER)
     routed(datetime.now(UTC))
     assert "tone-text-bad" in told()
     assert 'data-state="all_fail"' in told()
-    Channel.objects.filter(pk=found.pk).update(failures=0)
+    Channel.objects.update(failures=0)
     assert 'data-state="works"' in told()
     assert "tone-text-bad" not in told()
 
@@ -117,7 +102,7 @@ def works(now: datetime) -> Fleet:
     fleet = Fleet(now=now)
     fleet.enrol_set(1)
     fleet.advance()
-    channel(now)
+    a_channel(at=now)
     routed(now)
     return fleet
 
@@ -144,25 +129,17 @@ def break_agents(now: datetime) -> None:
     reconcile.advance(now=now, via="beat")
 
 
-def break_reconciling(now: datetime) -> None:
-    LastRun.objects.filter(name=LastRun.RECONCILE).update(ran_at=now - timedelta(hours=1))
-
-
-def break_router(now: datetime) -> None:
-    routed(now - timedelta(hours=1))
-
-
-def break_channels(now: datetime) -> None:
-    Channel.objects.update(failures=FAILING_AFTER)
+def late(name: str) -> Callable[[datetime], Any]:
+    return lambda now: LastRun.objects.filter(name=name).update(ran_at=now - timedelta(hours=1))
 
 
 @pytest.mark.parametrize(
     ("breaks", "code"),
     [
         (break_agents, b"no-live-agents"),
-        (break_reconciling, b"nobody-reconciles"),
-        (break_router, b"nobody-routes"),
-        (break_channels, b"all-channels-fail"),
+        (late(LastRun.RECONCILE), b"nobody-reconciles"),
+        (late(ROUTER), b"nobody-routes"),
+        (lambda now: Channel.objects.update(failures=FAILING_AFTER), b"all-channels-fail"),
     ],
 )
 def test_failure_stops_or_fails_the_ping(

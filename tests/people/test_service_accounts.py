@@ -38,6 +38,14 @@ def bot(anna: User) -> User:
     return accounts.make_service(username="bot", group="approver", owner="anna", purpose="deploys", now=NOW).user
 
 
+@pytest.fixture
+def fleet() -> Fleet:
+    """With an announced event."""
+    found = Fleet(now=datetime.now(UTC))
+    factories.announced(found)
+    return found
+
+
 def acting(bot: User, **more: Any) -> Actor:
     return actors.service(bot, "api", **more)
 
@@ -122,9 +130,7 @@ def test_admins_make_its_tokens_and_its_owner_ends_them(bot: User, anna: User) -
     assert it.get("me/").status_code == 401
 
 
-def test_its_acts_are_shown_as_a_service_account_with_its_owner(bot: User, anna: User) -> None:
-    fleet = Fleet(now=datetime.now(UTC))
-    factories.announced(fleet)
+def test_its_acts_are_shown_as_a_service_account_with_its_owner(fleet: Fleet, bot: User, anna: User) -> None:
     it = Caller(token_by(in_person(factories.admin())).json()["token"])
     assert it.post(f"events/{EVENT}/claims/", {"comment": "mine"}).status_code == 201
     line = Entry.objects.get(kind="event_claimed")
@@ -147,9 +153,7 @@ def refusal(approval: Approval, by: Actor, fleet: Fleet) -> str:
     return getattr(error.value.reason, "code", "")
 
 
-def test_an_owner_and_their_service_account_are_one_person(bot: User, anna: User) -> None:
-    fleet = Fleet()
-    factories.announced(fleet)
+def test_an_owner_and_their_service_account_are_one_person(fleet: Fleet, bot: User, anna: User) -> None:
     other = accounts.make_service(username="bot2", group="approver", owner="anna", purpose="x", now=NOW).user
     theirs = proposed(fleet, factories.acting(anna, why="go"))
     assert refusal(theirs, acting(bot), fleet) == "consent-of-service"
@@ -157,9 +161,7 @@ def test_an_owner_and_their_service_account_are_one_person(bot: User, anna: User
     assert refusal(theirs, factories.acting(anna), fleet) == "consent-of-proposer"
 
 
-def test_owner_of_a_service_account_cannot_consent_to_its_proposal(bot: User, anna: User) -> None:
-    fleet = Fleet()
-    factories.announced(fleet)
+def test_owner_of_a_service_account_cannot_consent_to_its_proposal(fleet: Fleet, bot: User, anna: User) -> None:
     own = proposed(fleet, acting(bot, why="go"))
     assert refusal(own, factories.acting(anna), fleet) == "consent-of-owner"
     # After a handover neither the former nor the new owner counts as second person.
@@ -171,9 +173,7 @@ def test_owner_of_a_service_account_cannot_consent_to_its_proposal(bot: User, an
     assert agreed.state == "GRANTED"
 
 
-def test_creator_of_its_token_cannot_consent_to_its_proposal(bot: User) -> None:
-    fleet = Fleet(now=datetime.now(UTC))
-    factories.announced(fleet)
+def test_creator_of_its_token_cannot_consent_to_its_proposal(fleet: Fleet, bot: User) -> None:
     AvailabilitySet.objects.update(second_person=True)
     ada, nora = factories.admin(), factories.approver("nora")
     it = Caller(token_by(in_person(ada)).json()["token"])
@@ -190,9 +190,8 @@ def test_creator_of_its_token_cannot_consent_to_its_proposal(bot: User) -> None:
     assert agreed.state == "GRANTED"
 
 
+@pytest.mark.usefixtures("fleet")
 def test_set_with_reauthentication_exempts_listed_service_accounts_and_no_user_token(bot: User, anna: User) -> None:
-    fleet = Fleet(now=datetime.now(UTC))
-    factories.announced(fleet)
     web, ada = factories.the_set(), in_person(factories.admin())
     its, hers = Caller(token_by(ada).json()["token"]), caller(anna)
     assert ada("PATCH", f"sets/{web.pk}/", {"step_up": True}).status_code == 200
