@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,33 +34,29 @@ def test_a_command_that_does_not_exist_is_said(tmp_path: Path) -> None:
     assert process.said() == "Cannot run /no/such/program: No such file or directory.\n"
 
 
-@pytest.fixture
-def behind_an_ampersand() -> Iterator[None]:
-    """What is started here is started as by a shell without job control: with SIGINT ignored."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("behind_an_ampersand")
-def test_it_ends_by_sigint_where_it_was_started_with_that_ignored(tmp_path: Path) -> None:
-    noted = tmp_path / "pid"
-    process = with_servers(PYTHON, "-c", WAIT, str(noted), log=tmp_path / "log", data=tmp_path / "data")
-    pid = wait_for(lambda: noted.exists() and noted.read_text(), seconds=30, what="a command that runs")
-    os.kill(process.pid, signal.SIGINT)
+def ended(folder: Path, number: signal.Signals) -> None:
+    """Start a command with servers and send it a signal: the command and the servers have to end."""
+    noted = folder / "pid"
+    process = with_servers(PYTHON, "-c", WAIT, str(noted), log=folder / "log", data=folder / "data")
+    pid = int(wait_for(lambda: noted.exists() and noted.read_text(), seconds=30, what="a command that runs"))
+    server = int((folder / "data" / "postgres" / "postmaster.pid").read_text().splitlines()[0])
+    os.kill(process.pid, number)
     process.child.wait(20)
-    wait_for(lambda: not is_running(int(pid)), seconds=20, what="the end of the command")
+    wait_for(lambda: not is_running(pid), seconds=20, what="the end of the command")
+    wait_for(lambda: not is_running(server), seconds=20, what="the end of Postgres")
+
+
+def test_it_ends_by_sigint_where_it_was_started_with_that_ignored(tmp_path: Path) -> None:
+    # As a shell without job control starts a command in the background.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        ended(tmp_path, signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.real_time
 @pytest.mark.fault
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_however_it_is_ended_the_command_and_the_servers_end_too(tmp_path: Path, number: signal.Signals) -> None:
-    noted = tmp_path / "pid"
-    process = with_servers(PYTHON, "-c", WAIT, str(noted), log=tmp_path / "log", data=tmp_path / "data")
-    pid = wait_for(lambda: noted.exists() and noted.read_text(), seconds=30, what="a command that runs")
-    server = int((tmp_path / "data" / "postgres" / "postmaster.pid").read_text().splitlines()[0])
-    os.kill(process.pid, number)
-    process.child.wait(10)
-    wait_for(lambda: not is_running(int(pid)), seconds=20, what="the end of the command")
-    wait_for(lambda: not is_running(server), seconds=20, what="the end of Postgres")
+    ended(tmp_path, number)
