@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from fleet.models import Cache
+from fleet.models import Cache, Machine
 from fleet.operations.sets import coverage
 from fleet.projections import blind_spots
 from tests import factories
@@ -17,10 +17,13 @@ from tests.api.conftest import Caller
 def gaps(fleet: factories.Fleet) -> list[tuple[str, str]]:
     """Twelve caches in any order, and sets with gaps of kinds that are more and less dangerous."""
     for number in range(4):
-        fleet.enrol(f"vm{number}", availability_set=f"set-{number}", heard=number % 2 == 0)
+        fleet.enrol(f"vm{number}", availability_set=("Zet", "set", "é<b>", "Aet")[number], heard=number % 2 == 0)
+    Machine.objects.update(agent_version="0.0.1")
     for host in ("b", "B", "a", "Z", "c-1", "c_1", "c", "\u00e4", "d", "e", "f", "g"):
         Cache.objects.create(host=f"{host}.redis", created_at=fleet.now)
     coverage.renew_all(now=fleet.now)
+    # One set is computed again and keeps its place.
+    Machine.objects.filter(resource_name="vm2").update(zone="3")
     return [(row.code, row.part) for row in blind_spots.page(now=fleet.now, size=500).results]
 
 

@@ -10,8 +10,8 @@ import pytest
 from fleet.models import Rule
 from fleet.urls import CALLS
 from tests import factories
+from tests.access.walks import acts, the_act, writes
 from tests.access.world import lasting_world
-from tests.access.writes import acts, the_act, writes
 from tests.api.conftest import Caller, caller, in_person, problem
 
 pytestmark = pytest.mark.django_db

@@ -182,28 +182,3 @@ def test_a_change_that_is_committed_while_a_set_is_looked_at_is_not_lost(fleet: 
     assert [spot.code for spot in blind_spots.overview(now=fleet.now).spots] == ["agent-too-old"]
     keeping.renew(now=fleet.now)
     assert SetBlindSpot.objects.get().code == "agent-too-old"
-
-
-def test_one_kind_is_walked_to_its_end_and_back(fleet: Fleet) -> None:
-    for number in range(9):
-        fleet.enrol(f"vm{number}", availability_set=chr(0x41 + number * 7 % 40) + "é<b>")
-    Machine.objects.update(agent_version="0.0.1")
-    keeping.renew_all(now=fleet.now)
-    # One set is recomputed and keeps its position.
-    Machine.objects.filter(resource_name="vm3").update(zone="3")
-    whole = blind_spots.page(now=fleet.now, code="agent-too-old").results
-    assert len(whole) == 9
-    assert [row.set.name for row in whole if row.set] == sorted(row.set.name for row in whole if row.set)
-    walked, cursor = [], None
-    while True:
-        page = blind_spots.page(now=fleet.now, code="agent-too-old", cursor=cursor, size=2)
-        walked.append(page.results)
-        if page.next is None:
-            break
-        cursor = page.next
-    assert [row for rows in walked for row in rows] == list(whole)
-    back = [page.results]
-    while page.previous is not None:
-        page = blind_spots.page(now=fleet.now, code="agent-too-old", cursor=page.previous, size=2)
-        back.insert(0, page.results)
-    assert back == walked

@@ -205,24 +205,6 @@ AWAY = """<!doctype html><html><body><main id="main"><h1>The database is unavail
 <p class="what-to-do">The database cannot be reached right now.</p></main></body></html>"""
 
 
-def test_without_javascript_an_ended_session_keeps_what_was_typed(fleet: Fleet, open_page: OpenPage) -> None:
-    event = factories.announced(fleet)
-    watched = open_page(f"/events/{event.event_id}/", live=False, java_script_enabled=False)
-    end_sessions = known(PASSWORD)
-    watched.expected = ("401",)
-    page = watched.page
-    page.locator("#comment-now").fill("drained")
-    end_sessions()
-    page.get_by_role("button", name=START_NOW).click()
-    expect(page.get_by_role("heading", name="Your session has ended")).to_be_visible()
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in and continue").click()
-    expect(page.get_by_role("heading", name="Signed in. Your input was not sent yet")).to_be_visible()
-    page.get_by_role("button", name="Send it now").click()
-    expect(page.locator("#decision")).to_contain_text("drained")
-    assert Approval.objects.get().comment == "drained"
-
-
 def announce(fleet: Fleet, count: int) -> None:
     """So many events in sets of their own; the last is a Reboot."""
     for number in range(count):

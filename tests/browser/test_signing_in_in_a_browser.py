@@ -106,19 +106,3 @@ def test_who_waits_is_ticked_at_the_top_left_of_its_card(fleet: factories.Fleet,
     expect(page.get_by_text("Admitted: 1.")).to_be_visible()
     assert Admission.objects.filter(resource_name="rebuilt", admitted_by="ada").count() == 1
     Admission.objects.all().delete()
-
-
-@pytest.mark.flow
-@pytest.mark.real_time
-def test_the_box_asks_again_and_keeps_what_was_typed(fleet: factories.Fleet, open_page: OpenPage) -> None:
-    factories.announced(fleet)
-    actor = factories.acting(factories.admin())
-    factories.change_set(set_id=factories.the_set().pk, step_up=True, actor=actor, now=fleet.now)
-    watched = open_page(f"/events/{factories.EVENT}/", viewport=PHONE)
-    watched.expected = ("401",)
-    page = watched.page
-    page.locator("#comment-now").fill("drained")
-    page.locator("#approve-now").click()
-    expect(page.locator("dialog.again")).to_be_visible()
-    expect(page.locator("#comment-now")).to_have_value("drained")
-    assert watched.faults() == []

@@ -66,11 +66,3 @@ def test_pages_list_machines_without_an_agent_and_disagreements(fleet: factories
     assert "web2" in text_of(seen) and "web3" in text_of(seen)
     assert "sets-disagree" in codes(operator.get(f"/machines/{machine.pk}/"))
     assert "machine-warning" in codes(operator.get(f"/sets/{machine.availability_set_id}/"))
-
-
-def test_the_blind_spots_have_a_page(fleet: factories.Fleet, viewer: Client) -> None:
-    empty = viewer.get("/blind-spots/")
-    assert '<a href="/blind-spots/" aria-current="page">' in empty.content.decode()
-    assert not codes(empty)
-    fleet.enrol("quiet", availability_set="", heard=False)
-    assert {"agent-never-heard.reason", "unnamed-set.reason"} <= set(codes(viewer.get("/blind-spots/")))

@@ -157,12 +157,6 @@ def test_a_hostile_name_is_text(db: None, viewer: Client) -> None:
     assert "'" not in file.splitlines()[0]
 
 
-def test_a_formula_in_a_name_is_no_formula_in_the_file(db: None, viewer: Client) -> None:
-    AvailabilitySet.objects.create(key="k", kind="standalone", name="=1+1", created_at=datetime.now(UTC))
-    file = b"".join(viewer.get("/fleet/export.csv").streaming_content).decode()
-    assert "\n=1" not in file
-
-
 def five_thousand(now: datetime) -> None:
     rows = AvailabilitySet.objects.bulk_create(
         AvailabilitySet(

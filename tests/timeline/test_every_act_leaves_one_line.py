@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests import factories
+from tests.access.walks import the_act, writes
 from tests.access.world import lasting_world
-from tests.access.writes import the_act, writes
 from tests.api.conftest import Caller, caller, in_person, problem
 from tests.factories import EVENT, Fleet
 

@@ -1,4 +1,4 @@
-"""Calls and forms by which an admin changes something, according to the access tables."""
+"""What an admin reads and changes, according to the access tables: addresses, calls and forms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fleet.operations.policy import rules
 from tests import factories
 from tests.access import table
 from tests.access.bodies import sent
-from tests.access.routes import Route
+from tests.access.routes import STATIC, Route
 from tests.factories import acting
 from tests.people.signed_in import a_session
 
@@ -52,6 +52,13 @@ def writes(area: str, values: dict[str, Any]) -> Iterator[Write]:
                 BEFORE.get(route, lambda: None)()
                 yield Write(method, route, address, BODIES.get(route) or sent(method, route, values))
                 transaction.set_rollback(True)
+
+
+def reads(area: str, values: dict[str, Any]) -> Iterator[str]:
+    """Every address of an area that answers a GET of an admin; no static file, which would have to be closed."""
+    for (route, method), cells in table.read(area).items():
+        if method == "GET" and cells["admin"] == "yes" and route != STATIC:
+            yield from Route(area, route, (method,)).addresses(values, method, "admin")
 
 
 def acts(request_id: str) -> list[Entry]:
