@@ -5,7 +5,6 @@ from pathlib import Path
 
 import js_lib_bootstrap5
 
-from fleet.accounts import tags as accounts
 from fleet.dashboard import tags
 from fleet.notifications import labels as notifications
 from fleet.wording import badges
@@ -68,7 +67,7 @@ def test_every_template_and_file_is_named_somewhere() -> None:
 def test_every_tag_and_filter_is_used() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in TEMPLATES)
     unused = [name for name in tags.register.tags if not re.search(rf"\{{% {name}\b", text)]
-    filters = [*tags.register.filters, *accounts.register.filters, *notifications.register.filters]
+    filters = [*tags.register.filters, *notifications.register.filters]
     assert unused + [name for name in filters if f"|{name}" not in text] == []
 
 
