@@ -1,4 +1,4 @@
-"""A whole drill through real processes: hooks run, the report is full, and Azure hears nothing of it."""
+"""Hooks through real processes: in a drill, of which Azure hears nothing, and planned for an event hours ahead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.agent.machine_hooks import HookFolder
 from tests.processes import wait_for
-from tests.ring.ring import Ring
+from tests.ring.ring import MIGRATION, Ring
 
 pytestmark = [pytest.mark.flow, pytest.mark.real_time]
 
@@ -80,3 +80,25 @@ def test_a_drill_goes_round_and_never_reaches_the_metadata_service(hooks: HookFo
     assert {line["method"] for line in during} == {"GET"}
     assert "drill" not in json.dumps(during).lower()
     assert it.starts() == []
+
+
+def test_an_approval_makes_all_affected_machines_prepare_before_the_start(hooks: HookFolder, it: Ring) -> None:
+    hooks.add("prepare", "10-a", 'echo "late $DRYDOCK_LATE $DRYDOCK_RESOURCE_NAME"')
+    event_id = it.simulator.events.create(**{**MIGRATION, "notice_seconds": 7200})
+
+    it.seen_by(event_id, 3)
+    wait_for(
+        lambda: {machine["prepared"] for machine in it.event(event_id)["hit"]} == {"planned"},
+        seconds=40, what="both machines plan to prepare",
+    )  # fmt: skip
+    assert hooks.lines() == []
+    answer = it.call("POST", f"events/{event_id}/approvals/", json={"comment": "agreed", "when": "prepared"})
+    assert answer.status_code == 201, answer.text
+    it.approval_when(answer.json()["id"], "CONFIRMED")
+    assert hooks.lines() == [f"prepare 10-a {event_id}"] * 2
+    timeline = it.get(f"events/{event_id}/timeline/?page_size=200")["results"]
+    kinds = [line["kind"] for line in sorted(timeline, key=lambda line: line["at"])]
+    assert "hook_late" not in kinds and kinds.count("hooks_planned") == 2
+    started = kinds.index("event_started")
+    assert kinds[:started].count("hooks_ended") == 2, "both were prepared before Azure began"
+    assert len(it.starts()) == 1
