@@ -21,7 +21,7 @@ from fleet.domain.actor import Actor
 from fleet.domain.caches.maintenances import ACTIVE
 from fleet.domain.event_types import event_type_of
 from fleet.domain.people import Right, pattern_of
-from fleet.domain.policy.hours import is_within_hours, next_edge
+from fleet.domain.policy.hours import in_hours, next_edge
 from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.domain.states import EventStatus
@@ -184,16 +184,15 @@ def _spans(row: NoApprovalWindow, now: datetime) -> Iterator[tuple[datetime, dat
         if begin < end:
             yield begin, end
         return
-    hours = {name: getattr(row, name) for name in ("weekdays", "from_time", "until_time", "time_zone")}
     # From the start of the day two days ago, so that a current window has its beginning.
     at = (now - timedelta(days=2)).replace(hour=0, minute=0, second=0, microsecond=0)
     begun: datetime | None = None
     for _ in range(EDGES):
-        edge = next_edge(at, **hours)
+        edge = next_edge(at, row)
         if edge is None or edge > now + AHEAD:
             return
-        inside = is_within_hours(edge, **hours)
-        if inside and begun is None and not is_within_hours(edge - timedelta(seconds=1), **hours):
+        inside = in_hours(row, edge)
+        if inside and begun is None and not in_hours(row, edge - timedelta(seconds=1)):
             begun = edge
         elif not inside and begun is not None:
             yield begun, edge

@@ -61,17 +61,8 @@ def pattern_of(pattern: str) -> str:
     return "".join(".*" if c == "*" else "." if c == "?" else re.escape(c) for c in pattern)
 
 
-def lies_in(place: Place, *, set_pattern: str, service: str, resource_group: str) -> bool:
-    """Return whether a place matches all three patterns. An empty pattern matches everything."""
-    return (
-        matches(set_pattern, place.name)
-        and matches(service, place.service)
-        and matches(resource_group, place.resource_group)
-    )
-
-
 class NamesPlaces(Protocol):
-    """An object with three patterns for places: a rule or a notification route."""
+    """An object with three patterns for places: a rule, a no-approval window or a notification route."""
 
     @property
     def set_pattern(self) -> str: ...
@@ -81,6 +72,15 @@ class NamesPlaces(Protocol):
     def resource_group(self) -> str: ...
 
 
+def lies_in(place: Place, what: NamesPlaces) -> bool:
+    """Return whether a place matches all three patterns. An empty pattern matches everything."""
+    return (
+        matches(what.set_pattern, place.name)
+        and matches(what.service, place.service)
+        and matches(what.resource_group, place.resource_group)
+    )
+
+
 def speaks_of(what: NamesPlaces, place: Place | None) -> bool:
     """Return whether the patterns of a rule or route match a place. Without patterns every place matches, also None.
 
@@ -88,11 +88,7 @@ def speaks_of(what: NamesPlaces, place: Place | None) -> bool:
     """
     if not (what.set_pattern or what.service or what.resource_group):
         return True
-    return (
-        place is not None
-        and place.kind != PROVISIONAL
-        and lies_in(place, set_pattern=what.set_pattern, service=what.service, resource_group=what.resource_group)
-    )
+    return place is not None and place.kind != PROVISIONAL and lies_in(place, what)
 
 
 def in_scopes(place: Place, scopes: tuple[tuple[str, str], ...]) -> bool:

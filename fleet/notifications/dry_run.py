@@ -17,7 +17,7 @@ from django.db.models import QuerySet
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.history import MILESTONES
 from fleet.domain.people import Place
-from fleet.domain.policy.hours import is_within_hours, zone_of
+from fleet.domain.policy.hours import in_hours, zone_of
 from fleet.domain.reasons import Reason
 from fleet.domain.recommendation import decide_by
 from fleet.domain.shapes import from_row
@@ -47,7 +47,6 @@ from fleet.projections.visibility import visible
 LOOKS_BACK = timedelta(days=30)
 MOST = 2000
 NEWEST = 10
-NIGHT = {"weekdays": (), "from_time": time(22), "until_time": time(7)}
 # Reasons that state what the result cannot know of the past.
 UNKNOWABLE = ("past-severity", "past-told-as-now", "past-of-no-event")
 
@@ -119,13 +118,11 @@ def dry_run(*, route: StandingRoute, now: datetime, person: User | None = None) 
     past, more = _past(since)
     messages = sorted(_messages(tried, past, person), key=lambda message: message.at)
     days = [message.at.astimezone(zone_of(tried.time_zone)).date() for message in messages]
+    night = replace(tried, weekdays=(), from_time=time(22), until_time=time(7))
     weeks = Counter(day - timedelta(days=day.weekday()) for day in days)
     counts = {
         "messages": len(messages),
-        "outside_working_hours": sum(
-            is_within_hours(message.at, **NIGHT, time_zone=tried.time_zone)  # type: ignore[arg-type]
-            for message in messages
-        ),
+        "outside_working_hours": sum(in_hours(night, message.at) for message in messages),
         "considered": sum(len(story) for story in past),
     }
     channel = visible(Channel).filter(pk=tried.channel_id, owner=tried.owner_id).first() if tried.channel_id else None

@@ -107,12 +107,7 @@ class LimitedReader:
         """
         if model not in self._rules:
             self._rules[model] = [
-                row.pk
-                for row in model.objects.all()
-                if any(
-                    lies_in(place, set_pattern=row.set_pattern, service=row.service, resource_group=row.resource_group)
-                    for place in self.places.values()
-                )
+                row.pk for row in model.objects.all() if any(lies_in(place, row) for place in self.places.values())
             ]
         return self._rules[model]
 

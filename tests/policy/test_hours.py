@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.policy.hours import is_within_hours, next_edge
+from fleet.domain.policy.hours import in_hours, next_edge
+from fleet.domain.policy.windows import Window
 
 
 def utc(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def hours(from_time: str | None = None, until_time: str | None = None, **fields: Any) -> dict[str, Any]:
+def hours(from_time: str | None = None, until_time: str | None = None, **fields: Any) -> Window:
     times = {"from_time": from_time, "until_time": until_time}
     parsed = {name: time.fromisoformat(text) if text else None for name, text in times.items()}
-    return {"weekdays": (), "time_zone": "Europe/Berlin", **parsed, **fields}
+    return Window(**{"time_zone": "Europe/Berlin", **parsed, **fields})
 
 
 # In Berlin clocks go back on 2026-10-25 at 01:00 UTC and forward on 2027-03-28 at 01:00 UTC.
@@ -49,9 +50,9 @@ def test_hours_are_one_stretch_where_clocks_are_changed(from_time: str, until_ti
         (last - timedelta(seconds=1), True),
         (last, False),
     ):
-        assert is_within_hours(moment, **stated) is inside, moment
-    assert next_edge(first - timedelta(seconds=1), **stated) == first
-    assert next_edge(first, **stated) == last
+        assert in_hours(stated, moment) is inside, moment
+    assert next_edge(first - timedelta(seconds=1), stated) == first
+    assert next_edge(first, stated) == last
 
 
 @pytest.mark.parametrize(
@@ -71,22 +72,22 @@ def test_hours_where_clocks_change_at_midnight_or_by_half_an_hour(
     zone: str, from_time: str, until_time: str, begin: str, end: str
 ) -> None:
     stated = hours(from_time, until_time, time_zone=zone)
-    assert next_edge(utc(begin) - timedelta(seconds=1), **stated) == utc(begin)
-    assert next_edge(utc(begin), **stated) == utc(end)
-    assert is_within_hours(utc(begin), **stated) and not is_within_hours(utc(end), **stated)
+    assert next_edge(utc(begin) - timedelta(seconds=1), stated) == utc(begin)
+    assert next_edge(utc(begin), stated) == utc(end)
+    assert in_hours(stated, utc(begin)) and not in_hours(stated, utc(end))
 
 
 def test_hours_that_lie_in_the_skipped_hour_do_not_occur() -> None:
     stated = hours("02:10", "02:50")
     moments = [utc("2027-03-28T00:00") + timedelta(minutes=number) for number in range(180)]
-    assert not any(is_within_hours(moment, **stated) for moment in moments)
+    assert not any(in_hours(stated, moment) for moment in moments)
 
 
 def test_a_whole_day_is_23_or_25_hours_long() -> None:
     for begin, length in (("2026-10-24T22:00", 25), ("2027-03-27T23:00", 23)):
         stated = hours(weekdays=(6,))
-        assert is_within_hours(utc(begin), **stated)
-        assert next_edge(utc(begin), **stated) == utc(begin) + timedelta(hours=length)
+        assert in_hours(stated, utc(begin))
+        assert next_edge(utc(begin), stated) == utc(begin) + timedelta(hours=length)
 
 
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "Pacific/Apia"]
@@ -102,14 +103,12 @@ ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asi
 def test_nothing_changes_before_the_next_edge(
     moment: datetime, weekdays: tuple[int, ...], from_time: time | None, until_time: time | None, time_zone: str
 ) -> None:
-    stated: dict[str, Any] = {
-        "weekdays": weekdays, "from_time": from_time, "until_time": until_time, "time_zone": time_zone,
-    }  # fmt: skip
-    edge = next_edge(moment, **stated)
-    inside = is_within_hours(moment, **stated)
+    stated = Window(weekdays=weekdays, from_time=from_time, until_time=until_time, time_zone=time_zone)
+    edge = next_edge(moment, stated)
+    inside = in_hours(stated, moment)
     if edge is None:
         assert inside and not weekdays and from_time is None and until_time is None
         return
     assert moment < edge <= moment + timedelta(days=8)
     for share in (0.1, 0.5, 0.9, 0.999):
-        assert is_within_hours(moment + (edge - moment) * share, **stated) is inside
+        assert in_hours(stated, moment + (edge - moment) * share) is inside

@@ -19,39 +19,56 @@ def zone_of(name: str) -> ZoneInfo:
         raise ValueError(f"There is no time zone {name!r}.") from error
 
 
-def is_within_hours(
-    at: datetime, *, weekdays: Collection[int], from_time: time | None, until_time: time | None, time_zone: str
-) -> bool:
-    """Return whether a time is within these weekly hours in local time, from `from_time` up to but excluding
-    `until_time`.
+class NamesHours(Protocol):
+    """An object that applies only in certain weekly hours: a rule, a no-approval window or a notification route."""
+
+    @property
+    def weekdays(self) -> Collection[int]: ...
+    @property
+    def from_time(self) -> time | None: ...
+    @property
+    def until_time(self) -> time | None: ...
+    @property
+    def time_zone(self) -> str: ...
+
+
+def in_hours(what: NamesHours, at: datetime) -> bool:
+    """Return whether a time is within the weekly hours of a rule, window or route in local time, from `from_time` up to
+    but excluding `until_time`.
 
     No weekdays mean every day, no times the whole day. Hours past midnight belong to the weekday on which they begin.
     When clocks change: hours begin in the first and end in the second of the repeated hours; a time in the skipped hour
     means the moment of the change. Raises ValueError for an unknown time zone.
     """
-    zone = zone_of(time_zone)
-    today = at.astimezone(zone).date()
-    stretches = (_stretch(day, from_time, until_time, zone) for day in _days(today, weekdays, days=1))
-    return any(begin <= at < end for begin, end in stretches)
+    if _are_always(what):
+        return True
+    return any(begin <= at < end for begin, end in _stretches(what, at, days=1))
 
 
-def next_edge(
-    at: datetime, *, weekdays: Collection[int], from_time: time | None, until_time: time | None, time_zone: str
-) -> datetime | None:
-    """Return the next time at which the result of `is_within_hours` may change; None if it never does."""
-    if not weekdays and from_time is None and until_time is None:
+def next_edge(at: datetime, what: NamesHours) -> datetime | None:
+    """Return the next time at which the result of `in_hours` may change; None if it never does."""
+    if _are_always(what):
         return None
-    zone = zone_of(time_zone)
-    today = at.astimezone(zone).date()
     # Stretches follow one another, so the first edge that lies ahead is the next. There is one within a week.
-    stretches = (_stretch(day, from_time, until_time, zone) for day in _days(today, weekdays, days=8))
-    return next((edge for stretch in stretches for edge in stretch if edge > at), None)
+    return next((edge for stretch in _stretches(what, at, days=8) for edge in stretch if edge > at), None)
 
 
-def _days(today: date, weekdays: Collection[int], *, days: int) -> Iterator[date]:
-    """Yield the days that are among the weekdays, from yesterday up to `days` days that begin with today."""
+def _are_always(what: NamesHours) -> bool:
+    return not what.weekdays and what.from_time is None and what.until_time is None
+
+
+def _stretches(what: NamesHours, at: datetime, *, days: int) -> Iterator[tuple[datetime, datetime]]:
+    """Yield when the hours begin and end, for those of the weekdays from yesterday up to `days` days that begin with
+    today.
+    """
+    zone = zone_of(what.time_zone)
+    today = at.astimezone(zone).date()
     every = (today + timedelta(days=number) for number in range(-1, days))
-    return (day for day in every if not weekdays or day.weekday() in weekdays)
+    return (
+        _stretch(day, what.from_time, what.until_time, zone)
+        for day in every
+        if not what.weekdays or day.weekday() in what.weekdays
+    )
 
 
 def _stretch(day: date, from_time: time | None, until_time: time | None, zone: ZoneInfo) -> tuple[datetime, datetime]:
@@ -79,32 +96,6 @@ def _instant(day: date, clock: time, zone: ZoneInfo, *, fold: int) -> datetime:
         middle = low + timedelta(seconds=(high - low) // timedelta(seconds=2))
         low, high = (middle, high) if middle.astimezone(zone).utcoffset() == before else (low, middle)
     return high
-
-
-class NamesHours(Protocol):
-    """An object that applies only in certain weekly hours: a rule or a notification route."""
-
-    @property
-    def weekdays(self) -> Collection[int]: ...
-    @property
-    def from_time(self) -> time | None: ...
-    @property
-    def until_time(self) -> time | None: ...
-    @property
-    def time_zone(self) -> str: ...
-
-
-def in_hours(what: NamesHours, at: datetime) -> bool:
-    """Return whether a time is within the hours of a rule or route (see `is_within_hours`)."""
-    if not what.weekdays and what.from_time is None and what.until_time is None:
-        return True
-    return is_within_hours(
-        at,
-        weekdays=what.weekdays,
-        from_time=what.from_time,
-        until_time=what.until_time,
-        time_zone=what.time_zone,
-    )
 
 
 # What people state in a rule or a no-approval window: tidied, and as JSON values.

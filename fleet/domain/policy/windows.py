@@ -62,7 +62,7 @@ def due_at(facts: EventFacts, rules: Iterable[StandingRule], windows: Iterable[W
     times = [facts.not_before, *_of_windows(facts, windows, now)]
     for rule in rules:
         if may_concern(rule, facts):
-            times += [rule.expires_at, *_of_notice(rule, facts.not_before), _edge(rule, now)]
+            times += [rule.expires_at, *_of_notice(rule, facts.not_before), next_edge(now, rule)]
     return first_after(now, times)
 
 
@@ -73,11 +73,8 @@ def windows_due_at(facts: EventFacts, windows: Iterable[Window], *, now: datetim
 
 def _of_windows(facts: EventFacts, windows: Iterable[Window], now: datetime) -> Iterator[datetime | None]:
     for window in windows:
-        there = lies_in(
-            facts.place, set_pattern=window.set_pattern, service=window.service, resource_group=window.resource_group
-        )
-        if there:
-            yield from (window.starts_at, window.ends_at, _edge(window, now))
+        if lies_in(facts.place, window):
+            yield from (window.starts_at, window.ends_at, next_edge(now, window))
 
 
 def _of_notice(rule: StandingRule, not_before: datetime | None) -> Iterator[datetime | None]:
@@ -85,13 +82,3 @@ def _of_notice(rule: StandingRule, not_before: datetime | None) -> Iterator[date
         if seconds is not None:
             yield just_before(not_before, timedelta(seconds=seconds))
             yield just_before(not_before, timedelta(seconds=seconds) - PAST)
-
-
-def _edge(hours: StandingRule | Window, now: datetime) -> datetime | None:
-    return next_edge(
-        now,
-        weekdays=hours.weekdays,
-        from_time=hours.from_time,
-        until_time=hours.until_time,
-        time_zone=hours.time_zone,
-    )

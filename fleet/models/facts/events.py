@@ -114,43 +114,26 @@ def load_witnesses(
     found: dict[int, list[Witness]] = {}
     for event in events:
         of_set, of_event = known.machines.get(event.availability_set_id, []), known.listings.get(event.pk, {})
-        if event.drill:
-            found[event.pk] = _rehearsing(of_set, of_event, now=now)
-            continue
-        found[event.pk] = [
-            Witness(
-                machine_id=machine.machine_id,
-                name=machine.name,
-                presence=machine.presence,
-                last_poll_at=machine.polled_at,
-                listing=of_event.get(machine.machine_id),
-                update_domain=machine.update_domain,
-                revoked_at=machine.revoked_at,
+        witnesses = found[event.pk] = []
+        for machine in of_set:
+            listing, polled_at = of_event.get(machine.machine_id), machine.polled_at
+            if event.drill:
+                # Its machines are those that take part. A machine's report counts until its next one, without polls.
+                if listing is None:
+                    continue
+                polled_at = now if listing.gone_at is not None else listing.listed_at
+            witnesses.append(
+                Witness(
+                    machine_id=machine.machine_id,
+                    name=machine.name,
+                    presence=machine.presence,
+                    last_poll_at=polled_at,
+                    listing=listing,
+                    update_domain=machine.update_domain,
+                    revoked_at=machine.revoked_at,
+                )
             )
-            for machine in of_set
-        ]
     return found
-
-
-def _rehearsing(
-    machines: Collection[MachineBasics], listings: Mapping[int, MergedListing], *, now: datetime
-) -> list[Witness]:
-    """Return the witnesses of a drill: the machines that take part. A machine's report counts until its next one,
-    without polls.
-    """
-    return [
-        Witness(
-            machine_id=machine.machine_id,
-            name=machine.name,
-            presence=machine.presence,
-            last_poll_at=now if listing.gone_at is not None else listing.listed_at,
-            listing=listing,
-            update_domain=machine.update_domain,
-            revoked_at=machine.revoked_at,
-        )
-        for machine in machines
-        if (listing := listings.get(machine.machine_id)) is not None
-    ]
 
 
 def load_facts(event_ids: Collection[int], *, now: datetime) -> dict[int, EventFacts]:
@@ -284,10 +267,7 @@ def set_facts(row: AvailabilitySet) -> dict[str, Any]:
         "set_name": row.name,
         "set_service": row.service,
         "set_resource_group": row.resource_group,
-        "second_person": row.second_person,
-        "step_up": row.step_up,
-        "exempt_service_accounts": row.exempt_service_accounts,
-        "min_live": row.min_live,
+        **asdict(Requirements.of(row)),
     }
 
 
@@ -334,9 +314,7 @@ def place_of(row: AvailabilitySet) -> Place:
 
 def is_open(window: NoApprovalWindow, place: Place, *, now: datetime) -> bool:
     """Return whether a no-approval window applies to this place now."""
-    return lies_in(
-        place, set_pattern=window.set_pattern, service=window.service, resource_group=window.resource_group
-    ) and is_open_at(window, now=now)
+    return lies_in(place, window) and is_open_at(window, now=now)
 
 
 def is_open_at(window: NoApprovalWindow, *, now: datetime) -> bool:
@@ -348,9 +326,7 @@ def is_open_at(window: NoApprovalWindow, *, now: datetime) -> bool:
 
 
 def _decisions(event_ids: Collection[int]) -> dict[int, DecisionFacts]:
-    rows = Approval.objects.filter(event_id__any=event_ids, state__in=LIVE_APPROVALS).select_related(
-        "decided_by", "rule"
-    )
+    rows = Approval.objects.filter(event_id__any=event_ids, state__in=LIVE_APPROVALS)
     return {
         row.event_id: DecisionFacts(
             approval_id=row.pk,
