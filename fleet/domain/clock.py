@@ -4,8 +4,6 @@ Processes run on several servers, whose clocks may be wrong. So each process reg
 adds the time that has passed since by a monotonic clock. This module does no I/O.
 """
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

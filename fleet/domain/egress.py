@@ -4,8 +4,6 @@ Only IP addresses are checked, immediately before the connection is opened. So h
 answers cannot bypass the rules.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network

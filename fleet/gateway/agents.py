@@ -1,7 +1,5 @@
 """Calls of enrolled agents: reports and the long poll for orders."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import re

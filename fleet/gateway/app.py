@@ -1,7 +1,5 @@
 """The gateway as an ASGI application. It serves agents, streams and probes, and passes other requests to Django."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -5,8 +5,6 @@ That delivery is written after all others, one report at a time within a time li
 Further deliveries of its machine also wait until the machine has sent a good report.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import replace

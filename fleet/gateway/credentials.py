@@ -1,7 +1,5 @@
 """Cache of machine credentials. Lookups of concurrent calls are combined into one query."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -2,8 +2,6 @@
 an invalid one does not affect the others.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any

@@ -5,8 +5,6 @@ machines with an open long poll, in one query. Wake-ups (`wake_machines`) make d
 reliable. The thread first queries which machines have any order. Usually there are none, so an idle fleet costs little.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

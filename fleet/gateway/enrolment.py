@@ -1,7 +1,5 @@
 """Enrolment calls of agents (challenge and enrol), and counters of refused enrolments."""
 
-from __future__ import annotations
-
 import json
 import math
 import threading

@@ -4,8 +4,6 @@ Entries are sent in the order of their transactions, and only below the horizon,
 committed. A stream that resumes at its cursor therefore misses no entry.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

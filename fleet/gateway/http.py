@@ -1,7 +1,5 @@
 """HTTP as far as the gateway needs it: requests, bodies with size limits, responses and problem documents."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection, MutableMapping

@@ -2,8 +2,6 @@
 reasons.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Metrics for Prometheus: of the gateway process, of the fleet, and of Celery."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

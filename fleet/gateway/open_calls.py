@@ -4,8 +4,6 @@ One thread compares all open calls of this process with the database, twice a se
 This also detects ends without a timeline entry, such as a sign-out or an expired token.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """Contact times of machines: collected in memory, and written in one SQL statement every two seconds."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import suppress
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Health, readiness and metrics endpoints of this process."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Mapping

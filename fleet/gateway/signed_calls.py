@@ -1,7 +1,5 @@
 """Verification of calls signed with a machine's key, and the keys that sign orders."""
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import time

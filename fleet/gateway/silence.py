@@ -4,8 +4,6 @@ The server itself closes connections that stop inside a request or between two. 
 systems a proxy must do it.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import struct

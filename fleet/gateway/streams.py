@@ -2,8 +2,6 @@
 losing entries.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Threads of the gateway: a bounded pool for queries, and loops that continue after failures."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import random

@@ -4,13 +4,11 @@ The backend decides how long a call stays open: long in a quiet fleet, to save c
 events, because each call also reports the agent's last poll.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import redis
@@ -52,41 +50,30 @@ class LongPollTimes:
         return min(max(self.close, count / self.renewals), self.most) * random.uniform(1 - JITTER, 1)  # noqa: S311
 
 
+@dataclass(eq=False, slots=True)
 class Waiter:
-    """One open long poll: its timer, its result, and the orders that its agent already has."""
+    """One open long poll: its timer, its result, and the orders that its agent already has (`held`).
 
-    __slots__ = (
-        "answer",
-        "carries",
-        "close",
-        "held",
-        "machine_id",
-        "once",
-        "prepare",
-        "remind",
-        "renew_in",
-        "report",
-        "set_id",
-        "until",
-    )
+    `carries`: the call replaces the agent's other heartbeats, so the backend chooses its duration. `once`: the agent
+    does not want to wait, so the call ends with the first result of the dispatcher.
+    """
 
-    def __init__(self, machine_id: int, held: frozenset[str], *, carries: bool, once: bool) -> None:
-        self.machine_id = machine_id
-        self.held = held
-        # The call replaces the agent's other heartbeats, so the backend chooses its duration.
-        self.carries = carries
-        # The agent does not want to wait: the call ends with the first result of the dispatcher.
-        self.once = once
-        self.answer: asyncio.Future[list[Order]] = asyncio.get_running_loop().create_future()
-        # The timer that ends the call if there are no orders.
-        self.until: asyncio.TimerHandle | None = None
-        # If known: the machine's set, whether the set has open events, and what the agent is requested to send.
-        self.set_id: int | None = None
-        self.close = False
-        self.report = self.remind = False
-        self.renew_in = 0.0
-        # EventIds for which the machine must prepare now.
-        self.prepare: list[str] = []
+    machine_id: int
+    held: frozenset[str]
+    _: KW_ONLY
+    carries: bool
+    once: bool
+    answer: asyncio.Future[list[Order]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    # The timer that ends the call if there are no orders.
+    until: asyncio.TimerHandle | None = None
+    # If known: the machine's set, whether the set has open events, and what the agent is requested to send.
+    set_id: int | None = None
+    close: bool = False
+    report: bool = False
+    remind: bool = False
+    renew_in: float = 0.0
+    # EventIds for which the machine must prepare now.
+    prepare: list[str] = field(default_factory=list)
 
     def end(self, orders: list[Order]) -> None:
         if not self.answer.done():

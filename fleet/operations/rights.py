@@ -39,7 +39,7 @@ def can_see(actor: Actor, place: Place) -> bool:
     return missing is None or missing.code == "right-missing"
 
 
-def acting(actor: Actor, right: Right, *, doing: str) -> Actor:
+def acting(actor: Actor, right: Right, *, doing: str = "this") -> Actor:
     """Return the actor with a cleaned reason, if they have this right in at least one place.
 
     Raises Refused: `not-permitted`, `validation`.

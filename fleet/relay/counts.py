@@ -1,7 +1,5 @@
 """Celery signal handlers: count tasks, pass on the trace of a decision, and record when beat last sent a task."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

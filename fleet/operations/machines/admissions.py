@@ -18,11 +18,10 @@ from fleet.domain.reasons import Reason, Refused, as_json, require_found
 from fleet.domain.secrets import hash_of
 from fleet.domain.sets import PROVISIONAL, SetKey, agree, read_stated
 from fleet.domain.states import Presence
-from fleet.domain.texts import cleaned
 from fleet.domain.timeline import EntryKind
 from fleet.models import Admission, AvailabilitySet, JoinToken, Machine
 from fleet.models.facts.events import machine_presence, presence_limits
-from fleet.operations.rights import require
+from fleet.operations.rights import acting
 from fleet.operations.sets import placement
 from fleet.operations.timeline.entries import tell
 
@@ -220,8 +219,7 @@ def refuse(*, ids: Sequence[int], actor: Actor, now: datetime) -> int:
 
 
 def _waiting(ids: Sequence[int], actor: Actor) -> tuple[list[Admission], Actor]:
-    require(actor, Right.ADMINISTER)
-    actor = actor.because(cleaned(actor.why))
+    actor = acting(actor, Right.ADMINISTER)
     rows = list(Admission.objects.select_for_update(of=("self",)).select_related("machine").filter(pk__in=ids))
     if len(rows) != len(set(ids)):
         raise Refused("not-found", Reason("admission-unknown"))
@@ -260,8 +258,7 @@ def set_rule(*, set_id: int, until: datetime | None, actor: Actor, now: datetime
 
     Raises Refused `not-permitted`, `validation`, `not-found`.
     """
-    require(actor, Right.ADMINISTER)
-    actor = actor.because(cleaned(actor.why))
+    actor = acting(actor, Right.ADMINISTER)
     rows = AvailabilitySet.objects.select_for_update().filter(pk=set_id, merged_into=None)
     home = require_found(rows.first(), "not-found", Reason("set-unknown"))
     if until is not None and home.kind == PROVISIONAL:

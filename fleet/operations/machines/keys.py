@@ -17,7 +17,6 @@ from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.secrets import hash_of
 from fleet.domain.states import OPEN_ORDERS, EventStatus, Presence
-from fleet.domain.texts import cleaned
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Cache, Coverage, Entry, JoinToken, Machine, ScheduledEvent, UnusedKey
 from fleet.models.cipher import derived_keys
@@ -26,7 +25,7 @@ from fleet.operations import wake_up
 from fleet.operations.machines import admissions
 from fleet.operations.machines.entrance import is_the_same
 from fleet.operations.orders import advance
-from fleet.operations.rights import require
+from fleet.operations.rights import acting
 from fleet.operations.timeline.entries import tell_machine
 
 PURPOSE = "drydock machine keys"
@@ -74,8 +73,7 @@ def revoke(*, machine_id: int, actor: Actor, now: datetime) -> None:
     All of this is one transaction. Gateways learn of it by a wake-up, or without Redis within about a second; reports
     in between are not stored. Raises Refused `not-permitted`, `validation` or `unknown-machine`.
     """
-    require(actor, Right.ADMINISTER)
-    actor = actor.because(cleaned(actor.why))
+    actor = acting(actor, Right.ADMINISTER)
     found = Machine.objects.defer("compute").filter(pk=machine_id).first()
     machine = require_found(found, "unknown-machine", Reason("machine-unknown"))
     if not Machine.objects.filter(pk=machine_id, revoked_at__isnull=True).update(revoked_at=now, credential_hash=""):
@@ -99,8 +97,7 @@ def discount(*, machine_id: int, actor: Actor, now: datetime) -> None:
 
     Raises Refused `not-permitted`, `validation`, `unknown-machine` or `machine-live`.
     """
-    require(actor, Right.ADMINISTER)
-    actor = actor.because(cleaned(actor.why))
+    actor = acting(actor, Right.ADMINISTER)
     rows = Machine.objects.select_related("presence", "latest_document").defer("compute")
     machine = require_found(rows.filter(pk=machine_id).first(), "unknown-machine", Reason("machine-unknown"))
     if machine_presence(machine, now=now, limits=presence_limits()) in (Presence.LIVE, Presence.LATE):

@@ -6,8 +6,6 @@ an earlier one. It takes 1.6 to 1.9 times as long as `fast_path` for documents w
 times.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -15,12 +15,11 @@ from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.requirements import Requirements
 from fleet.domain.sets import MAX_NAME, MAX_NEEDS, NAMED_KINDS, PROVISIONAL, SetKey
-from fleet.domain.texts import cleaned
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Machine
 from fleet.operations.audited import Audit, AuditedForm, AuditedSerializer, Sent, save_audited
 from fleet.operations.orders import advance
-from fleet.operations.rights import require
+from fleet.operations.rights import acting, require
 from fleet.operations.sets import placement, requirements
 from fleet.operations.sets.join import join, tell_apart
 from fleet.operations.timeline.entries import tell_machine
@@ -190,8 +189,7 @@ def move_machine(*, machine_id: int, set_id: int | None, actor: Actor, now: date
     The open events of both sets are recomputed. Raises Refused `not-permitted`, `validation`, `not-found` or
     `unknown-machine`.
     """
-    require(actor, Right.ADMINISTER)
-    actor = actor.because(cleaned(actor.why))
+    actor = acting(actor, Right.ADMINISTER)
     rows = Machine.objects.select_for_update(of=("self",)).select_related("availability_set__merged_into")
     machine = require_found(rows.filter(pk=machine_id).first(), "unknown-machine", Reason("machine-unknown"))
     source = machine.availability_set

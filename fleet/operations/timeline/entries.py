@@ -1,7 +1,5 @@
 """Timeline entries, which are written in the transaction of their change; decisions are also logged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
