@@ -24,6 +24,7 @@ from fleet.domain import actor
 from fleet.domain.actor import Actor
 from fleet.domain.secrets import hash_of, new_secret
 from fleet.domain.timeline import EntryKind
+from fleet.gateway.readers import READERS
 from fleet.models import Approval, AvailabilitySet, Entry, JoinToken, Machine, Order, ScheduledEvent, UnusedKey
 from fleet.operations import reconcile
 from fleet.operations.approvals import approve as deciding
@@ -41,6 +42,7 @@ from tests.rows import PersonFactory
 R = TypeVar("R", bound=Model)
 NOW = datetime(2022, 4, 11, 22, 12, 0, tzinfo=UTC)
 EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
+KINDS = {data: kind for kind, (data, _) in READERS.items()}
 
 
 DEFAULT_NOT_BEFORE = NOW + timedelta(seconds=900)
@@ -98,10 +100,10 @@ class Agent:
     seq: int = 0
     incarnation: int = 0
 
-    def report(self, data: keep.Data, *, kind: str, at: datetime) -> keep.ParsedReport:
+    def report(self, data: keep.Data, *, at: datetime, kind: str = "") -> keep.ParsedReport:
         """The next numbered report."""
         self.seq += 1
-        return keep.ParsedReport(seq=self.seq, kind=kind, at=at, machine_at=at, data=data)
+        return keep.ParsedReport(seq=self.seq, kind=kind or KINDS[type(data)], at=at, machine_at=at, data=data)
 
     def numbered(self, report: keep.ParsedReport) -> keep.ParsedReport:
         """The same report under the next number."""
@@ -115,7 +117,7 @@ class Agent:
         """A report of a document with these events; the incarnation goes up by one."""
         self.incarnation += 1
         body = document(events, incarnation=self.incarnation)
-        return self.report(document_data(body, incarnation=self.incarnation), kind=wire.DOCUMENT, at=at)
+        return self.report(document_data(body, incarnation=self.incarnation), at=at)
 
 
 class Fleet:
@@ -228,6 +230,11 @@ class Fleet:
         agent = self.agents[name]
         self.record(agent.delivery(agent.document(*events, at=at or self.now)))
 
+    def report(self, name: str, *data: keep.Data, at: datetime | None = None) -> None:
+        """A machine reports something other than a document."""
+        agent, at = self.agents[name], at or self.now
+        self.record(agent.delivery(*(agent.report(one, at=at) for one in data)))
+
     def all_say(self, *events: dict[str, Any], names: Iterable[str] = ()) -> None:
         """Every machine (or these) is heard and reports the same events: one first, then the others in one commit."""
         chosen = list(names) or list(self.agents)
@@ -257,7 +264,7 @@ class Fleet:
             posts=posts,
             via="celery",
         )
-        return agent.delivery(agent.report(data, kind=wire.RECEIPT, at=self.now))
+        return agent.delivery(agent.report(data, at=self.now))
 
     def receipt(self, order: Order, **answer: Any) -> None:
         """The order's machine answers it, as `answer` takes it."""

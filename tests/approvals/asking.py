@@ -1,7 +1,5 @@
 """What the tests of deciding share: refusals, hooks, and what stands where."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -31,9 +29,8 @@ def codes(refusal: Refused) -> list[str]:
 
 def hook(fleet: Fleet, name: str, event_id: str, step: str, outcome: str, **fields: Any) -> None:
     """A machine reports its prepare hooks: `plan` planned, `begin` running, `end` succeeded, failed or nothing."""
-    agent = fleet.agents[name]
     data = wire.HookData(event_id=event_id, step=step, outcome=outcome, **{"phase": "prepare", **fields})
-    fleet.record(agent.delivery(agent.report(data, kind=wire.HOOK, at=fleet.now)))
+    fleet.report(name, data)
 
 
 def two_events(fleet: Fleet) -> tuple[ScheduledEvent, ScheduledEvent]:

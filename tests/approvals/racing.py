@@ -1,7 +1,5 @@
 """Rounds of races on real Postgres: calls that start together, and what has to be true after each round."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager

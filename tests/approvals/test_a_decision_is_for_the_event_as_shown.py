@@ -67,7 +67,6 @@ HARMLESS: dict[str, dict[str, Any]] = {
 def change(fleet: Fleet, **fields: Any) -> None:
     """Every machine reports the event, changed in this way."""
     not_before = the_event().not_before
-    assert not_before is not None
     if fields.pop("sooner", False):
         not_before -= timedelta(minutes=5)
     if fields.pop("later", False):

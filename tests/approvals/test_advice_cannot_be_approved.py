@@ -2,8 +2,6 @@
 a person who was warned, and by a rule only if it names that type exactly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

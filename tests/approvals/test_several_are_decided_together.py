@@ -1,7 +1,5 @@
 """Bulk decisions: one call locks and reads most events at once, and still decides each on its own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """A set of three machines that may listen to caches."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.caches.walking import Listeners, clock

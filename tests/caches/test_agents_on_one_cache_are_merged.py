@@ -1,7 +1,5 @@
 """Copies of one line are one notification with its reporters; notifications are one maintenance with its members."""
 
-from __future__ import annotations
-
 import random
 from datetime import timedelta
 from typing import Any
@@ -26,12 +24,6 @@ def test_three_agents_on_one_cache_are_one_notification_with_three_reporters(lis
     assert (row.first_at, row.last_at) == (clock("16:34:46"), clock("16:34:48"))
     assert [one.machine.resource_name for one in row.reporters.order_by("first_at")] == ["vm2", "vm1", "vm3"]
     assert Entry.objects.filter(cache=the_cache()).count() == 1
-
-
-def test_copies_of_one_machine_are_counted(listeners: Listeners) -> None:
-    listeners.hear("vm1", START, at=clock("16:34:46"))
-    listeners.hear("vm1", START, at=clock("16:34:47"))
-    assert Reporter.objects.get().copies == 2
 
 
 def test_a_line_heard_again_after_the_window_is_news(listeners: Listeners) -> None:
@@ -118,10 +110,7 @@ def test_one_batch_with_everything_in_it_is_the_same_as_one_report_after_the_oth
     def deliveries() -> list[Any]:
         return [
             agent.delivery(
-                *(
-                    agent.report(wire.RedisData(cache=HOST, raw=raw), kind=wire.REDIS, at=clock(at))
-                    for at, raw in [*EXAMPLE, EXAMPLE[0]]
-                )
+                *(agent.report(wire.RedisData(cache=HOST, raw=raw), at=clock(at)) for at, raw in [*EXAMPLE, EXAMPLE[0]])
             )
             for agent in listeners.agents.values()
         ]
@@ -140,7 +129,7 @@ def test_one_batch_with_everything_in_it_is_the_same_as_one_report_after_the_oth
 
 def test_a_replayed_report_changes_nothing(listeners: Listeners) -> None:
     agent = listeners.agents["vm1"]
-    delivery = agent.delivery(agent.report(wire.RedisData(cache=HOST, raw=START), kind=wire.REDIS, at=listeners.now))
+    delivery = agent.delivery(agent.report(wire.RedisData(cache=HOST, raw=START), at=listeners.now))
     listeners.record(delivery)
     listeners.record(delivery)
     assert Reporter.objects.get().copies == 1
@@ -162,9 +151,7 @@ def test_two_shards_of_a_cluster_are_two_operations_and_the_partner_is_not_a_thi
 
 
 def test_a_cache_may_say_how_many_ports_make_a_shard(listeners: Listeners) -> None:
-    agent = listeners.agents["vm1"]
-    words = wire.CoverageData(cache=HOST, state="subscribed", tier="premium", divisor=3)
-    listeners.record(agent.delivery(agent.report(words, kind=wire.COVERAGE, at=listeners.now)))
+    listeners.report("vm1", wire.CoverageData(cache=HOST, state="subscribed", tier="premium", divisor=3))
     listeners.hear("vm1", line("NodeMaintenanceStart", port=15002))
     assert (the_cache().tier, the_cache().divisor, the_maintenance().shard) == ("premium", 3, 0)
 

@@ -1,7 +1,5 @@
 """Cache hooks on the timeline: each result of a machine's hooks is recorded."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from datetime import timedelta
@@ -12,7 +10,6 @@ from drydock_agent import wire
 
 from fleet.models import Cache, Entry
 from tests.caches.walking import HOST, Listeners, clock, line, the_cache
-from tests.factories import Agent
 from tests.processes import wait_for
 from tests.words import text
 
@@ -22,18 +19,13 @@ def ended(hook: str = "10-circuit-breaker", outcome: str = "succeeded", **more: 
     return wire.RedisHookData(cache=HOST, hook=hook, outcome=outcome, **given)  # type: ignore[arg-type]
 
 
-def say(listeners: Listeners, *words: wire.RedisHookData) -> None:
-    agent: Agent = listeners.agents["vm1"]
-    listeners.record(agent.delivery(*(agent.report(data, kind=wire.REDIS_HOOK, at=listeners.now) for data in words)))
-
-
 def entries() -> list[Entry]:
     return list(Entry.objects.filter(kind__startswith="hook").order_by("id"))
 
 
 def test_one_that_succeeded_is_an_entry_of_the_cache_and_of_the_machine(listeners: Listeners) -> None:
     listeners.cover("vm1", "subscribed")
-    say(listeners, ended(output="broke\x00n\n"))
+    listeners.report("vm1", ended(output="broke\x00n\n"))
     (entry,) = entries()
     assert entry.kind == "hook_succeeded"
     assert text(entry) == "Machine vm1: redis hook 10-circuit-breaker for NodeMaintenanceStart succeeded after 0.2 s."
@@ -53,8 +45,8 @@ def test_one_that_succeeded_is_an_entry_of_the_cache_and_of_the_machine(listener
 
 def test_those_that_did_not_succeed_say_how(listeners: Listeners) -> None:
     refusal = "10-a is not run: it can be written by everybody."
-    say(
-        listeners,
+    listeners.report(
+        "vm1",
         ended(outcome="failed", exit_status=3),
         ended(outcome="timed-out", exit_status=None, seconds=30.0, output="still at it"),
         ended("10-a", "failed", exit_status=None, seconds=None, output=refusal),
@@ -70,7 +62,7 @@ def test_those_that_did_not_succeed_say_how(listeners: Listeners) -> None:
 
 
 def test_a_hook_for_a_cache_that_is_not_known_is_still_an_entry(listeners: Listeners) -> None:
-    say(listeners, ended())
+    listeners.report("vm1", ended())
     (entry,) = entries()
     assert entry.cache is None and entry.data["cache"] == HOST
     assert not Cache.objects.exists()
@@ -78,8 +70,8 @@ def test_a_hook_for_a_cache_that_is_not_known_is_still_an_entry(listeners: Liste
 
 def test_a_hook_told_together_with_the_first_line_belongs_to_the_new_cache(listeners: Listeners) -> None:
     agent, raw = listeners.agents["vm1"], line("NodeMaintenanceStart")
-    heard = agent.report(wire.RedisData(cache=HOST, raw=raw), kind=wire.REDIS, at=listeners.now)
-    hook = agent.report(ended(), kind=wire.REDIS_HOOK, at=listeners.now + timedelta(seconds=1))
+    heard = agent.report(wire.RedisData(cache=HOST, raw=raw), at=listeners.now)
+    hook = agent.report(ended(), at=listeners.now + timedelta(seconds=1))
     listeners.record(agent.delivery(heard, hook))
     kinds = Entry.objects.filter(cache=the_cache()).order_by("id").values_list("kind", flat=True)
     assert list(kinds) == ["maintenance_started", "hook_succeeded"]
@@ -88,7 +80,7 @@ def test_a_hook_told_together_with_the_first_line_belongs_to_the_new_cache(liste
 def test_a_repeated_report_is_no_second_entry_and_a_late_one_has_its_own_time(listeners: Listeners) -> None:
     agent = listeners.agents["vm1"]
     then = listeners.now - timedelta(hours=3)
-    delivery = agent.delivery(agent.report(ended(), kind=wire.REDIS_HOOK, at=then))
+    delivery = agent.delivery(agent.report(ended(), at=then))
     listeners.record(delivery)
     listeners.record(delivery)
     (entry,) = entries()
@@ -112,7 +104,7 @@ def test_hooks_of_several_caches_wait_for_these_in_the_order_of_all_others() -> 
 
     def tell() -> None:
         try:
-            say(listeners, replace(ended(), cache=last), replace(ended(), cache=first))
+            listeners.report("vm1", replace(ended(), cache=last), replace(ended(), cache=first))
         finally:
             connection.close()
 

@@ -1,7 +1,5 @@
 """Cache lines: the reader never raises or guesses, and flags odd values."""
 
-from __future__ import annotations
-
 import os
 import random
 from datetime import UTC, datetime

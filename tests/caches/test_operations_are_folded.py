@@ -1,9 +1,7 @@
 """Operations out of notifications: any subset, any order and repeats."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import combinations
 
 import pytest
@@ -241,7 +239,3 @@ def test_shard_follows_from_the_ports(
     ssl_port: int | None, non_ssl_port: int | None, divisor: int, shard: int | None
 ) -> None:
     assert shard_of(ssl_port=ssl_port, non_ssl_port=non_ssl_port, divisor=divisor) == shard
-
-
-def test_the_clock_of_the_story_is_utc() -> None:
-    assert clock("16:21:39") == datetime.fromisoformat("2021-10-20T16:21:39+00:00")

@@ -1,7 +1,5 @@
 """Cache coverage: the backend records which machine listened when, and what a lost connection means."""
 
-from __future__ import annotations
-
 import pytest
 
 from fleet.models import Coverage, Entry

@@ -1,7 +1,5 @@
 """A cache's story, told by machines: lines heard, coverage changed. Times are those of the documented example."""
 
-from __future__ import annotations
-
 import base64
 from datetime import UTC, datetime
 
@@ -44,16 +42,13 @@ class Listeners(Fleet):
             data = wire.RedisData(cache=host, raw=base64.b64encode(raw).decode(), encoding="base64")
         else:
             data = wire.RedisData(cache=host, raw=raw)
-        agent = self.agents[name]
-        self.record(agent.delivery(agent.report(data, kind=wire.REDIS, at=at or self.now)))
+        self.report(name, data, at=at)
 
     def cover(
         self, name: str, state: str, *, at: datetime | None = None, host: str = HOST, tier: str = "", reason: str = ""
     ) -> None:
         """One machine reports a change of its coverage."""
-        data = wire.CoverageData(cache=host, state=state, tier=tier, reason=reason)
-        agent = self.agents[name]
-        self.record(agent.delivery(agent.report(data, kind=wire.COVERAGE, at=at or self.now)))
+        self.report(name, wire.CoverageData(cache=host, state=state, tier=tier, reason=reason), at=at)
 
     def play(self, *names: str, upto: int = len(EXAMPLE), host: str = HOST) -> None:
         """The documented sequence, heard by these machines as it happens."""

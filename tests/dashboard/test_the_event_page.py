@@ -113,11 +113,10 @@ def test_waiting_for_other_tenants_is_not_overdue(fleet: factories.Fleet, operat
 
 def test_hook_output_is_escaped_on_the_timeline(fleet: factories.Fleet, operator: Client) -> None:
     event = factories.announced(fleet)
-    agent = fleet.agents["vm1"]
     data = wire.HookData(
         event_id=event.event_id, phase="prepare", step="hook", outcome="failed", hook="drain", output="<b>no luck</b>"
     )
-    fleet.record(agent.delivery(agent.report(data, kind=wire.HOOK, at=fleet.now)))
+    fleet.report("vm1", data)
     page = operator.get(f"/events/{event.event_id}/").content.decode()
     assert "&lt;b&gt;no luck&lt;/b&gt;" in page
     assert "<b>no luck" not in page

@@ -1,7 +1,5 @@
 """Callers of the API and people in their browsers, and a fleet whose story happens now."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

@@ -17,7 +17,7 @@ from fleet.projections.events.detail import event_detail
 from fleet.wording.drills import in_drill
 from tests.approvals.asking import hook
 from tests.drills.walking import Walk, answer, begin, hooks, say, the_order, waiting
-from tests.factories import Fleet, acting, after, announced, approver, listing, operator, seconds, viewer
+from tests.factories import Fleet, acting, after, announced, approver, listing, operator, seconds
 from tests.words import sentence, text
 
 pytestmark = pytest.mark.django_db
@@ -178,21 +178,6 @@ def test_what_makes_no_sense_is_refused(wanted: dict[str, object]) -> None:
     assert not ScheduledEvent.objects.exists()
 
 
-def test_two_drills_in_one_set_are_refused(fleet: Fleet) -> None:
-    first = begin(fleet)
-    with pytest.raises(Refused) as refusal:
-        begin(fleet)
-    assert (refusal.value.code, refusal.value.details["drill"]) == ("drill-open", first.pk)
-
-
-def test_a_viewer_may_not_rehearse(fleet: Fleet) -> None:
-    fleet.enrol_set(1)
-    machine = fleet.agents["vm1"].machine
-    with pytest.raises(Refused) as refusal:
-        drilling.begin(set_id=machine.availability_set_id, actor=acting(viewer()), now=fleet.now)
-    assert refusal.value.code == "not-permitted"
-
-
 def test_without_a_live_machine_there_is_no_drill(fleet: Fleet) -> None:
     fleet.enrol_set(2)
     fleet.later(700)
@@ -202,13 +187,6 @@ def test_without_a_live_machine_there_is_no_drill(fleet: Fleet) -> None:
 
 
 class TestRealEvents:
-    def test_a_drill_cannot_begin_while_one_is_open(self) -> None:
-        fleet = Fleet()
-        event = announced(fleet)
-        with pytest.raises(Refused) as refusal:
-            begin(fleet)
-        assert (refusal.value.code, refusal.value.details["event"]) == ("real-event-open", event.event_id)
-
     def test_one_that_comes_ends_the_drill_at_once_and_is_decided_without_it(self) -> None:
         fleet = Fleet()
         walk = Walk(fleet).announced()

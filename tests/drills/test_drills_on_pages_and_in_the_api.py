@@ -1,7 +1,5 @@
 """Drills on pages and in the API: users begin, follow and stop one, and every view marks it as a drill."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -52,9 +50,10 @@ def test_the_api_refuses_with_the_reason(fleet: Fleet, api: Caller) -> None:
     assert api.get("drills/99/").json()["type"] == "unknown-drill"
     assert api.post("drills/", {"set": 10_000, "comment": ""}).json()["type"] == "unknown-set"
     assert api.post("drills/", {"set": set_id, "comment": "", "notice_seconds": 1}).status_code == 422
-    announced(fleet, resources=("vm1",))
+    event = announced(fleet, resources=("vm1",))
     refused = api.post("drills/", {"set": set_id, "comment": ""})
-    assert (refused.status_code, refused.json()["type"]) == (409, "real-event-open")
+    said = refused.json()
+    assert (refused.status_code, said["type"], said["event"]) == (409, "real-event-open", event.event_id)
 
 
 def test_lists_tell_drills_from_real_events(fleet: Fleet, api: Caller) -> None:
@@ -87,7 +86,6 @@ def test_the_report_has_the_times_of_every_step_and_says_who_was_left_out(fleet:
     hooks(fleet, "vm1", event_id, "recover")
     walk.reconciled(10)
     found = drills.report(drill_id=walk.drill.pk, now=fleet.now)
-    assert found is not None
     assert {"began", "announced", "decided", "sent", "accepted", "started", "ended", "over"} <= steps_of(found)
     assert found.steps[0].seconds is None and all((step.seconds or 0) >= 0 for step in found.steps[1:])
     by_name = {machine.machine.resource_name: machine for machine in found.machines}

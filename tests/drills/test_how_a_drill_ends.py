@@ -1,7 +1,5 @@
 """End of a drill, as a pure function: under every input it ends in time and states its outcome."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from drydock_agent import wire

@@ -50,27 +50,22 @@ def answer(
     status: int | None = None,
 ) -> None:
     """The machine has the order, and answers it."""
-    agent = fleet.agents[name]
-    receipts.note_held(held=[(agent.machine.pk, UUID(order.id), "look")], now=fleet.now)
+    receipts.note_held(held=[(fleet.agents[name].machine.pk, UUID(order.id), "look")], now=fleet.now)
     data = wire.ReceiptData(
         order_id=order.id, event_id=order.event_id, outcome=outcome, azure_status=status, reason=reason, via="look"
     )
-    fleet.record(agent.delivery(agent.report(data, kind=wire.RECEIPT, at=fleet.now)))
+    fleet.report(name, data)
 
 
 def say(fleet: Fleet, name: str, order_id: str, step: str, reason: str = "") -> None:
     """The machine reports how far its rehearsal is; `order_id` is the order that began it."""
-    agent = fleet.agents[name]
-    data = wire.RehearsalData(rehearsal=order_id, event_id="", step=step, reason=reason)
-    fleet.record(agent.delivery(agent.report(data, kind=wire.REHEARSAL, at=fleet.now)))
+    fleet.report(name, wire.RehearsalData(rehearsal=order_id, event_id="", step=step, reason=reason))
 
 
 def hooks(fleet: Fleet, name: str, event_id: str, phase: str, outcome: str = "succeeded") -> None:
     """The machine's hooks for a phase begin and end."""
-    agent = fleet.agents[name]
     for step, word in (("begin", "running"), ("end", outcome)):
-        data = wire.HookData(event_id=event_id, phase=phase, step=step, outcome=word)
-        fleet.record(agent.delivery(agent.report(data, kind=wire.HOOK, at=fleet.now)))
+        fleet.report(name, wire.HookData(event_id=event_id, phase=phase, step=step, outcome=word))
 
 
 class Walk:

@@ -1,7 +1,5 @@
 """State folders of the model's machines, and the reports from them that the backend received, kept by hand."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -4,8 +4,6 @@ It shares no code with the product. `World` plays Azure and the agents at random
 merging; `World.compare` reports where they differ.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field, replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Query plans in a storm: Postgres analyses fast-growing tables within seconds, so that pages stay fast."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

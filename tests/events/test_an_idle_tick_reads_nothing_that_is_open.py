@@ -1,7 +1,5 @@
 """Idle ticks: without due work a tick runs a fixed number of queries and reads no open row."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """However the reports of a set's machines interleave, repeat and batch up, the event ends in the same state."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Declarations of event types: the notice that Microsoft documents."""
 
-from __future__ import annotations
-
 import pytest
 
 from fleet.domain.event_types import expected_notice, is_notice_short

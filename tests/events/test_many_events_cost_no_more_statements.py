@@ -1,7 +1,5 @@
 """Batches about many events: the number of statements does not grow with the number of events."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext

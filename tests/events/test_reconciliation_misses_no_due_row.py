@@ -5,8 +5,6 @@ a cache. Rules and windows are switched, machines revoked, everything is stopped
 steps.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from contextlib import suppress
@@ -139,7 +137,7 @@ class Story(World):
         kind = self.choice.choice(["NodeMaintenanceScheduled", "NodeMaintenanceStarting", "NodeMaintenanceEnded"])
         starts = (self.fleet.now + seconds(60)).strftime("%Y-%m-%dT%H:%M:%S")
         data = wire.RedisData(cache="shop.redis.cache.windows.net", raw=f"{line(kind)}|StartTimeInUTC|{starts}")
-        self.fleet.record(agent.delivery(agent.report(data, kind=wire.REDIS, at=self.fleet.now)))
+        self.fleet.record(agent.delivery(agent.report(data, at=self.fleet.now)))
 
     def policy(self) -> None:
         now, what = self.fleet.now, self.choice.random()

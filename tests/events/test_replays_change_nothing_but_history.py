@@ -74,8 +74,7 @@ def test_the_acknowledgement_covers_refused_numbers(fleet: Fleet) -> None:
 def test_a_document_that_cannot_be_read_is_kept_flagged_and_shown_once(fleet: Fleet) -> None:
     announced(fleet)
     for name in ("vm1", "vm2"):
-        agent = fleet.agents[name]
-        fleet.record(agent.delivery(agent.report(document_data(b""), kind="document", at=fleet.now)))
+        fleet.report(name, document_data(b""))
     assert Entry.objects.filter(kind="document_unreadable").count() == 1
     assert the_event().status == "SCHEDULED"
     assert Sighting.objects.filter(gone_at__isnull=True).count() == 6

@@ -4,8 +4,6 @@ Machines poll, report late, repeat themselves, lose their spool or have it resto
 all are heard. `make soak` runs a million steps.
 """
 
-from __future__ import annotations
-
 import os
 import random
 

@@ -1,7 +1,5 @@
 """Due times: waves, drills and cache operations are checked when due or after news, and only then."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Quarantine: one event, approval, wave, drill or cache that fails to advance is isolated, and all others advance."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -180,9 +178,8 @@ def test_a_cache_that_cannot_be_computed_keeps_its_lines_and_makes_up_for_it(mon
             "operations_of",
             lambda rows: any(Notification.objects.get(raw_hash=row.key[:64]).cache.host == bad for row in rows),
         )
-        agent = fleet.agents["vm1"]
         lines = [wire.RedisData(cache=host, raw=line("NodeMaintenanceStarting") + f"|X|{host}") for host in (bad, good)]
-        fleet.record(agent.delivery(*(agent.report(one, kind=wire.REDIS, at=fleet.now) for one in lines)))
+        fleet.report("vm1", *lines)
         assert Notification.objects.count() == 2
         assert quarantined() == {"cache": Cache.objects.get(host=bad).pk}
         assert list(Maintenance.objects.values_list("cache__host", flat=True)) == [good]

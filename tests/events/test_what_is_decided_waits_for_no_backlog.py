@@ -1,7 +1,5 @@
 """A changed rule makes all due that is open. A tick takes a part of that, and what is on its way to Azure first."""
 
-from __future__ import annotations
-
 import pytest
 from django.conf import settings
 

@@ -1,7 +1,5 @@
 """What is left to do, found by computing everything that is open: the slow way, and the one that cannot forget."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from django.db.models import Q

@@ -3,8 +3,6 @@
 So a test may arrange with operations, act over HTTP, and look at rows. Each test uses machines of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A new installation that trusts the simulated Azure, a real gateway, and the parts of agents that enrol there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Behind nginx as `docs/admin/proxy.md` and `docs/admin/scale.md` show it."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re
@@ -68,7 +66,6 @@ def example() -> str:
     """The configuration that the documentation shows."""
     page = (ROOT / "docs" / "admin" / "proxy.md").read_text(encoding="utf-8")
     found = re.search(r"```nginx\n(.*?)```", page, re.DOTALL)
-    assert found is not None
     return found[1]
 
 
@@ -217,7 +214,6 @@ def split_configuration(folder: Path, port: int, machines: int, people: int) -> 
     """The file of the containers, with the upstreams that the page shows in place of its own."""
     page = (ROOT / "docs" / "admin" / "scale.md").read_text(encoding="utf-8")
     found = re.search(r"### One for machines, one for people.*?```nginx\n(.*?)```", page, re.DOTALL)
-    assert found is not None
     shown = replaced(found[1], {"127.0.0.1:8000": f"127.0.0.1:{machines}", "127.0.0.1:8001": f"127.0.0.1:{people}"})
     text, count = re.subn(r"upstream \w+ \{.*?\n    \}\n", "", OF_COMPOSE.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert count == 2

@@ -1,7 +1,5 @@
 """One line in the log for each request, at its end, as JSON where that is asked for: bounded, and without secrets."""
 
-from __future__ import annotations
-
 import json
 import socket
 from pathlib import Path

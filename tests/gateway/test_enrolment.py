@@ -1,7 +1,5 @@
 """Enrolment at a real gateway: attested documents, lost answers, refusals, and credentials of 0.1.0."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket
@@ -40,14 +38,12 @@ def test_from_the_nonce_to_the_signed_call(installation: Installation) -> None:
     enrolment, client = installation.agent(FIRST)
     enrolment.enrol(client)
     key = enrolment.secret
-    assert isinstance(key, Key)
     assert Machine.objects.get(vm_id=VM_IDS[FIRST]).key_generation == key.generation
     assert not report(client, key).renew
     assert client.orders(key, wait=0, held=[]).takes_polls
     # The gateway tells a machine whose clock is a day ahead the time, and the machine signs again with it.
     late, its_client = installation.agent(SECOND, ahead=timedelta(days=1))
     late.enrol(its_client)
-    assert late.secret is not None
     report(its_client, late.secret)
     overheard(installation, key)
     forged(installation)
@@ -173,7 +169,6 @@ def losing(backend: str) -> Iterator[Way]:
 
 
 def report(client: BackendClient, secret: object) -> Acknowledgement:
-    assert isinstance(secret, Key)
     return client.report(secret, wire.ReportsRequest(spool=f"of {secret.machine_id}", sent_at=Clock().now()), [])
 
 

@@ -1,7 +1,5 @@
 """`/metrics`: the fleet counted from the database, never waited for, and every name documented."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading

@@ -1,7 +1,5 @@
 """Limits and refusals: each is a problem of the API's list; other routes are Django's."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Long polls of a real gateway: orders, wake-ups, heartbeats and undo periods."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -90,22 +88,6 @@ def test_a_wake_up_ends_the_held_call_at_once(gateway: Gateway) -> None:
     assert statistics.median(rung) < 0.4
 
 
-def test_without_a_wake_up_the_dispatcher_finds_it_within_about_a_second(gateway: Gateway) -> None:
-    # The ticker, which passes by every five seconds, is sometimes faster.
-    for _ in range(4):
-        agent = gateway.agent()
-        with long_poll(gateway, agent) as call:
-            order = approve_for(agent)
-            began = time.monotonic()
-            (answer,) = call.result(30).json()["orders"]
-        # Without the look it would be the end of the wait.
-        assert time.monotonic() - began < 8
-        assert answer["id"] == str(order.pk)
-        if answer["via"] == "look":
-            return
-    raise AssertionError("Only the ticker found orders.")
-
-
 def test_a_machine_that_plans_to_prepare_hears_of_the_decision_within_about_a_second(gateway: Gateway) -> None:
     agent, other = gateway.agent(), gateway.agent()
     approval = decide_for(agent, Plan(when=When.PREPARED))
@@ -177,14 +159,21 @@ def test_of_too_many_calls_of_one_machine_the_oldest_ends(gateway: Gateway) -> N
     assert found == [str(order.pk)] * 4
 
 
-def test_without_redis_an_order_arrives_within_about_a_second(without_redis: Gateway) -> None:
+def test_without_redis_the_dispatcher_finds_an_order_within_about_a_second(without_redis: Gateway) -> None:
     assert requests.get(without_redis.url + "/readyz", timeout=5).json()["status"] == "degraded"
-    agent = without_redis.agent()
-    with long_poll(without_redis, agent) as call:
-        order = approve_for(agent)
-        began = time.monotonic()
-        assert call.result(30).json()["orders"][0]["id"] == str(order.pk)
+    # The ticker, which passes by every five seconds, is sometimes faster.
+    for _ in range(4):
+        agent = without_redis.agent()
+        with long_poll(without_redis, agent) as call:
+            order = approve_for(agent)
+            began = time.monotonic()
+            (answer,) = call.result(30).json()["orders"]
+        # Without the look it would be the end of the wait.
         assert time.monotonic() - began < 8
+        assert answer["id"] == str(order.pk)
+        if answer["via"] == "look":
+            return
+    raise AssertionError("Only the ticker found orders.")
 
 
 def test_redis_is_connected_before_an_approval_and_again_after_an_outage(servers: Urls, folder: Path) -> None:

@@ -1,7 +1,5 @@
 """Files for Prometheus and Grafana: they query what `/metrics` has, and their own tools read them."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Streams and files in progress end when the session, token or rights that opened them end, entry or none."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`/metrics`: Celery's tasks, counted on Redis, and requests by route, method and class of status."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator
@@ -172,14 +170,8 @@ def test_agents_and_probes_are_counted_too(gateway: Gateway) -> None:
     assert more('{method="GET",route="/agent/v1/orders",status="4xx"}') == 1
     assert more('{method="GET",route="/healthz",status="2xx"}') == 1
 
-
-def test_a_route_without_an_error_has_had_0_of_them(gateway: Gateway) -> None:
-    requests.get(f"{gateway.url}/healthz", timeout=10)
-    assert series(gateway)['{method="GET",route="/healthz",status="5xx"}'] == 0
-
-
-def test_a_histogram_tells_how_long_they_took(gateway: Gateway) -> None:
-    requests.get(f"{gateway.url}/healthz", timeout=10)
+    # A route without an error has had 0 of them. A histogram tells how long they took.
+    assert found['{method="GET",route="/healthz",status="5xx"}'] == 0
     text = requests.get(f"{gateway.url}/metrics", timeout=10).text
     assert re.search(r'drydock_http_request_seconds_bucket\{le="0.1",method="GET",route="/healthz"\} [1-9]', text)
     assert re.search(r'drydock_http_request_seconds_count\{method="GET",route="/healthz"\} [1-9]', text)

@@ -1,7 +1,5 @@
 """`/readyz`: it names each late or failing part, and recovers as soon as the fault ends."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager

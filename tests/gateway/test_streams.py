@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json
@@ -21,7 +19,7 @@ from fleet.embedded import Urls
 from fleet.gateway.streams import Streams
 from fleet.models import Entry
 from fleet.operations import wake_up
-from tests.factories import operator, viewer
+from tests.factories import viewer
 from tests.gateway.conftest import shared
 from tests.gateway.test_long_polls import held
 from tests.gateway_process import Gateway, running_gateway
@@ -65,17 +63,6 @@ def write(connection: psycopg.Connection, text: str) -> None:
         "INSERT INTO fleet_entry (at, kind, actor, via, text, data) VALUES (now(), 'event_seen', '', '', %s, '{}')",
         [text],
     )
-
-
-def test_a_stream_needs_a_person(gateway: Gateway) -> None:
-    for headers in ({}, {"Authorization": "Bearer dd_no_token"}, {"Cookie": "drydock_session=nothing"}):
-        answer = requests.get(gateway.url + "/stream", headers=headers, timeout=5)
-        assert (answer.status_code, answer.json()["type"]) == (401, "not-authenticated")
-
-
-def test_a_token_without_the_scope_may_not_read(gateway: Gateway) -> None:
-    with closing(listen(gateway, bearer(operator("oskar"), "approve"))) as answer:
-        assert (answer.status_code, answer.json()["type"]) == (403, "not-permitted")
 
 
 def test_a_login_opens_the_stream_of_pages(gateway: Gateway, product_passwords: None) -> None:

@@ -1,7 +1,5 @@
 """Long polls: what the gateway keeps of a call, how calls are checked together, and how long they are held open."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
@@ -162,7 +160,6 @@ def registered(waiters: Waiters, machine_id: int, *, spool: str | None = "spool"
 
 
 def left(waiter: Waiter) -> float:
-    assert waiter.until is not None
     return waiter.until.when() - asyncio.get_running_loop().time()
 
 

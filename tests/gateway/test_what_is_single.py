@@ -1,7 +1,5 @@
 """Single-process tasks: a second process leaves the task to the first, and writes nothing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime

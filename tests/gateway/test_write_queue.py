@@ -1,7 +1,5 @@
 """Write queue: whose reports share a commit, which are taken up first, and what waits behind the others."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import defaultdict

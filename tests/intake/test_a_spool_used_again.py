@@ -1,7 +1,5 @@
 """A state folder that was put back speaks with a spool that a newer one followed: its word counts again."""
 
-from __future__ import annotations
-
 import pytest
 
 from fleet.models import Entry, LatestDocument, Observation, Spool

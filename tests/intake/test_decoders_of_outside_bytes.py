@@ -1,7 +1,5 @@
 """Decoders of bytes from outside: whatever arrives, each returns a value or raises its one error type."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable

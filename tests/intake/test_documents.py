@@ -158,13 +158,11 @@ def test_no_shape_of_json_raises_and_nothing_is_guessed(raw: dict[str, object]) 
 @pytest.mark.parametrize("status", ["started", "STARTED", " Started "])
 def test_a_status_is_read_in_any_case(status: str) -> None:
     found = read_listing({"EventId": "A", "EventStatus": status})
-    assert found is not None
     assert (found.status, found.started) == ("Started", True)
 
 
 def test_a_status_of_tomorrow_is_shown_as_it_is() -> None:
     found = read_listing({"EventId": "A", "EventStatus": "Postponed"})
-    assert found is not None
     assert (found.status, found.started, [flag.code for flag in found.flags]) == (
         "Postponed",
         False,

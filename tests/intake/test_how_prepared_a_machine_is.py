@@ -12,9 +12,8 @@ pytestmark = pytest.mark.django_db
 
 
 def say(fleet: Fleet, name: str, phase: str, step: str, outcome: str, **fields: object) -> None:
-    agent = fleet.agents[name]
     data = wire.HookData(event_id=EVENT.lower(), phase=phase, step=step, outcome=outcome, **fields)  # type: ignore[arg-type]
-    fleet.record(agent.delivery(agent.report(data, kind=wire.HOOK, at=fleet.now)))
+    fleet.report(name, data)
 
 
 def word(name: str) -> Prepared:
@@ -96,9 +95,7 @@ def test_what_is_listed_again_after_the_recovery_is_prepared_for_again(
 def test_a_word_behind_a_newer_one_is_history(fleet: Fleet) -> None:
     announced(fleet)
     agent = fleet.agents["vm1"]
-    late = agent.report(
-        wire.HookData(event_id=EVENT, phase="prepare", step="begin", outcome="running"), kind=wire.HOOK, at=fleet.now
-    )
+    late = agent.report(wire.HookData(event_id=EVENT, phase="prepare", step="begin", outcome="running"), at=fleet.now)
     say(fleet, "vm1", "prepare", "end", "succeeded")
     fleet.record(agent.delivery(late))
     assert word("vm1") is Prepared.PREPARED

@@ -1,7 +1,5 @@
 """What a batch is written down with: lists are put into words here, and Postgres reads the same in them."""
 
-from __future__ import annotations
-
 from copy import copy
 from datetime import UTC, datetime
 from typing import Any

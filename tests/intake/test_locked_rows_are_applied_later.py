@@ -1,7 +1,5 @@
 """Locked rows at intake: reports about a locked row are stored and applied later, and all others are applied now."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -77,19 +75,7 @@ def hook(agent: Agent, fleet: Fleet, step: str = "begin") -> wire.Report:
     data = wire.HookData(
         event_id=EVENT, phase="prepare", step=step, outcome="running" if step == "begin" else "succeeded"
     )
-    return agent.report(data, kind=wire.HOOK, at=fleet.now)
-
-
-def receipt(agent: Agent, order: Order, fleet: Fleet) -> wire.Report:
-    data = wire.ReceiptData(
-        order_id=str(order.pk),
-        event_id=EVENT,
-        outcome=wire.ANSWERED,
-        azure_status=200,
-        attempted_at=fleet.now,
-        via="look",
-    )
-    return agent.report(data, kind=wire.RECEIPT, at=fleet.now)
+    return agent.report(data, at=fleet.now)
 
 
 def ordered(fleet: Fleet, event_id: str = EVENT) -> Order:
@@ -104,7 +90,6 @@ def kinds(event_id: str = EVENT) -> list[str]:
 
 def test_the_others_are_committed_at_once_and_the_event_has_all_that_was_said_afterwards(fleet: Fleet) -> None:
     order = ordered(fleet)
-    asked = next(agent for agent in fleet.agents.values() if agent.machine.pk == order.machine_id)
     vm1, vm2, db1 = (fleet.agents[name] for name in ("vm1", "vm2", "db1"))
     fleet.later(5)
     with held(the_event()):
@@ -117,7 +102,7 @@ def test_the_others_are_committed_at_once_and_the_event_has_all_that_was_said_af
         quickly(lambda: said.update(fleet.record(*told)))
         acknowledged = {key: one.acknowledged for key, one in said.items()}
         assert acknowledged == {one.key: max(one.numbers) for one in told}
-        quickly(lambda: said.update(fleet.record(asked.delivery(receipt(asked, order, fleet)))))
+        quickly(lambda: said.update(fleet.record(fleet.answer(order))))
         assert the_event().status == "SCHEDULED"
         assert the_event(NEW).version == 1
         assert Sighting.objects.get(event__event_id=OTHER, machine=db1.machine).gone_at == fleet.now
@@ -158,8 +143,7 @@ def test_orders_of_other_events_go_out_and_rules_decide_about_them(fleet: Fleet)
         order = Order.objects.get()
         noted = receipts.note_held(held=[(order.machine_id, order.pk, "look")], now=fleet.now)
         assert noted.moved == 1
-        agent = fleet.agents["db1"]
-        quickly(lambda: fleet.record(agent.delivery(receipt(agent, order, fleet))))
+        quickly(lambda: fleet.receipt(order))
         assert Approval.objects.get().state == "ACCEPTED"
     fleet.advance()
     assert Approval.objects.filter(event=the_event()).exists()
@@ -179,14 +163,13 @@ def test_an_agent_that_has_an_order_of_the_event_is_noted_later(fleet: Fleet) ->
 @pytest.mark.parametrize("what", ["approval", "order", "sighting"])
 def test_a_receipt_about_a_locked_approval_or_order_is_not_lost(fleet: Fleet, what: str) -> None:
     order = ordered(fleet)
-    asked = next(agent for agent in fleet.agents.values() if agent.machine.pk == order.machine_id)
+    asked = fleet.agents[order.machine.resource_name]
     row = {"approval": order.approval, "order": order, "sighting": Sighting.objects.filter(event=the_event()).first()}[
         what
     ]
-    assert row is not None
     db1 = fleet.agents["db1"]
     with held(row):
-        told = asked.delivery(receipt(asked, order, fleet), asked.document(listing(status="Started"), at=fleet.now))
+        told = asked.delivery(*fleet.answer(order).reports, asked.document(listing(status="Started"), at=fleet.now))
         quickly(lambda: fleet.record(told, db1.delivery(db1.document(listing(NEW), at=fleet.now))))
         assert the_event(NEW).version == 1
         quickly(fleet.advance)
@@ -243,7 +226,7 @@ def test_a_locked_cache_keeps_its_own_lines_waiting(fleet: Fleet) -> None:
 
     def heard(text: str) -> None:
         lines = [wire.RedisData(cache=host, raw=line("NodeMaintenanceStarting") + f"|{text}|{host}") for host in hosts]
-        reports = [vm1.report(one, kind=wire.REDIS, at=fleet.now) for one in lines]
+        reports = [vm1.report(one, at=fleet.now) for one in lines]
         fleet.record(vm1.delivery(*reports, vm1.document(listing(NEW), at=fleet.now)))
 
     heard("first")

@@ -1,7 +1,5 @@
 """Celery is asked to follow news, not each report: a storm is a few tasks, and a click is not behind them."""
 
-from __future__ import annotations
-
 import base64
 import json
 import time

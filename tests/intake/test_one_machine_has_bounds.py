@@ -1,7 +1,5 @@
 """What one machine brings beyond its bounds is kept as received and quarantined; its own events never are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -132,7 +130,7 @@ def test_what_a_machine_lists_already_does_not_seem_gone_in_a_flood(fleet: Fleet
 
 def cache(agent: Agent, host: str, fleet: Fleet) -> object:
     data = wire.CoverageData(cache=host, state="subscribed")
-    return agent.report(data, kind=wire.COVERAGE, at=fleet.now)
+    return agent.report(data, at=fleet.now)
 
 
 def test_new_caches_of_one_machine_have_a_bound_and_are_tried_again_in_another_hour(fleet: Fleet) -> None:
@@ -158,7 +156,7 @@ def test_new_sets_and_names_of_one_machine_have_a_bound(fleet: Fleet) -> None:
         stated = wire.InstanceData(
             compute={}, resource_name=f"n{number}", availability_set=f"availability_set:s{number}"
         )
-        return loud.report(stated, kind=wire.INSTANCE, at=fleet.now)
+        return loud.report(stated, at=fleet.now)
 
     fleet.record(loud.delivery(*(says(number) for number in range(200))))  # type: ignore[misc]
     assert AvailabilitySet.objects.count() - before == intake.NEW_STATEMENTS
@@ -173,10 +171,9 @@ def test_new_sets_and_names_of_one_machine_have_a_bound(fleet: Fleet) -> None:
 
 
 def test_a_machine_that_says_the_same_again_says_nothing_new(fleet: Fleet) -> None:
-    loud = fleet.agents["loud"]
     stated = wire.InstanceData(compute={"name": "loud"}, resource_name="loud", availability_set="availability_set:loud")
     for _ in range(3):
-        fleet.record(loud.delivery(*(loud.report(stated, kind=wire.INSTANCE, at=fleet.now) for _ in range(20))))
+        fleet.report("loud", *[stated] * 20)
     assert quarantined() == []
 
 

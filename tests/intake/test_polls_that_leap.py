@@ -1,11 +1,8 @@
 """An unchanged poll moves a time and writes no row; where polls leap, that is written down: history stays true."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 import pytest
-from drydock_agent import wire
 
 from fleet.domain.intake import Document
 from fleet.models import Machine, Observation, PollGap, PresenceRow
@@ -66,7 +63,6 @@ def test_time_of_a_backend_outage_counts_as_watched_after_a_reminder(machine: Ma
             machine=machine,
             epoch=document.epoch,
             seq=document.seq + number,
-            kind=wire.REMINDER,
             at=at,
             machine_at=at,
             received_at=NOW + 2 * HOUR,

@@ -1,7 +1,5 @@
 """Several processes write side by side about the same machines, bodies, sets and events: none waits in a circle."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Here the database does not reject a second copy of a row: partitions of that tab
 does not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Restored databases: the backend reads agents' last acknowledgements, and asks for documents that it no longer has."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 
@@ -33,7 +31,7 @@ def told(agent: Agent, upto: int, *reports: keep.ParsedReport) -> keep.Delivery:
 
 def reminder(agent: Agent, at: Any, body: bytes) -> keep.ParsedReport:
     data = document_data(body, incarnation=7)
-    return agent.report(wire.ReminderData(hash=data.hash, incarnation=7), kind=wire.REMINDER, at=at)
+    return agent.report(wire.ReminderData(hash=data.hash, incarnation=7), at=at)
 
 
 def lost() -> list[Entry]:
@@ -78,8 +76,7 @@ def test_answer_to_a_reminder_requests_the_unknown_document(fleet: Fleet) -> Non
     assert answer.wanted == [document_data(unknown).hash]
     assert not answer.renumber_spool
     known = document([listing()], incarnation=8)
-    other = fleet.agents["vm2"]
-    fleet.record(other.delivery(other.report(document_data(known, incarnation=8), kind=wire.DOCUMENT, at=fleet.now)))
+    fleet.report("vm2", document_data(known, incarnation=8))
     (answer,) = fleet.record(told(agent, 2, reminder(agent, fleet.now, known))).values()
     assert answer.wanted == [], "another machine has sent the same bytes"
 
@@ -125,11 +122,10 @@ def test_what_hooks_did_is_taken_again_where_it_was_lost_and_nowhere_else(lost: 
     said = [("begin", "running", ""), ("hook", "failed", "10-drain"), ("end", "failed", "")]
     if not lost:
         for step, outcome, name in said:
-            data = hook(step, outcome, again=False, name=name)
-            fleet.record(agent.delivery(agent.report(data, kind=wire.HOOK, at=fleet.now)))
+            fleet.report("vm1", hook(step, outcome, again=False, name=name))
     first = fleet.now
     fleet.later(300)
-    again = [agent.report(hook(step, outcome, name=name), kind=wire.HOOK, at=first) for step, outcome, name in said]
+    again = [agent.report(hook(step, outcome, name=name), at=first) for step, outcome, name in said]
     fleet.record(agent.delivery(*again))
     row = Preparation.objects.get(machine=agent.machine)
     assert (row.prepare_outcome, row.prepare_failed_hook) == ("failed", "10-drain")

@@ -1,7 +1,5 @@
 """Unreadable documents of a machine: the backend keeps a limited amount, and never counts them as a good poll."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -30,7 +28,7 @@ def fleet() -> Fleet:
 def page(fleet: Fleet, agent: Agent, number: int, size: int = MIB) -> None:
     """One answer that is no document, as a delivery of its own."""
     body = (b"<html>%d" % number).ljust(size, b".")
-    fleet.record(agent.delivery(agent.report(document_data(body), kind=wire.DOCUMENT, at=fleet.now)))
+    fleet.record(agent.delivery(agent.report(document_data(body), at=fleet.now)))
 
 
 def kept() -> int:
@@ -63,10 +61,7 @@ def test_pages_without_end_are_acknowledged_and_only_so_much_of_them_is_kept(fle
 
 def test_small_ones_without_end_are_counted_by_what_their_rows_cost(fleet: Fleet) -> None:
     agent = fleet.agents["vm1"]
-    many = [
-        agent.report(document_data(b"page %d" % number), kind=wire.DOCUMENT, at=fleet.now)
-        for number in range(BYTES // LEAST + 50)
-    ]
+    many = [agent.report(document_data(b"page %d" % number), at=fleet.now) for number in range(BYTES // LEAST + 50)]
     fleet.record(agent.delivery(*many))
     assert Entry.objects.filter(kind="document_unreadable").count() == BYTES // LEAST
     assert DocumentBody.objects.filter(body=b"").count() == 50
@@ -102,7 +97,7 @@ def test_after_an_answer_that_cannot_be_read_no_claim_counts_as_a_poll(fleet: Fl
     assert (present("vm1", fleet), present("vm2", fleet)) == (Presence.LATE, Presence.LIVE)
     newest = Observation.objects.filter(machine=agent.machine, kind="document").order_by("seq")[0]
     reminder = wire.ReminderData(hash=newest.document_id or "", incarnation=1)
-    fleet.record(agent.delivery(agent.report(reminder, kind=wire.REMINDER, at=fleet.now)))
+    fleet.record(agent.delivery(agent.report(reminder, at=fleet.now)))
     fleet.heard()
     assert present("vm1", fleet) is Presence.LIVE
     assert PresenceRow.objects.get(machine=agent.machine).unreadable_since is None
@@ -113,14 +108,14 @@ def test_nor_does_one_that_was_claimed_before_it_came(fleet: Fleet) -> None:
     read_at = fleet.now
     fleet.later(90)
     fleet.heard()
-    body = agent.report(document_data(b"<html>"), kind=wire.DOCUMENT, at=read_at)
+    body = agent.report(document_data(b"<html>"), at=read_at)
     fleet.record(agent.delivery(body))
     assert present("vm1", fleet) is Presence.LATE
 
 
 def test_one_that_is_older_than_a_document_which_could_be_read_changes_nothing(fleet: Fleet) -> None:
     agent = fleet.agents["vm1"]
-    old = agent.report(document_data(b"<html>"), kind=wire.DOCUMENT, at=fleet.now)
+    old = agent.report(document_data(b"<html>"), at=fleet.now)
     fleet.later(1)
     fleet.record(agent.delivery(old, agent.document(listing(), at=fleet.now)))
     fleet.later(90)

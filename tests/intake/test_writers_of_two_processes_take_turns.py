@@ -1,7 +1,5 @@
 """In a storm machines of one set may speak to several processes: whose writer comes second waits for the first."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Clients of pages, and a pretended Azure that the installation trusts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A fake Azure that signs the identity of machines, and attackers who pretend to be one of them."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Machines that enrol at a new installation, which trusts a pretended Azure."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta
 from pathlib import Path

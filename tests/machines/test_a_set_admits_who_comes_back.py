@@ -1,7 +1,5 @@
 """Admission rule of a set: for a limited time it readmits machines that lost their credential, and records each."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Admissions: an administrator admits exactly the displayed request, and a changed one counts as another."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

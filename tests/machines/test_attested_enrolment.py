@@ -1,7 +1,5 @@
 """Machines prove who they are: by what Azure signs of them, and from then on by a key of their own."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta
 from typing import Any

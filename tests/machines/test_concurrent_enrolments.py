@@ -1,7 +1,5 @@
 """Twenty callers that enrol one unknown machine at the same moment: one gets its key, by every way in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial

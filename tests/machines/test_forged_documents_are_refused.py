@@ -1,7 +1,5 @@
 """Ways to forge an attested document: each is refused by the check that it fails. The verifier needs no database."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable, Sequence
@@ -44,7 +42,6 @@ def check(document: str, intermediates: Sequence[str] | None = None, **changes: 
 def code_of(call: Callable[[], object]) -> str:
     with pytest.raises(Refused) as refused:
         call()
-    assert isinstance(refused.value.reason, Reason)
     assert refused.value.reason.code in SENTENCES
     assert say(refused.value.reason, API).endswith((".", forger.ISSUER_URL))
     return refused.value.reason.code

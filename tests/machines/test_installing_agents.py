@@ -1,7 +1,5 @@
 """Agent installation: one line for each platform, quoted and carried out here, from the backend and no index."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -97,7 +95,6 @@ def test_powershell_gets_strings_in_which_nothing_is_special() -> None:
 def test_agent_package_needs_no_login_and_pip_checks_its_hash() -> None:
     requirement = agent_package.requirement()
     named = re.fullmatch(r"drydock-agent\[signed\] @ http\S+?(/agent/\S+\.whl)#sha256=([0-9a-f]{64})", requirement)
-    assert named is not None
     answer = Client().get(named[1])
     assert answer.status_code == 200 and answer["Content-Type"] == "application/zip"
     assert sha256(answer.content).hexdigest() == named[2]

@@ -161,7 +161,6 @@ def test_machines_without_an_agent_are_shown_at_their_set(fleet: Fleet) -> None:
     found = take(fleet, sample("vm_list"))
     assert found == Imported(machines=5, new=5, without_agent=4, dropped=0, scale_sets=0)
     detail = sets.detail(set_id=the_set("WEB").pk, now=fleet.now)
-    assert detail is not None
     assert [machine.resource_name for machine in detail.set.machines] == ["web1"]
     assert [machine.name for machine in detail.set.without_agent] == ["web2", "web3"]
     assert "According to the imported inventory, 2 machines have no agent: web2, web3." in sentences(
@@ -175,7 +174,6 @@ def test_machines_without_an_agent_are_shown_at_their_set(fleet: Fleet) -> None:
 def test_imported_set_without_an_agent_warns(fleet: Fleet) -> None:
     take(fleet, sample("vm_availability_set_list"))
     detail = sets.detail(set_id=the_set("web").pk, now=fleet.now)
-    assert detail is not None
     assert "set-unwatched" in [warning.code for warning in detail.set.warnings]
     assert not AvailabilitySet.objects.filter(name="empty").exists()
 

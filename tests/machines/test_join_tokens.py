@@ -1,7 +1,5 @@
 """Join tokens: they admit the first machine of a new installation, so many and no more, and are listed and ended."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from io import StringIO

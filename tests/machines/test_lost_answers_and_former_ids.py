@@ -1,7 +1,5 @@
 """Lost answers to enrolment, and made-up ids: only the machine itself repeats its request or is merged."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from datetime import timedelta

@@ -28,7 +28,7 @@ from tests.words import sentence, sentences, text
 def says(fleet: Fleet, agent: Agent, name: str) -> Machine:
     """The machine calls itself so in its instance metadata; how it is called then."""
     data = wire.InstanceData(compute=agent.machine.compute, resource_name=name, availability_set="web")
-    fleet.record(agent.delivery(agent.report(data, kind=wire.INSTANCE, at=fleet.now)))
+    fleet.record(agent.delivery(agent.report(data, at=fleet.now)))
     return called(agent)
 
 
@@ -71,7 +71,6 @@ def test_a_machine_that_renames_itself_keeps_its_own_name(fleet: Fleet) -> None:
     says(fleet, evil, "VM1")
     assert Entry.objects.filter(kind="name_held").count() == 1
     shown = machines.detail(machine_id=evil.machine.pk, now=fleet.now)
-    assert shown is not None
     assert any("reports the name VM1" in one for one in sentences(shown.machine.warnings))
     (spot,) = [one for one in blind_spots.overview(now=fleet.now).spots if one.code == "name-held"]
     assert sentence(spot.reason).startswith("vm6 reports the name VM1")
@@ -263,9 +262,7 @@ def scaled(fleet: Fleet) -> Machine:
 
 def reports(fleet: Fleet, compute: dict[str, Any], *, complete: bool = False, name: str = "") -> None:
     """The machine `workers_0` reports its instance metadata."""
-    agent = fleet.agents["workers_0"]
-    data = wire.InstanceData(compute=compute, resource_name=name, complete=complete)
-    fleet.record(agent.delivery(agent.report(data, kind=wire.INSTANCE, at=fleet.now)))
+    fleet.report("workers_0", wire.InstanceData(compute=compute, resource_name=name, complete=complete))
 
 
 def place(machine: Machine) -> dict[str, Any]:
@@ -342,7 +339,6 @@ def test_enrolling_again_with_a_partial_answer_or_none_takes_nothing_away(fleet:
             join_token=fleet.join_token, machine_id=machine.vm_id, instance=instance, credential=agent.credential
         )
         answer = enrolment.enrol(request=request, now=fleet.now)
-        assert isinstance(answer, wire.EnrolAnswer)
         agent.credential = answer.credential
         assert place(machine) == before
 

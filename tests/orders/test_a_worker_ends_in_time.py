@@ -1,7 +1,5 @@
 """Worker shutdown: a worker ends within seconds of a stop signal, even while Redis accepts calls and answers none."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What many machines answer at once is taken by one statement a table, and says what one answer after another says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Bulk approvals: they are dispatched together, and a locked event does not delay the others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

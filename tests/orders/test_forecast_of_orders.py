@@ -95,9 +95,7 @@ def test_the_event_tells_who_is_asked_next_and_then_the_relay_asks_it(fleet: Fle
     approval = fleet.approve()
     fleet.delivered(open_order(approval))
     found = event_detail(event_id=EVENT, now=fleet.now)
-    assert found is not None and found.event.approval is not None
     told = found.event.approval.next_asked
-    assert told is not None and told.silent is not None
     assert (told.machine.resource_name, told.silent.resource_name) == ("vm2", "vm1")
     assert sentence(told.sentence) == "vm2 receives the next order at 2022-04-11 22:12:04 UTC if vm1 does not answer."
     assert relaying.approval(approval_id=approval.pk, now=fleet.now) == found.event.approval
@@ -120,7 +118,6 @@ def test_an_agent_that_refuses_hands_on_to_the_next_and_says_why(fleet: Fleet) -
     fleet.advance()
     assert open_order(approval).machine.resource_name == "vm2"
     found = event_detail(event_id=EVENT, now=fleet.now)
-    assert found is not None and found.event.approval is not None
     assert sentence(found.event.approval.orders[0].said) == (
         "Refused by the agent: the order had expired by the backend's clock."
     )

@@ -117,6 +117,5 @@ def test_the_report_of_the_event_names_our_approval(fleet: Fleet) -> None:
     _, order = void_by_start(fleet)
     fleet.receipt(order)
     found = event_report(event_id=EVENT, now=fleet.now)
-    assert found is not None
     verdict = found.verdict.values
     assert (verdict["elsewhere"], verdict["decided"]) == (False, "accepted")

@@ -19,7 +19,6 @@ SENT, ANSWERED = 1, 2
 def overdue(approval: Approval, fleet: Fleet) -> list[int]:
     """Which steps the page marks."""
     row = detail(approval_id=approval.pk, now=fleet.now)
-    assert row is not None
     return [number for number, step in enumerate(row.steps) if step.state == "overdue"]
 
 

@@ -1,7 +1,5 @@
 """Rules at work: a fleet that is walked step by step, with what runs after each commit run, too."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Emergency stop: from page, API or command line it blocks every approval, rule and wave at once."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rules: admins create, change, order, switch and delete them, and the timeline records each change with old values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime, time
 from functools import partial

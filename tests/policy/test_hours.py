@@ -1,7 +1,5 @@
 """Hours of a week: they are stretches of real time, also where clocks are changed."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rules, dry runs and no-approval windows through the API."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Rules decide what is announced, in their order, once; people come first, and guards hold for rules, too."""
 
-from __future__ import annotations
-
 import logging
 from datetime import time
 from typing import Any

@@ -1,7 +1,5 @@
 """The page of the rules, the form that makes one, and what an event's page says of the rule that decided it."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from html import unescape

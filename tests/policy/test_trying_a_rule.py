@@ -1,7 +1,5 @@
 """Dry runs of rules: they list past events that a rule would have decided, the real outcome, and what is unknown."""
 
-from __future__ import annotations
-
 from datetime import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rules match as they are worded: any field, any limit, any hour; unknown durations are never short."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from typing import Any

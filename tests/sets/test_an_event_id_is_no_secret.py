@@ -48,7 +48,6 @@ def test_page_suggests_the_set_and_users_may_merge(fleet: Fleet) -> None:
     (said,) = told(fleet)
     assert said.startswith("vm7 may belong to “web”, because an open event of that set is listed there")
     shown = sets.detail(set_id=the_set().pk, now=fleet.now)
-    assert shown is not None
     assert any(one.startswith("vm7 of “unnamed set” lists an open event") for one in sentences(shown.set.warnings))
     merge(fleet, home(stranger), the_set())
     assert told(fleet) == []

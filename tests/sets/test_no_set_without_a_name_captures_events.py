@@ -1,7 +1,5 @@
 """A machine that was installed without its set captures no event of a named set: `Resources` decide."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

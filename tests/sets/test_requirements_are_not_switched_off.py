@@ -61,10 +61,8 @@ def restate(fleet: Fleet, name: str, stated: str) -> None:
 
 def restate_by_report(fleet: Fleet, name: str, stated: str) -> None:
     """The machine tells of itself, and says that it is in another set."""
-    agent = fleet.agents[name]
-    agent.machine.refresh_from_db()
-    data = wire.InstanceData(resource_name=name, availability_set=stated, compute=agent.machine.compute)
-    fleet.record(agent.delivery(agent.report(data, kind=wire.INSTANCE, at=fleet.now)))
+    compute = after(fleet.agents[name].machine).compute
+    fleet.report(name, wire.InstanceData(resource_name=name, availability_set=stated, compute=compute))
 
 
 def lines(kind: EntryKind = EntryKind.SET_LOWERED) -> list[str]:

@@ -113,7 +113,6 @@ def test_what_one_source_leaves_open_another_fills_in_and_is_no_disagreement() -
 def test_a_disagreement_names_sources_what_each_says_and_what_to_do() -> None:
     found = read("web", SetKey("standalone", "vm1", "S", "RG"), **tagged("shop"))
     warning = disagreement(found.stated, set_tag=TAG)
-    assert warning is not None
     told = sentence(warning)
     for part in (
         "its configuration states availability set web",
@@ -129,7 +128,6 @@ def test_a_disagreement_names_sources_what_each_says_and_what_to_do() -> None:
 def test_same_name_in_two_resource_groups_is_a_disagreement() -> None:
     found = read("web", SetKey("availability_set", "web", "S", "OTHER"))
     disagrees = disagreement(found.stated, set_tag=TAG)
-    assert disagrees is not None
     warning = sentence(disagrees)
     assert "its configuration states availability set web in resource group RG" in warning
     assert "the imported inventory states availability set web in resource group OTHER" in warning
@@ -137,11 +135,10 @@ def test_same_name_in_two_resource_groups_is_a_disagreement() -> None:
 
 def instance(fleet: Fleet, name: str, configured: str = "", **compute: Any) -> Machine:
     """The machine reports its instance metadata, as it does every hour."""
-    agent = fleet.agents[name]
-    whole = {**agent.machine.compute, **compute}
-    data = wire.InstanceData(compute=whole, resource_name=name, availability_set=configured, complete=True)
-    fleet.record(agent.delivery(agent.report(data, kind=wire.INSTANCE, at=fleet.now)))
-    return Machine.objects.select_related("availability_set").get(pk=agent.machine.pk)
+    machine = fleet.agents[name].machine
+    whole = {**machine.compute, **compute}
+    fleet.report(name, wire.InstanceData(compute=whole, resource_name=name, availability_set=configured, complete=True))
+    return Machine.objects.select_related("availability_set").get(pk=machine.pk)
 
 
 @pytest.mark.django_db
@@ -221,27 +218,19 @@ def test_a_machine_that_turns_out_to_be_of_the_events_set_gets_its_vote(fleet: F
 def test_the_agents_version_follows_its_reports(fleet: Fleet) -> None:
     fleet.enrol("vm1")
     agent = fleet.agents["vm1"]
-    delivery = agent.delivery(
-        agent.report(wire.InstanceData(compute=agent.machine.compute), kind=wire.INSTANCE, at=fleet.now)
-    )
+    delivery = agent.delivery(agent.report(wire.InstanceData(compute=agent.machine.compute), at=fleet.now))
     delivery.agent_version = "0.2.0"
     fleet.record(delivery)
     assert Machine.objects.get().agent_version == "0.2.0"
-
-
-def says_its_set(fleet: Fleet, name: str, availability_set: str) -> None:
-    agent = fleet.agents[name]
-    data = wire.InstanceData(resource_name=name, availability_set=availability_set, compute=agent.machine.compute)
-    fleet.record(agent.delivery(agent.report(data, kind=wire.INSTANCE, at=fleet.now)))
 
 
 @pytest.mark.django_db
 def test_an_open_event_goes_with_the_last_machine_that_has_a_word_about_it(fleet: Fleet) -> None:
     fleet.enrol_set(2)
     fleet.all_say(listing(resources=["vm1"]))
-    says_its_set(fleet, "vm1", "other")
+    instance(fleet, "vm1", "other")
     assert the_event().availability_set == the_set("web")
-    says_its_set(fleet, "vm2", "other")
+    instance(fleet, "vm2", "other")
     event = the_event()
     assert event.availability_set == the_set("other")
     assert not event.sightings.filter(foreign=True).exists()
@@ -253,20 +242,17 @@ def test_an_open_event_goes_with_the_last_machine_that_has_a_word_about_it(fleet
 
 
 @pytest.mark.django_db
-def test_open_event_follows_a_machine_into_another_set(fleet: Fleet) -> None:
-    agent = fleet.enrol("vm1")
-    fleet.all_say(listing(resources=["vm1"]))
-    fleet.enrol("vm1", availability_set="other", vm_id=agent.machine.vm_id)
-    assert the_event().availability_set == the_set("other")
-
-
-@pytest.mark.django_db
-def test_a_machine_that_enrols_again_into_another_set_loses_its_vote_on_events_that_stay(fleet: Fleet) -> None:
+def test_an_event_follows_the_last_machine_that_enrols_again_and_those_before_lose_their_vote(
+    fleet: Fleet,
+) -> None:
     fleet.enrol_set(2)
     fleet.all_say(listing(resources=["vm1"]))
     fleet.enrol("vm1", availability_set="other", vm_id=fleet.agents["vm1"].machine.vm_id)
     assert the_event().availability_set == the_set("web")
     assert the_event().sightings.get(machine__resource_name="vm1").foreign
+    fleet.enrol("vm2", availability_set="other", vm_id=fleet.agents["vm2"].machine.vm_id)
+    assert the_event().availability_set == the_set("other")
+    assert not the_event().sightings.filter(foreign=True).exists()
 
 
 @pytest.mark.django_db

@@ -103,7 +103,6 @@ def test_object_of_another_user_answers_like_a_missing_one(narrow: Caller) -> No
         (f"sessions/{session.pk}/", "sessions/987654321/"),
     ):
         assert answer(narrow.delete(there)) == answer(narrow.delete(nowhere))
-    assert narrow.user is not None
     narrow.client.force_login(narrow.user)
     statuses = {narrow.client.post(f"/you/calendars/{name}/end/").status_code for name in (feed.prefix, "cal_0")}
     assert len(statuses) == 1

@@ -1,7 +1,5 @@
 """Waves on pages and in the REST API: both run the same operations and state why each event waits."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -87,10 +87,8 @@ def test_wave_runs_in_sequence_and_reports_its_end() -> None:
     wave = walk.begin(service="shop")
     assert walk.states() == ["GRANTED", "WAITING", "WAITING"], "the soonest first, and at once"
     found = event_detail(event_id=SECOND, now=walk.fleet.now)
-    assert found is not None and found.event.approval is not None
     assert (found.event.approval.wave, found.event.approval.turn) == (wave.pk, 2)
     shown = projections.detail(wave_id=wave.pk, now=walk.fleet.now)
-    assert shown is not None
     assert shown.reason.code == "wave-waits-for-order"
     assert [one.sentence.code for one in shown.members] == [
         "wave-member-on-its-way", "wave-waits-for-order", "wave-member-ahead",
@@ -118,7 +116,6 @@ def test_the_next_waits_for_the_machine_of_the_one_before_and_the_wave_stops_whe
     for _ in range(8):
         assert walk.states() == ["CONFIRMED", "WAITING", "WAITING"], "vm1 has said nothing since the end"
         shown = projections.detail(wave_id=wave.pk, now=walk.fleet.now)
-        assert shown is not None
         reasons.add(shown.reason.code)
         walk.fleet.later(20)
         walk.tell("vm1")
@@ -155,7 +152,6 @@ def test_another_event_of_the_set_that_azure_starts_meanwhile_is_waited_for() ->
     walk.goes(FIRST)
     assert walk.states() == ["CONFIRMED", "WAITING"], "vm3 is down, in another fault domain"
     shown = projections.detail(wave_id=wave.pk, now=walk.fleet.now)
-    assert shown is not None
     assert (shown.reason.code, shown.members[1].sentence.code) == ("wave-kept", "wave-kept")
     assert "Another event of this set is under way" in sentence(shown.reason)
     del walk.open[other]
