@@ -9,7 +9,8 @@ from fleet.models import Machine, Observation, PollGap, PresenceRow
 from fleet.operations.intake import listings, presence
 from fleet.operations.intake.listings import MachineDocument
 from fleet.operations.intake.presence import Contact
-from fleet.projections.spans import TimeWindow, unwatched
+from fleet.projections.caches.coverage import Span
+from fleet.projections.spans import unwatched
 from tests.factories import NOW, Fleet
 
 HOUR = timedelta(hours=1)
@@ -35,7 +36,7 @@ def polls(machine: Machine, begin: datetime, end: datetime) -> datetime:
 def hatched(machine: Machine, now: datetime) -> list[tuple[int, int]]:
     """In minutes since the beginning."""
     poll = PresenceRow.objects.get().last_poll_at
-    found = unwatched([(machine.pk, poll)], TimeWindow(NOW - HOUR, now), now=now)
+    found = unwatched([(machine.pk, poll)], Span(NOW - HOUR, now), now=now)
     return [tuple(round((at - NOW).total_seconds() / 60) for at in (gap.begin, gap.end)) for gap in found]  # type: ignore[misc]
 
 
