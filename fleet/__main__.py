@@ -1,7 +1,5 @@
 """Command line `drydock-fleet COMMAND` with Django's and Drydock's commands; also used by `manage.py`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib.metadata import version

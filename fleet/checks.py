@@ -1,7 +1,5 @@
 """System checks: report faulty settings in plain sentences before the first request."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_network
 from typing import Any

@@ -4,8 +4,6 @@ A setting is an environment variable. `<NAME>_FILE` may instead name a file with
 provide secrets; the file takes precedence. A former name of a setting is read if the current name is not set.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain

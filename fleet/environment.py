@@ -1,7 +1,5 @@
 """Reader of the settings in `fleet.configuration` that checks the form of each value."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

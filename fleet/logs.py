@@ -4,8 +4,6 @@ In JSON mode all output has this form: Python's warnings and uncaught errors, th
 load Django), and Celery's messages.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -2,8 +2,6 @@
 its user.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from ipaddress import ip_network

@@ -1,7 +1,5 @@
 """Django's settings, read from the environment. `fleet.configuration` documents each setting and its purpose."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import ssl

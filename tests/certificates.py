@@ -1,7 +1,5 @@
 """Certificates for tests: an authority of their own, and servers that it vouches for."""
 
-from __future__ import annotations
-
 import ssl
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address

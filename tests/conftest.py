@@ -3,8 +3,6 @@
 The servers themselves are started by `tests.servers`, before this file is read. Databases are in `tests.databases`.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil

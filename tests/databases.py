@@ -5,8 +5,6 @@ a fraction of a second. `db` and `transactional_db` come from pytest-django, and
 test.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Callable, Iterator

@@ -5,8 +5,6 @@
 to a loop on this machine, since machines differ and are busy.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

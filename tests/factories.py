@@ -3,8 +3,6 @@
 `Fleet` keeps the sequence of each machine. Times are arguments everywhere; `NOW` is where a story begins.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Sequence

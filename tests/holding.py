@@ -1,7 +1,5 @@
 """Another session of Postgres that keeps rows locked, for the length of a block; and threads with a role's patience."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Coroutines played on a loop of their own."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Debian's nginx for tests: the proxies that the project shows, played with this machine's addresses and ports."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import socket

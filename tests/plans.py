@@ -1,7 +1,5 @@
 """Whether an index can answer a query: asked with no other index to choose from, so that no estimate decides."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Real processes for tests: free ports, children that end with the test run, and waiting without guessing."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

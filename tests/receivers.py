@@ -1,7 +1,5 @@
 """Receivers for tests: real servers on loopback, in threads of the test, that note what they got."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import threading

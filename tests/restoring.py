@@ -1,7 +1,5 @@
 """Backups of an embedded Postgres, taken and restored with its own programs, as `docs/admin/backup.md` has it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Simple rows, made without a walk: people, tokens, machines. States are reached by walking (`tests.factories`)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4

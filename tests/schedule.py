@@ -5,8 +5,6 @@ a whole, and packages whose tests share servers as a whole; those that took long
 is left alone with one at the end.
 """
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from functools import cache

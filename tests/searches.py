@@ -4,8 +4,6 @@
 Hypothesis searches by profile: both commands play its tests, `make test` the same few examples each time.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -3,8 +3,6 @@
 Such a test waits for real processes on a machine that has other users, too. A test that fails twice has failed.
 """
 
-from __future__ import annotations
-
 import pytest
 
 

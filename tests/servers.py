@@ -9,8 +9,6 @@ Our own Postgres begins with a copy of a migrated cluster, which `.pytest_cache`
 changes: to migrate takes longer than all else at the start.
 """
 
-from __future__ import annotations
-
 import fcntl
 import gc
 import hashlib

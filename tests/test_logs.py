@@ -1,7 +1,5 @@
 """Lines of the backend: bounded, one event each, JSON to the last where that is asked for."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

@@ -1,7 +1,5 @@
 """Settings: one table, the same in the documentation, read from variables or files, refused in plain sentences."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

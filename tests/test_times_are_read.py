@@ -1,7 +1,5 @@
 """Moments come out of Postgres as they went in, in UTC, whatever way they are read."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest

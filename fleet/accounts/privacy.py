@@ -5,8 +5,6 @@ account but can name no user are listed in `tests/people/impersonal_columns.txt`
 (`ErasureAction.GOES`), its other columns need no entry. A test compares both lists with the models.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 limited, because the provider may hang.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Single sign-on: the administrators' pages for mapping and accounts, and sign-in by OpenID Connect."""
 
-from __future__ import annotations
-
 import secrets
 from contextlib import suppress
 from functools import partial

@@ -2,8 +2,6 @@
 filters and order for which they were issued.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

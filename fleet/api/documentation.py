@@ -1,7 +1,5 @@
 """OpenAPI 3.1 document of the API."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -3,8 +3,6 @@
 The gateway uses the same types with its own sentences.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

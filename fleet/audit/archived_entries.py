@@ -4,8 +4,6 @@ The number of files and the time of a query are limited. If the store fails, the
 entries that could be read. Lines that were read are cached in memory, because archive files never change.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import OrderedDict

@@ -3,8 +3,6 @@
 Messages contain the address without the query string, because that is a secret key.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import time

@@ -4,8 +4,6 @@ They are child processes of the process that requests them, and always end with 
 earlier. If `DATABASE_URL` or `REDIS_URL` is set, that server is used, and no embedded one is started for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Data folder of embedded servers: lock for one user at a time, short socket paths, and removal of leftover servers."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

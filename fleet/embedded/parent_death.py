@@ -9,8 +9,6 @@ Only Linux supports this. On other systems the program starts without it, and a 
 next start in the same folder.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

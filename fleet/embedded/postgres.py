@@ -6,8 +6,6 @@ user. That user often cannot reach our folder (a clone in root's home, a folder 
 starts *inside* its data folder and addresses it as `/proc/self/cwd`, which needs no right to a parent folder.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

@@ -1,7 +1,5 @@
 """A running embedded server: start, detection of its end, and restart."""
 
-from __future__ import annotations
-
 import importlib.util
 import signal
 import subprocess

@@ -2,8 +2,6 @@
 carries wake-ups and task ids that can be lost.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager

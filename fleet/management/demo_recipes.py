@@ -1,7 +1,5 @@
 """The processes of the demo and the settings with which each is started."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

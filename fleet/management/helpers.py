@@ -1,7 +1,5 @@
 """Helpers of management commands."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -1,7 +1,5 @@
 """mkdocs hooks for the documentation that the product serves at `/docs/`."""
 
-from __future__ import annotations
-
 import re
 from hashlib import sha256
 from pathlib import Path

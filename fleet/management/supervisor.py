@@ -1,7 +1,5 @@
 """Commands of Drydock's processes, and a supervisor that restarts them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

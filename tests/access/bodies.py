@@ -2,8 +2,6 @@
 part of an address stands for something else than in other addresses.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

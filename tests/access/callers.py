@@ -1,7 +1,5 @@
 """Callers of the access matrix: each column is a person, a program or a machine with one kind of login."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta

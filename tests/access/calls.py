@@ -1,7 +1,5 @@
 """One cell of the access matrix: a real call that is rolled back, and the word for its outcome."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Printed part of `docs/dev/access.md`: how often each caller is admitted, and the reasons for open routes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

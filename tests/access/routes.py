@@ -1,7 +1,5 @@
 """Callable routes: Django's routing table and the gateway's. A new route enters the matrix automatically."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 kind of login works only where it belongs. Each rule names the cells that break it.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable
 

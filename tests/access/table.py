@@ -1,7 +1,5 @@
 """The committed tables: one file an area, a line for each route and method, a column for each caller."""
 
-from __future__ import annotations
-
 import csv
 from functools import cache
 from pathlib import Path

@@ -3,8 +3,6 @@
 `make access` rewrites the tables. The gateway's own routes: `tests/gateway/test_limits_and_refusals.py`.
 """
 
-from __future__ import annotations
-
 import random
 
 import pytest

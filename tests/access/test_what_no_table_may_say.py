@@ -1,7 +1,5 @@
 """Access rules: no cell of the tables breaks a rule, and the rules detect every deliberate hole."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

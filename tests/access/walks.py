@@ -1,7 +1,5 @@
 """What an admin reads and changes, according to the access tables: addresses, calls and forms."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime

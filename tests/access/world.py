@@ -2,8 +2,6 @@
 of an address and the body to send. Callers whose scopes are here act in sets named `web*`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any

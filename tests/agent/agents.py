@@ -1,7 +1,5 @@
 """Agents for tests: as real processes, and single parts of one in this process."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

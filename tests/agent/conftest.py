@@ -1,7 +1,5 @@
 """The simulator, the backend's double and the agents between them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

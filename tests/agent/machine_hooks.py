@@ -1,7 +1,5 @@
 """A machine with hooks for tests: a folder of real executables, and poller and hooks stepped by hand."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import datetime, timezone

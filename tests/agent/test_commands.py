@@ -1,7 +1,5 @@
 """`run`, `check` and `once` as processes: stopping, exit statuses and plain words."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

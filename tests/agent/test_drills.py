@@ -1,7 +1,5 @@
 """Drills: the agent pretends an event, answers for Azure out of its own rehearsal, and never asks the real one."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

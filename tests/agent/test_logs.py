@@ -1,7 +1,5 @@
 """What the agent writes: its log lines, and times as text, the same on every Python that it runs on."""
 
-from __future__ import annotations
-
 import json
 import logging
 import subprocess

@@ -1,7 +1,5 @@
 """The agent runs on Windows too, needs nothing but `requests`, and stays small."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

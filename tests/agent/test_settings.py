@@ -1,7 +1,5 @@
 """Settings: environment, then the TOML file, then the default; a wrong one is one clear sentence."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Spool: reports keep their numbers and order, and no written report is ever lost."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Machine identity: the agent invents none and forgets none, whatever `/metadata/instance` answers."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from contextlib import closing

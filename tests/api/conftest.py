@@ -1,7 +1,5 @@
 """Callers of the API, and a fleet whose story happens now, for the API goes by the real clock."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Comparison of an answer with the OpenAPI document, and the scope that each call requires."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """What Schemathesis does before each call of the search."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 from uuid import uuid4

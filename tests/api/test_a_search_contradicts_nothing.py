@@ -2,8 +2,6 @@
 ours, for statuses, shapes, media types and headers that are not in it, and for data that it forbids and that is taken.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

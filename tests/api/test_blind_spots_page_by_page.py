@@ -1,7 +1,5 @@
 """API blind spots: caches without a listening agent are paged like all other blind spots, whatever surrounds them."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext

@@ -1,7 +1,5 @@
 """API lists: each has `cursor` and `page_size`, and accepts only its own cursors with the same filters and order."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 

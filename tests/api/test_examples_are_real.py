@@ -3,8 +3,6 @@
 `WRITE_EXAMPLES=1` records them again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any

@@ -2,8 +2,6 @@
 present a machine is; ordered by what the list names; and never a word of what is out of sight.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`changed_since` in API lists: a polling client reads every change and loses none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Names in API answers: each id comes with its name and subscription, since two sets may share a name."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterator

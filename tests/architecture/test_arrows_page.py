@@ -1,7 +1,5 @@
 """The table of imports in `docs/dev/architecture.md` is the one that `test_arrows.py` checks."""
 
-from __future__ import annotations
-
 import re
 
 from tests.architecture.sources import ROOT

@@ -1,7 +1,5 @@
 """`docs/dev/conformance.md` names a test for each statement; every one of them exists."""
 
-from __future__ import annotations
-
 import ast
 import re
 

@@ -1,7 +1,5 @@
 """Layers of `fleet/operations`: each package imports only packages below it, and drivers are the top layer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.architecture.sources import FLEET, ROOT, files, imports

@@ -1,7 +1,5 @@
 """`docs/dev/how-to-add.md` lists, for each kind of addition, every file in which its example occurs."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the pages name is there: links and their headings, files of the repository, functions of the backend."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """No projection goes past `fleet.projections.visibility`: whatever it reads is what the reader may see."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A step is one item of a numbered list, "1. `path`: what happens there." Where no
 ends with "→ `name`": a path, a table, a Celery task or a wake-up that both files hold.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from itertools import pairwise

@@ -3,8 +3,6 @@
 Put Blob, Get Blob: https://learn.microsoft.com/rest/api/storageservices/put-blob and get-blob.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What the tests of the archive begin with: entries under seals, reports of agents, and a folder for their files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial

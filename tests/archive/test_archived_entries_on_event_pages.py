@@ -1,7 +1,5 @@
 """Archived entries on an event's page and in its API: bounded reads, and only rows that the reader may see."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`verify_audit` across the archive: it checks files and live rows as one chain, and names each altered file."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

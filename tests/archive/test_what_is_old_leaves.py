@@ -1,7 +1,5 @@
 """Retention: old rows are archived, read back, counted, dropped and marked once, even if any step is killed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta

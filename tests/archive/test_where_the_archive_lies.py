@@ -1,7 +1,5 @@
 """Archive stores: with any fault of a folder or Azure container, only files that were read back count."""
 
-from __future__ import annotations
-
 import errno
 import io
 import logging

@@ -1,7 +1,5 @@
 """Notifications of silence: silent sources, unwatched sets, blind spots, seals and storage, at begin and end."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Signature checks: an agent that reports that it does not check orders' signatures is a blind spot."""
 
-from __future__ import annotations
-
 from io import StringIO
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A real browser before the real server, over the database of the test: walkers change it, the page has to follow."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 Who adds a page need not know of the tests that look at all of them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A fleet with something of everything, for pictures and for the check of every page."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Nothing moves while a page comes alive, and what is selected covers nothing that could be reached before."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

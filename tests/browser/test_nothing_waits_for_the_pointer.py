@@ -1,7 +1,5 @@
 """A pointer that rests holds nothing back: new events come at once, and nothing moves or is clicked under it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

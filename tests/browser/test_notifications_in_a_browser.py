@@ -1,7 +1,5 @@
 """Browser notifications: a sound and a notification in one tab of several, and what the push worker shows."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from time import monotonic

@@ -1,7 +1,5 @@
 """Pictures of the documentation, taken from the running product; `make screenshots` renews the committed files."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Pages of rooms in a browser: caches, drills, waves, rules, reports, the map and the search box, for everybody."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

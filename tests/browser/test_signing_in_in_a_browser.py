@@ -1,7 +1,5 @@
 """Sign-in in a browser: passkeys with an authenticator of Chromium, waiting machines, and re-authentication."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

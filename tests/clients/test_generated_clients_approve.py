@@ -1,7 +1,5 @@
 """Clients that others would generate from the OpenAPI document are whole, well typed, and approve a real event."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

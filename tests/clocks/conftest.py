@@ -1,7 +1,5 @@
 """A real gateway whose clock a test can set, on a database and a Redis of its own."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path

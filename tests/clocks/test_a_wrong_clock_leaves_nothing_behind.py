@@ -2,8 +2,6 @@
 decides and sends nothing meanwhile, and all that is over with the jump.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

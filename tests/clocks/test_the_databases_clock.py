@@ -1,7 +1,5 @@
 """The time by the database's clock, computed from readings that took a while."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

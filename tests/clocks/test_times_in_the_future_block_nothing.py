@@ -1,7 +1,5 @@
 """Rows that a wrong clock has written, as one of the release before could: their times lie ahead, and block nothing."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 import pytest

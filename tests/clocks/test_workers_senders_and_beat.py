@@ -1,7 +1,5 @@
 """The clock of a worker, a sender and beat jumps by minutes and hours, in both directions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The simulator at 169.254.169.254:80 of a network namespace, as a machine at Azure has its metadata service."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Third-party programs: they run unmodified against the simulator, at the address that they have built in."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """People in their browsers, without one: Django's client, signed in, and a fleet whose story happens now."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from html import unescape

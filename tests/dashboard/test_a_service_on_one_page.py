@@ -1,7 +1,5 @@
 """Service page: it shows sets and caches, and marks where an event and a maintenance may coincide."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 

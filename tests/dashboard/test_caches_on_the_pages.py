@@ -1,7 +1,5 @@
 """Cache pages: listening agents, current maintenance, each step with its meaning, and gaps without a listener."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Cancelled events: no page, notification, report or API answer states that one affected a machine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.test import Client

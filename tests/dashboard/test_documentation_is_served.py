@@ -1,7 +1,5 @@
 """The documentation at `/docs/`: every page, without signing in, within the content security policy."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

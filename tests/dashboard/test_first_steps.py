@@ -1,7 +1,5 @@
 """An empty installation opens on a checklist: join token, first agent, its set's name, a drill; for admins alone."""
 
-from __future__ import annotations
-
 import re
 
 from django.test import Client

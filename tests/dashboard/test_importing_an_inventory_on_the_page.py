@@ -1,7 +1,5 @@
 """An inventory is uploaded or pasted, tried with a result for each machine, and imported; what is wrong is named."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Admins make join tokens on a page, see each once with the agent's settings, and move machines on theirs."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

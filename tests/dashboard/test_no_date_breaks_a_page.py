@@ -1,7 +1,5 @@
 """Times that no calendar reaches, as an earlier version may have kept them, are shown, wherever the reader lives."""
 
-from __future__ import annotations
-
 import base64
 import json
 from datetime import UTC, datetime

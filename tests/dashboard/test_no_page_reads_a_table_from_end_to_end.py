@@ -3,8 +3,6 @@ the size of a test's tables nor an estimate decides: what is then still read so 
 far an index is walked, it does not say.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """State badges: colour alone never shows a state. Each has its own word, and another colour means another shape."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fleet map: each set and cache is a cell in the colour and shape of its worst known state, grouped by service."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

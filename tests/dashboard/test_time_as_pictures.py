@@ -1,7 +1,5 @@
 """Time charts: they draw gaps without observation, accept any requested window, and render any size."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -3,8 +3,6 @@
 It takes long to start, so tests share it until one of them ends it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """`python -m bench.seed`: the tables hold copies of really played stories, as if they had happened."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from io import StringIO
 from typing import Any

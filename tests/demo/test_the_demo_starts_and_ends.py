@@ -1,7 +1,5 @@
 """`make demo`, as a visitor starts it; `make` itself is left out only where it would install."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

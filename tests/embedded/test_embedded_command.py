@@ -1,7 +1,5 @@
 """`manage.py with_servers -- COMMAND`."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The servers that come along: nothing is left behind, nothing committed is lost, and every refusal is a sentence."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

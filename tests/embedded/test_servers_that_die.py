@@ -1,7 +1,5 @@
 """A server of ours that died is started again, where it was and with what it had."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Leftover servers: the next start ends those of its folder, and never those of a folder it was copied from."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What can be seen of tasks from outside: at the broker."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack

@@ -1,7 +1,5 @@
 """Plain Celery at the same places: the same kills, without rows, without a sweep."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager

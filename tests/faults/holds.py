@@ -4,8 +4,6 @@ Triggers in the ring's own database take a shared advisory lock whose number nam
 lock exclusively stops every transaction that reaches it; the product knows nothing of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 

@@ -1,7 +1,5 @@
 """How each moment is reached: by something that can be seen, never by a sleep that hopes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """The control: an order that lives in a Celery task and nowhere else, with the product's own settings for Celery."""
 
-from __future__ import annotations
-
 import os
 
 import requests

@@ -1,7 +1,5 @@
 """One round: announce, approve, reach the moment, kill, start again, and look whether everything is true."""
 
-from __future__ import annotations
-
 import email.utils
 import time
 from contextlib import ExitStack

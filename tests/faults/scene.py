@@ -1,7 +1,5 @@
 """A ring whose every part can be frozen, killed and started again, and the calls of a client that may be cut."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """What each round does. A round's number is its seed: the same number is the same round, alone or among a thousand."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from enum import StrEnum

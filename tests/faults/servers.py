@@ -1,7 +1,5 @@
 """The embedded Postgres and Valkey of one ring, which can be killed and started again on the same data."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

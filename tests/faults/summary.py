@@ -1,7 +1,5 @@
 """What all rounds say together."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

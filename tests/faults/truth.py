@@ -1,7 +1,5 @@
 """What has to be true of an event and its approval afterwards, by Postgres and by Azure's own log."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The examples as an agent runs them: announced by the simulator, seen by the poller, run by the agent's own code."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable, Iterator

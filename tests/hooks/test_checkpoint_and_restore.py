@@ -1,7 +1,5 @@
 """Checkpoint and restore, with real folders."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Draining connections, with a real server and a real client."""
 
-from __future__ import annotations
-
 import socket
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The folder of examples: the documents' six uses and one more, each with a test of its own, each described."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Failing over a primary, with a small server that answers as a node's REST API does."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Cordon and drain of a Kubernetes node, with a stand-in for kubectl that keeps one node and its pods in a file."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

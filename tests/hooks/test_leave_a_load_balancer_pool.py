@@ -1,7 +1,5 @@
 """Leaving a load balancer's pool and coming back, with a small server that answers as HAProxy's runtime API does."""
 
-from __future__ import annotations
-
 import socketserver
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Logging the event."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

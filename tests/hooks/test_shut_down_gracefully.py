@@ -1,7 +1,5 @@
 """Shutting down gracefully, with a stand-in for systemctl that keeps real processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

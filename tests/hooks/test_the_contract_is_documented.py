@@ -1,7 +1,5 @@
 """docs/admin/hooks.md says what the agent does."""
 
-from __future__ import annotations
-
 import re
 from contextlib import closing
 from pathlib import Path

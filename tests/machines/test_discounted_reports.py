@@ -1,7 +1,5 @@
 """Discounted reports: what a flood or a lost machine left behind is cleaned up, and the timeline keeps it."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 

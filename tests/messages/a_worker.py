@@ -1,7 +1,5 @@
 """A process that only runs the notification worker, for tests that kill it: `python -m tests.messages.a_worker`."""
 
-from __future__ import annotations
-
 import os
 import time
 from datetime import timedelta

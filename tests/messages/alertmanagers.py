@@ -1,7 +1,5 @@
 """Debian's own Alertmanager, and channels that lead to it."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

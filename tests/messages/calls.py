@@ -1,7 +1,5 @@
 """Calls that come back, as Slack and PagerDuty make and sign them."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

@@ -1,7 +1,5 @@
 """One hostile text, as a machine or a person might be called, and what no receiver may be given of it."""
 
-from __future__ import annotations
-
 import unicodedata
 from typing import Any
 

@@ -5,8 +5,6 @@
 the password `hunter2`.
 """
 
-from __future__ import annotations
-
 import json
 import ssl
 import sys

@@ -4,8 +4,6 @@ Its argument is a table in JSON: for each name the addresses of the first lookup
 stays. Everything else is as in the real one.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import sys

@@ -1,7 +1,5 @@
 """Posts as the queue makes them of what is in the database, and what a channel keeps between them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta

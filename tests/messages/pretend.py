@@ -1,7 +1,5 @@
 """Stand-ins of services that tests cannot run, each behind a receiver on loopback."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

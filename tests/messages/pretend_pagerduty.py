@@ -5,8 +5,6 @@
 resolution opens a new alert.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@
 characters, a header 150, a message 50 blocks and about 13,000 characters in all; 429 with `Retry-After`.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import re

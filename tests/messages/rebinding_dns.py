@@ -3,8 +3,6 @@
 It answers the first question for IPv4 with the first address, every later one with the second, and says whom it served.
 """
 
-from __future__ import annotations
-
 import socket
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Rows of notifications as the router and the sender write them, for tests of readers, without playing a story."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any

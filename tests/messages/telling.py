@@ -1,7 +1,5 @@
 """Messages without a router: rows for the newest entries, as it would make them."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

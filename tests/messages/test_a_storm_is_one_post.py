@@ -1,7 +1,5 @@
 """Which messages go out as one post, and when."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

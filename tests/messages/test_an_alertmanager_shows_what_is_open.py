@@ -1,7 +1,5 @@
 """An alert for all that is open, with a lease: a real Alertmanager hears of events, of their ends, and of silence."""
 
-from __future__ import annotations
-
 from copy import copy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

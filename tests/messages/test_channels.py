@@ -1,7 +1,5 @@
 """Channels: permitted users create, change, rotate, test and delete them, and no answer or row contains a secret."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Delivery log: deliveries with every attempt, unsent messages with the reason, and the notifications of an event."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from datetime import timedelta

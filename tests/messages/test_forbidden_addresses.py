@@ -1,7 +1,5 @@
 """Every way to write an address that messages may not reach is refused, by the real process, before it connects."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

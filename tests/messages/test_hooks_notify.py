@@ -1,7 +1,5 @@
 """Notifications about hooks: a failed prepare, a failed recover, and a machine that serves again."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

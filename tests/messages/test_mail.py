@@ -1,7 +1,5 @@
 """Mail channel: a real server gets one mail for each recipient, once, and no name adds a header."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Channels, routes and the log through the API: who sees what, who may what, and what a caller gets back."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any

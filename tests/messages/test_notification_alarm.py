@@ -1,7 +1,5 @@
 """Notification alarm and metrics: pages and the watchdog detect failing notifications, `/metrics` counts them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Routes: created, changed and deleted with an entry each; which are in force, and where they lead."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Routes match what they name, where and when they name it; pauses between attempts grow and stay bounded."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 

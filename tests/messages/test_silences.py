@@ -1,7 +1,5 @@
 """Maintenance silences: exactly the machines under maintenance, by lines that can match no other."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from itertools import count

@@ -1,7 +1,5 @@
 """What machines and people are called and write is text in every channel: no markup, mention, link or new line."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Notification router: each timeline entry becomes one notification, whichever process runs or dies, and wherever."""
 
-from __future__ import annotations
-
 import threading
 import time
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What a receiver does or does not do ends its own job, in time, and no other."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

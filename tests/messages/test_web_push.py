@@ -1,7 +1,5 @@
 """Web push: encrypted for one browser, signed with the installation's key; users add and remove their browsers."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator

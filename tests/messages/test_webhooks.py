@@ -1,7 +1,5 @@
 """Webhooks: signed for the documented receiver, with the event as the API shows it."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """Notification types from end to end: each happens, is recorded, and has its text in mail and pager."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

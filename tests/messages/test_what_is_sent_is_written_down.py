@@ -1,7 +1,5 @@
 """Delivery log: attempts are recorded before sending, failing channels pause, and no stale notification is sent."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

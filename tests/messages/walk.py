@@ -1,7 +1,5 @@
 """Walkers for messages out: channels and routes as people make them, the router, and a channel that writes down."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field, replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The oldest Python that machines have, where this one has it."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -4,8 +4,6 @@ The test stands in for the container network: service names and published ports 
 else is taken from docker-compose.yml word for word.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What `make dist` builds, installed as the documentation says: into empty environments, from files alone."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A database of its own with partitions of a thousand rows: what is made and taken out here cannot be rolled back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A partition goes when nothing in it is needed, while others read and write; else it stays, and says why."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """There is always a partition for what comes: the last is open-ended, and it is closed in time."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """A provider for the tests of single sign-on: one process for all of them in a worker."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any

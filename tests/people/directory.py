@@ -1,7 +1,5 @@
 """The pretended Entra ID as a process of its own, and people who go there and back with Django's client."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What users of single sign-on have besides a session ends with their rights: tokens, calendars and open streams."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network

@@ -1,7 +1,5 @@
 """A calendar that programs fetch: announced events, windows, maintenance of caches, as long as its person may read."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Single sign-on against a certified third-party provider: sign-in, return, re-authentication and sign-out work."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Erasing a person: names are in one table, entries name a pseudonym, and their seals verify before and after."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

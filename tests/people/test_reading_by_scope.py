@@ -1,7 +1,5 @@
 """SCOPED_READ_ACCESS: users with scopes see only objects within them, and all others appear not to exist."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

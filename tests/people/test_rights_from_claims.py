@@ -1,7 +1,5 @@
 """Rights from a token's claims: a user never gets more, in any set, than some line of the mapping grants."""
 
-from __future__ import annotations
-
 from ipaddress import ip_network
 from typing import Any
 

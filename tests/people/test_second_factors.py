@@ -2,8 +2,6 @@
 re-authenticates changes them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import UTC, datetime, timedelta

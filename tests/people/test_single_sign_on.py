@@ -1,7 +1,5 @@
 """Single sign-on: the provider admits the users in the mapping, with their current rights, and no forgery succeeds."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

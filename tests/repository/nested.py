@@ -1,7 +1,5 @@
 """A run of pytest inside a test, with this project's settings."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `make bench` says of a figure: whether its aim is held, and whether it is better than the one committed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A picture of the documentation is taken by a test, committed, and shown by a document; none is left over."""
 
-from __future__ import annotations
-
 import re
 
 from tests.architecture.sources import ROOT

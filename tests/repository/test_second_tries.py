@@ -1,7 +1,5 @@
 """What is marked `real_time` is tried twice, nothing else is, and the summary names it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.repository.nested import run

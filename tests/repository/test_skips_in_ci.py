@@ -1,7 +1,5 @@
 """A skipped browser, flow or fault test is a failure in CI, and only there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.repository.nested import run

@@ -1,7 +1,5 @@
 """One whole ring for these tests: started once, mended and cleared before each of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

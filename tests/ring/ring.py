@@ -1,7 +1,5 @@
 """The whole ring in real processes: simulated Azure, agents, gateway with pages, Celery worker and beat."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Hooks through real processes: in a drill, of which Azure hears nothing, and planned for an event hours ahead."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A storm of announcements and approvals over the whole ring: some hundredths of what `make bench ARGS=storm` plays."""
 
-from __future__ import annotations
-
 import os
 from contextlib import ExitStack
 from pathlib import Path

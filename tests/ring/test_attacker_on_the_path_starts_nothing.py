@@ -1,7 +1,5 @@
 """An attacker who controls Redis, the broker and a proxy before the backend: no unapproved event starts."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

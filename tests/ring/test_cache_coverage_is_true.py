@@ -4,8 +4,6 @@ One ring and three caches serve the whole file; each test does its harm to cache
 connection is tested in `tests/agent/redis`, what becomes of its reports in `tests/caches`.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator

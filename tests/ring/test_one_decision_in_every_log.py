@@ -1,7 +1,5 @@
 """Decision ids in logs: one id appears in those of web process, worker and agent, and each line is JSON."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Three web processes behind the proxy of docker-compose.yml, two workers, two beats, real agents: one installation."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """Restoring a backup with real agents: what they missed is reported again, and an open event stream continues."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager

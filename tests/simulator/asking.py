@@ -1,7 +1,5 @@
 """The simulator in a thread of the test's own process, with a clock that stands still, and a plain HTTP client."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import http.client

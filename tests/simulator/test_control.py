@@ -1,7 +1,5 @@
 """The control calls: events, log, clock, Redis, faults and the inbox."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -1,7 +1,5 @@
 """What happens to the machines themselves: interruptions, deletion, and a service that is switched off."""
 
-from __future__ import annotations
-
 import http.client
 import time
 

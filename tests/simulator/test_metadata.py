@@ -1,7 +1,5 @@
 """Metadata of an instance and attested documents, held against Microsoft's pages and samples."""
 
-from __future__ import annotations
-
 import base64
 import json
 import sys

@@ -1,7 +1,5 @@
 """`python -m azure_simulator`: its fleet file, its options and page, and its HTTP at the level of bytes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

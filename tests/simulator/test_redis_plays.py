@@ -1,7 +1,5 @@
 """Whole maintenances of a cache, on a real server whose clients are really cut."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import closing

@@ -4,8 +4,6 @@ Those of curl and of requests were recorded. Those of PowerShell have the header
 their order: Windows PowerShell asks for `100-continue` before it sends a body, PowerShell 7 does not.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Iterator

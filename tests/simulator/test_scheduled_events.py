@@ -1,7 +1,5 @@
 """The simulated scheduled events: documents and their numbers, approvals, and what the service refuses."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

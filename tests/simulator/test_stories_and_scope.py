@@ -1,7 +1,5 @@
 """Stories, Microsoft's sample played field by field, and which machines an event concerns, as documented."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Tokens of managed identities, as Azure's client libraries request them."""
 
-from __future__ import annotations
-
 from urllib.parse import urlencode
 
 import pytest

@@ -1,7 +1,5 @@
 """Database dumps: a role without special rights restores one on any server; the timeline continues and verifies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from io import StringIO

@@ -1,7 +1,5 @@
 """After a restore a new era begins: what is written then comes after all that is there, whatever its transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from io import StringIO

@@ -1,7 +1,5 @@
 """Each decision is one line in the log once it is committed, and what becomes of it leads back to it by one id."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Entries of one change go together, by one statement and one wake-up; those of a part that failed go with it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime
 

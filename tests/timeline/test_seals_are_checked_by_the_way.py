@@ -1,7 +1,5 @@
 """Background check of seals: a process recomputes some every few minutes, and reports a changed row unasked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Grouped timeline entries: listeners cut off together and machines enrolled together share one line that expands."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """What the release before has written, read for a test of today."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """A database that was migrated with every migration written between 0.1.0 and 0.2.0, which four have replaced since."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from importlib import import_module

@@ -1,7 +1,5 @@
 """A database of the release before is migrated, read and worked on; and that release may write to it meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 from urllib.parse import urlsplit

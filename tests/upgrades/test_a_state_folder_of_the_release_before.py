@@ -4,8 +4,6 @@ The recorded folder is that of an agent that was killed while the backend was un
 order were done, three reports waited, and it listened to a cache.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3

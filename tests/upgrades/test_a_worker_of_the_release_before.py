@@ -1,7 +1,5 @@
 """Celery while a release is rolled out: messages of the release before are carried out, and it understands ours."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

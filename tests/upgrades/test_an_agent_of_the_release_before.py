@@ -1,7 +1,5 @@
 """An agent of the release before: everything that it sent during one event, from enrolment to the end, sent again."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any

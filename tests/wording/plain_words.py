@@ -3,8 +3,6 @@
 `python -m tests.wording.plain_words` prints each place, and fails where there is one.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -1,7 +1,5 @@
 """The tables of `fleet.wording` as lines: every label, and every sentence with example values."""
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace

@@ -4,8 +4,6 @@ The library djangorestframework-dataclasses also covers request bodies. It is no
 properties, reasons, flattened parts, and responses in which every field is always present.
 """
 
-from __future__ import annotations
-
 import copy
 from datetime import datetime, time
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """`drydock-fleet beat`: run Celery's scheduler, which queues a task for due work every few seconds."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

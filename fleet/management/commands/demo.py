@@ -1,7 +1,5 @@
 """`manage.py demo`: run all of Drydock on this machine, with a simulated Azure and one real agent for each machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

@@ -2,8 +2,6 @@
 FILE.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 from contextlib import suppress

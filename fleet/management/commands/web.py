@@ -1,7 +1,5 @@
 """`drydock-fleet web`: run the web process with pages, REST API, streams, and the gateway for agents."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

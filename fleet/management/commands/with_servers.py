@@ -1,7 +1,5 @@
 """`manage.py with_servers -- COMMAND...`: run any command, with the embedded Postgres and Valkey if no URLs are set."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`drydock-fleet worker`: run the worker that relays approvals, seals the timeline, and sends notifications."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -4,8 +4,6 @@ limits.
 The hook cannot be removed. It also applies to all libraries, threads, redirects and resolved names.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

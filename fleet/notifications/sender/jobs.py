@@ -1,7 +1,5 @@
 """Jobs and answers of the sender process, and their encoding on the pipe."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Pool of sender processes. `send` runs one job in a process of the pool and always returns an answer."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import selectors

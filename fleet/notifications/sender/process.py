@@ -4,8 +4,6 @@ It ends immediately when its input is closed, even during a job, because the par
 an idle period. `pool` starts it with an empty environment and no open files except two pipes.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import queue

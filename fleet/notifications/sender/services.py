@@ -3,8 +3,6 @@
 This module is imported for the first Apprise job only, because Apprise uses more than half of the process's memory.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 from ssl import SSLContext

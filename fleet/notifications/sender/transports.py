@@ -1,7 +1,5 @@
 """HTTP and SMTP transports of the sender process."""
 
-from __future__ import annotations
-
 import re
 import smtplib
 import socket

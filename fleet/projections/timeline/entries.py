@@ -3,8 +3,6 @@
 An erased user is shown as a pseudonym, even in entries from before 0.2.0, which contain the name itself.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

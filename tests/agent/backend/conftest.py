@@ -1,7 +1,5 @@
 """An uploader stepped by hand, and what it delivers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

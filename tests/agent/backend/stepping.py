@@ -1,7 +1,5 @@
 """Steps of an uploader, by hand."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from drydock_agent import wire

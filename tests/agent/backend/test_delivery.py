@@ -1,7 +1,5 @@
 """Report delivery: the uploader loses no report while the backend is unavailable, drops answers, refuses or sheds."""
 
-from __future__ import annotations
-
 import time
 from datetime import timedelta
 from random import Random

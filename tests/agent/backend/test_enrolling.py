@@ -1,7 +1,5 @@
 """Enrolment requests: the agent sends Azure's attested document, and the certificates that the backend lacks."""
 
-from __future__ import annotations
-
 import base64
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The agent's long poll: what it sends, how the agent acts on the answer, and what may cut it on the way."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Orders: the agent records each before it carries it out, carries it out once, and always answers."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Data loss at the backend: after its database was restored to an older state, the agent resends the current state."""
 
-from __future__ import annotations
-
 import itertools
 import stat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A machine with hooks, stepped by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Prepare and recover: when hooks run, and what is reported of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """Prepare that is planned for later: when it is planned, moved, brought forward and dropped."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime

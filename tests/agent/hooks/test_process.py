@@ -1,7 +1,5 @@
 """Hooks: which files of the folder are run, and one hook as a process."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

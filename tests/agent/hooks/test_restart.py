@@ -1,7 +1,5 @@
 """Hooks run next to all other work of the agent, and survive its stops and crashes and the event's reboot."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -3,8 +3,6 @@
 Answers DHCPDISCOVERs that ask for option 245 with ADDRESS in it, after having ignored so many; writes a line for each.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 import struct

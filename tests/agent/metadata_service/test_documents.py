@@ -1,7 +1,5 @@
 """Documents of every api-version: the reader accepts any answer, and the agent steps down in an older cloud."""
 
-from __future__ import annotations
-
 import base64
 import json
 from hashlib import sha256

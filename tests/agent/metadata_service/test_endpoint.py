@@ -1,7 +1,5 @@
 """Endpoint discovery: its packets, when it begins, and a machine and a wire server in network namespaces."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct

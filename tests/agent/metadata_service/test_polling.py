@@ -1,7 +1,5 @@
 """The poller against the simulator: what is forwarded, what odd answers do, and reports before identification."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

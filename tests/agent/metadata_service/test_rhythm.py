@@ -1,7 +1,5 @@
 """Polling interval: the agent leaves room for the machine's other clients, and no answer breaks its timing."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -1,7 +1,5 @@
 """A cache's server, a path to it, and one listener in a thread, as the agent runs it; with hooks on request."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A real server in place of a cache, and a network path to it with faults on request."""
 
-from __future__ import annotations
-
 import random
 import select
 import socket

@@ -1,7 +1,5 @@
 """The agent as a process, with caches."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

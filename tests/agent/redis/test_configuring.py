@@ -1,7 +1,5 @@
 """`DRYDOCK_REDIS_CACHES` and the tables of the TOML file; a wrong one is one clear sentence without the key."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

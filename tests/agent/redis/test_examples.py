@@ -1,7 +1,5 @@
 """The examples for `redis.d` and the documented maintenance, with a real cache and the lines of a real play."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

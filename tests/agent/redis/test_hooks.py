@@ -1,7 +1,5 @@
 """Cache hooks: the agent runs the owner's programs for lines of a real server and for changes of the connection."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Cache listener: it reports each line of a real server and when it listened, and survives every fault."""
 
-from __future__ import annotations
-
 import base64
 import threading
 import time

@@ -1,7 +1,5 @@
 """Maintenance lines of a cache: the parser reads any order and spelling and guesses nothing; hooks get the values."""
 
-from __future__ import annotations
-
 import pytest
 from drydock_agent.redis.notification import Notification, read
 from hypothesis import example, given

@@ -1,7 +1,5 @@
 """TLS with the cache's certificate, and tokens of the machine's identity in place of a key."""
 
-from __future__ import annotations
-
 import base64
 import json
 import time
