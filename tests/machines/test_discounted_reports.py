@@ -7,7 +7,7 @@ from fleet.domain.reasons import Refused
 from fleet.models import AvailabilitySet, Cache, Entry, Machine, ScheduledEvent
 from fleet.operations.machines import keys
 from tests.caches.walking import EXAMPLE, HOST, Listeners
-from tests.factories import EVENT, Fleet, acting, admin, listing, operator, the_event
+from tests.factories import EVENT, Fleet, acting, admin, change_set, listing, operator, the_event
 from tests.sets.test_where_a_machine_belongs import instance
 
 LINE = EXAMPLE[0][1]
@@ -77,10 +77,12 @@ def test_empty_sets_that_only_this_machine_named_are_deleted(fleet: Fleet, ada: 
             fleet.say("vm1")
     instance(fleet, "vm2", "elsewhere")
     AvailabilitySet.objects.filter(name="flood2").update(min_live=1)
+    flood, actor = AvailabilitySet.objects.get(name="flood1"), acting(admin("amy"))
+    change_set(set_id=flood.pk, service="shop", actor=actor, now=fleet.now)
     fleet.later(700)
     entry = discount(fleet, "vm1")
-    assert sorted(entry.data["sets"]) == ["flood0", "flood1"]
-    assert {"web", "shared", "with-event", "flood2"} <= set(AvailabilitySet.objects.values_list("name", flat=True))
+    assert sorted(entry.data["sets"]) == ["flood0"]
+    assert {"web", "shared", "with-event", "flood1", "flood2"} <= set(AvailabilitySet.objects.values_list("name", flat=True))
     kept = Entry.objects.filter(availability_set__isnull=False)
     assert kept.exclude(availability_set__in=AvailabilitySet.objects.values("pk")).exists()
     for page in (f"/machines/{entry.machine_id}/", "/audit/", "/timeline/", "/api/v1/audit/"):

@@ -107,7 +107,8 @@ def discount(*, machine_id: int, actor: Actor, now: datetime) -> None:
     events = list(listed.values_list("pk", flat=True))
     advance.recompute(events, now=now, via="report")
     named = Entry.objects.filter(machine=machine_id).values("availability_set").distinct()
-    others = Entry.objects.filter(availability_set=OuterRef("pk"), machine__isnull=False).exclude(machine=machine_id)
+    # Also of users: a set that a user named or changed belongs to more than this machine.
+    others = Entry.objects.filter(availability_set=OuterRef("pk")).exclude(machine=machine_id)
     sets = AvailabilitySet.objects.filter(~Exists(others), pk__in=named, **UNSET)
     coverage = Coverage.objects.filter(machine=machine_id)
     shared = Coverage.objects.filter(cache=OuterRef("pk")).exclude(machine=machine_id)
