@@ -82,7 +82,8 @@ def test_empty_sets_that_only_this_machine_named_are_deleted(fleet: Fleet, ada: 
     fleet.later(700)
     entry = discount(fleet, "vm1")
     assert sorted(entry.data["sets"]) == ["flood0"]
-    assert {"web", "shared", "with-event", "flood1", "flood2"} <= set(AvailabilitySet.objects.values_list("name", flat=True))
+    names = set(AvailabilitySet.objects.values_list("name", flat=True))
+    assert {"web", "shared", "with-event", "flood1", "flood2"} <= names
     kept = Entry.objects.filter(availability_set__isnull=False)
     assert kept.exclude(availability_set__in=AvailabilitySet.objects.values("pk")).exists()
     for page in (f"/machines/{entry.machine_id}/", "/audit/", "/timeline/", "/api/v1/audit/"):
