@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 
 from fleet.models import Entry
+from fleet.notifications import router
 from fleet.projections import machines, sets
 from fleet.projections.events import rows as event_rows
 from fleet.projections.timeline import entries
@@ -22,6 +23,8 @@ COMMITTED = Path(__file__).with_name("queries.json")
 def small(db: None) -> Listeners:
     fleet = Listeners(now=datetime.now(UTC))
     grow(fleet, 1)
+    # Its first run stores a cursor, and the gauges read one query more from then on.
+    router.route(now=fleet.now, via="celery")
     return fleet
 
 
