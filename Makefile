@@ -106,7 +106,8 @@ soak: $(DEV_READY)
 	@MESSAGE_KILLS=$${MESSAGE_KILLS:-200} $(BIN)/python -m pytest -m fault tests/messages/test_what_is_sent_is_written_down.py $(ARGS)
 	@$(BIN)/python -m pytest -n auto --dist loadfile -m hypothesis --hypothesis-profile=soak $(ARGS)
 
-# Rounds of kill -9 with the whole ring running; ROUNDS=1 SEED=n plays round n again.
+# Rounds of kill -9 with the whole ring running; ROUNDS=1 SEED=n plays round n again. RESULTS=file records the outcomes,
+# and the next run with it plays the other rounds only; MINUTES=m plays no further round after that time.
 faults: $(DEV_READY)
 	@ROUNDS=$${ROUNDS:-1000} $(BIN)/python -m pytest -s -q -m faults tests/faults $(ARGS)
 

@@ -31,6 +31,9 @@ class Outcome:
     states: list[str] = field(default_factory=list)
     # What the first call got: a status, or 0 where it was cut.
     statuses: list[int] = field(default_factory=list)
+    # Approvals that were answered with 201 and do not exist, and approvals of one event beyond the first.
+    lost: int = 0
+    doubled: int = 0
     wrong: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -149,5 +152,8 @@ def _end(scene: Scene, grants: list[Grant], outcome: Outcome) -> None:
             wait_for(over, seconds=2 * PATIENCE_SECONDS, what=f"event {grant.event_id} and its approval are over")
         except AssertionError as error:
             outcome.wrong.append(str(error))
-        outcome.states += [state for _, state in truth.approvals(scene, grant.event_id)]
+        found = truth.approvals(scene, grant.event_id)
+        outcome.states += [state for _, state in found]
+        outcome.lost += grant.seen_granted and grant.approval_id not in [pk for pk, _ in found]
+        outcome.doubled += max(len(found) - 1, 0)
         outcome.wrong += [each for each in truth.lies(scene, grant, over=True) if each not in outcome.wrong]

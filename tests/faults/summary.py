@@ -1,10 +1,35 @@
-"""What all rounds say together."""
+"""Outcomes of rounds: recorded in a file, so that a long run can be played in parts, and summarised."""
 
+import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
 
 from tests.faults.rounds import PROMISED_SECONDS, Outcome
-from tests.faults.schedule import Moment, Victim
+from tests.faults.schedule import Moment, Victim, plan
+
+
+def record(outcome: Outcome, file: Path) -> None:
+    """Append the outcome to the file as one line, after what a killed run may have left incomplete."""
+    fields = asdict(outcome)
+    del fields["plan"]
+    told = {"round": outcome.plan.number, "victim": outcome.plan.victim, "moment": outcome.plan.moment, **fields}
+    with file.open("a") as lines:
+        lines.write(f"\n{json.dumps(told)}")
+
+
+def recorded(file: Path) -> dict[int, Outcome]:
+    """Return the outcomes in the file by round, without an incomplete line."""
+    outcomes = {}
+    for line in file.read_text().splitlines() if file.exists() else ():
+        with suppress(ValueError):
+            fields = json.loads(line)
+            number = fields.pop("round")
+            del fields["victim"], fields["moment"]
+            outcomes[number] = Outcome(plan(number), **fields)
+    return outcomes
 
 
 def share(values: Sequence[float], part: float) -> float:
@@ -15,7 +40,13 @@ def share(values: Sequence[float], part: float) -> float:
 
 def summary(outcomes: Sequence[Outcome]) -> str:
     """Rounds survived, by victim and moment, and how long a true state took."""
-    lines = [f"{sum(not each.wrong for each in outcomes)} of {len(outcomes)} rounds survived", "", HEAD]
+    lost, doubled = sum(each.lost for each in outcomes), sum(each.doubled for each in outcomes)
+    lines = [
+        f"{sum(not each.wrong for each in outcomes)} of {len(outcomes)} rounds survived;"
+        f" approvals lost: {lost}, doubled: {doubled}",
+        "",
+        HEAD,
+    ]
     for name, chosen in (
         *((str(victim), [one for one in outcomes if one.plan.victim is victim]) for victim in Victim),
         *((str(moment), [one for one in outcomes if one.plan.moment is moment]) for moment in Moment),
