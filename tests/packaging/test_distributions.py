@@ -99,10 +99,11 @@ def test_files_hold_what_they_should_and_their_sums_are_right(dist: Path) -> Non
     assert "fleet/templates/base.html" in names(next(dist.glob("drydock_fleet-*.whl")))
 
 
-def test_every_template_comes_along(dist: Path) -> None:
+def test_every_template_and_certificate_comes_along(dist: Path) -> None:
     held = names(next(dist.glob("drydock_fleet-*.whl")))
     ours = {f"fleet/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "templates").rglob("*") if path.is_file()}
-    assert ours - held == set()
+    certificates = {path.relative_to(ROOT).as_posix() for path in (ROOT / "fleet").rglob("*.pem")}
+    assert len(certificates) == 11 and (ours | certificates) - held == set()
 
 
 def test_no_file_of_requirements_leaves_a_name_of_ours_to_an_index(dist: Path) -> None:

@@ -57,16 +57,25 @@ class Attested:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Trusted root certificates, and intermediate certificates in addition to those that an agent sends."""
+    """Trusted root certificates, and intermediate certificates in addition to those that an agent sends.
+
+    Intermediates only help to build a chain: they are not trusted, and are ignored after they expire.
+    """
 
     roots: tuple[x509.Certificate, ...]
     intermediates: tuple[x509.Certificate, ...] = ()
 
 
-def trust_of(certificates: Collection[x509.Certificate]) -> Trust:
-    """Divide certificates into roots (self-signed) and intermediates."""
-    roots = tuple(one for one in certificates if one.issuer == one.subject)
-    return Trust(roots, tuple(one for one in certificates if one.issuer != one.subject))
+def trust_of(certificates: Collection[x509.Certificate], hints: Collection[x509.Certificate] = ()) -> Trust:
+    """Divide certificates into roots (self-signed) and intermediates. `hints` are further intermediates: a self-signed
+    one is ignored.
+    """
+    roots = tuple(one for one in certificates if _is_self_signed(one))
+    return Trust(roots, tuple(one for one in (*certificates, *hints) if not _is_self_signed(one)))
+
+
+def _is_self_signed(certificate: x509.Certificate) -> bool:
+    return certificate.issuer == certificate.subject
 
 
 def verify(
@@ -92,7 +101,7 @@ def verify(
         names = _names(leaf)
         _check_use(leaf, key)
         brought = [pkcs7.certificate(pkcs7.decoded(each, MOST_BYTES)) for each in _few(intermediates)]
-        _check_chain(leaf, names[0], [*brought, *trust.intermediates], trust.roots, now)
+        _check_chain(leaf, names[0], brought, trust, now)
         return _believed(signed.content, now, judge_nonce, subscriptions)
     except Refused:
         raise
@@ -156,30 +165,34 @@ def _check_use(leaf: x509.Certificate, key: rsa.RSAPublicKey) -> None:
 
 
 def _check_chain(
-    leaf: x509.Certificate,
-    name: str,
-    known: Sequence[x509.Certificate],
-    roots: tuple[x509.Certificate, ...],
-    now: datetime,
+    leaf: x509.Certificate, name: str, brought: Sequence[x509.Certificate], trust: Trust, now: datetime
 ) -> None:
-    if not leaf.not_valid_before_utc <= now <= leaf.not_valid_after_utc:
+    if not _is_current(leaf, now):
         raise pkcs7.refusal("attested-certificate-over", at=leaf.not_valid_after_utc)
-    if not roots:
+    if not trust.roots:
         raise pkcs7.refusal("attested-no-roots")
-    last = _last(leaf, known, roots)
-    if last is not None:
-        url = _issuer_url(last)
-        if url:
-            raise Refused(WANTED, Reason("attested-intermediate", url=url), url=url)
-        raise pkcs7.refusal("attested-chain", issuer=last.issuer.rfc4514_string()[:200])
-    # All four that an agent may bring, those of the folder, and the root.
+    # All four that an agent may bring, those of the folders, and the root.
     verifier = (
-        PolicyBuilder().store(Store(list(roots))).time(now.replace(tzinfo=None)).max_chain_depth(MOST_INTERMEDIATES)
+        PolicyBuilder()
+        .store(Store(list(trust.roots)))
+        .time(now.replace(tzinfo=None))
+        .max_chain_depth(MOST_INTERMEDIATES)
+        .build_server_verifier(x509.DNSName(name))
     )
+    known = [*brought, *(one for one in trust.intermediates if _is_current(one, now))]
     try:
-        verifier.build_server_verifier(x509.DNSName(name)).verify(leaf, list(known))
+        verifier.verify(leaf, known)
     except (VerificationError, ValueError) as error:
-        raise pkcs7.refusal("attested-chain", issuer=leaf.issuer.rfc4514_string()[:200]) from error
+        # An intermediate of ours that does not fit, or whose issuer is missing, must not keep the agent from fetching.
+        last = _last(leaf, brought, trust.roots)
+        url = _issuer_url(last) if last is not None else ""
+        if url:
+            raise Refused(WANTED, Reason("attested-intermediate", url=url), url=url) from None
+        raise pkcs7.refusal("attested-chain", issuer=(last or leaf).issuer.rfc4514_string()[:200]) from error
+
+
+def _is_current(certificate: x509.Certificate, now: datetime) -> bool:
+    return certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc
 
 
 def _last(
@@ -190,7 +203,7 @@ def _last(
     for _ in range(MOST_INTERMEDIATES + 1):
         if any(root.subject == here.issuer for root in roots):
             return None
-        issuers = [one for one in known if one.subject == here.issuer and one.subject != one.issuer]
+        issuers = [one for one in known if one.subject == here.issuer and not _is_self_signed(one)]
         if not issuers:
             return here
         here = issuers[0]

@@ -36,7 +36,7 @@ from fleet.operations.rights import expiry_within_token, is_token_valid, require
 from fleet.operations.sets import placement
 from fleet.operations.timeline.entries import tell
 
-SHIPPED = Path(attestation.__file__).parent / "roots"
+SHIPPED_ROOTS, SHIPPED_INTERMEDIATES = (Path(attestation.__file__).parent / name for name in ("roots", "intermediates"))
 PURPOSE = "drydock challenges"
 SPEND = "INSERT INTO fleet_nonce (nonce, spent_at) VALUES (%s, %s) ON CONFLICT DO NOTHING"
 
@@ -62,7 +62,7 @@ def attested_by(document: wire.AttestedDocument, *, now: datetime) -> Attested:
     return verify(
         document.signature,
         document.intermediates,
-        trust=_trust(settings.ATTESTED_ROOTS or str(SHIPPED)),
+        trust=_trust(Path(settings.ATTESTED_ROOTS or SHIPPED_ROOTS), SHIPPED_INTERMEDIATES),
         now=now,
         judge_nonce=judge,
         subscriptions=None,
@@ -80,14 +80,19 @@ def spend(nonce: str, *, now: datetime) -> bool:
         return bool(cursor.rowcount == 1)
 
 
-def _trust(folder: str) -> Trust:
-    """Return the trusted certificates of a folder. They are read again when a file has changed."""
-    files = tuple((path, path.stat().st_mtime_ns) for path in sorted(Path(folder).iterdir()) if path.is_file())
-    return _read(files)
+def _trust(roots: Path, hints: Path) -> Trust:
+    """Return the certificates of two folders: those to trust, with intermediates, and further intermediates. They are
+    read again when a file has changed.
+    """
+    return trust_of(_read(_files(roots)), _read(_files(hints)))
 
 
-@lru_cache(maxsize=4)
-def _read(files: tuple[tuple[Path, int], ...]) -> Trust:
+def _files(folder: Path) -> tuple[tuple[Path, int], ...]:
+    return tuple((path, path.stat().st_mtime_ns) for path in sorted(folder.iterdir()) if path.is_file())
+
+
+@lru_cache(maxsize=8)
+def _read(files: tuple[tuple[Path, int], ...]) -> tuple[x509.Certificate, ...]:
     found: list[x509.Certificate] = []
     for path, _ in files:
         raw = path.read_bytes()
@@ -96,7 +101,7 @@ def _read(files: tuple[tuple[Path, int], ...]) -> Trust:
             found += x509.load_pem_x509_certificates(raw) if pem else [x509.load_der_x509_certificate(raw)]
         except ValueError as error:
             log.warning("attestation.unreadable_certificate", file=str(path), error=str(error))
-    return trust_of(found)
+    return tuple(found)
 
 
 # How machines may enrol: chosen by an administrator, where no setting states it.
