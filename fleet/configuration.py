@@ -91,6 +91,22 @@ CHAPTERS: dict[str, tuple[Setting, ...]] = {
             "MACHINE_GONE_SECONDS", "86400", "A silent machine is gone after this many seconds.", former="GONE_SECONDS"
         ),
         Setting(
+            "DECOMMISSION_GONE_DAYS",
+            "for ever",
+            "Drydock decommissions machines after this many days of silence. `for ever`: they stay.",
+        ),
+        Setting(
+            "DECOMMISSION_TERMINATED_DAYS",
+            "for ever",
+            "The same for machines whose last report listed their own Terminate.",
+        ),
+        Setting(
+            "DECOMMISSION_UNLISTED_DAYS",
+            "for ever",
+            "The same for machines that a complete inventory stopped listing this many days ago, if they have not "
+            "reported since.",
+        ),
+        Setting(
             "CLOCK_TOLERANCE_SECONDS",
             "2",
             "Times that a machine reports are corrected if its clock differs by more than this.",

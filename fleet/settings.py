@@ -69,6 +69,11 @@ REDIS_URL = read.address("REDIS_URL", ("redis", "rediss", "unix"))
 MACHINE_LIVE_SECONDS = read.seconds("MACHINE_LIVE_SECONDS")
 MACHINE_LATE_SECONDS = read.seconds("MACHINE_LATE_SECONDS")
 MACHINE_GONE_SECONDS = read.seconds("MACHINE_GONE_SECONDS")
+DECOMMISSION_DAYS = {
+    "gone": read.days("DECOMMISSION_GONE_DAYS"),
+    "terminated": read.days("DECOMMISSION_TERMINATED_DAYS"),
+    "unlisted": read.days("DECOMMISSION_UNLISTED_DAYS"),
+}
 CLOCK_TOLERANCE_SECONDS = read.seconds("CLOCK_TOLERANCE_SECONDS")
 JOIN_TOKEN_SECONDS = read.whole("JOIN_TOKEN_SECONDS")
 ENROLMENT_POLICY = read.one_of("ENROLMENT_POLICY", ("", "join", "auto", "attested", "admit", "token"))

@@ -13,6 +13,7 @@ CALLS = [
     path("v1/blind-spots/", machines.BlindSpots.as_view(), name="api-blind-spots"),
     path("v1/machines/", machines.Machines.as_view(), name="api-machines"),
     path("v1/machines/counts/", machines.MachineCounts.as_view(), name="api-machine-counts"),
+    path("v1/machines/decommission/", machines.DecommissionMachines.as_view(), name="api-machines-decommission"),
     path("v1/machines/<int:machine_id>/", machines.Machine.as_view(), name="api-machine"),
     path("v1/machines/<int:machine_id>/revoke/", machines.RevokeMachine.as_view(), name="api-machine-revoke"),
     path("v1/machines/<int:machine_id>/discount/", machines.DiscountMachine.as_view(), name="api-machine-discount"),

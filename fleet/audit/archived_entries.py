@@ -161,7 +161,8 @@ def _subjects(rows: Sequence[Entry], *columns: str) -> dict[str, Mapping[Any, An
     known: dict[str, Mapping[Any, Any]] = {}
     for column in columns:
         model: Any = Entry._meta.get_field(column).related_model
-        subjects = visible(model).defer("compute") if model is Machine else visible(model)
+        subjects = visible(model, every=True)
+        subjects = subjects.defer("compute") if model is Machine else subjects
         known[column] = subjects.in_bulk({getattr(row, f"{column}_id") for row in rows} - {None})
     return known
 

@@ -319,7 +319,7 @@ def _expected(rows: QuerySet[ScheduledEvent]) -> models.Case:
 
 def _notice(rows: QuerySet[ScheduledEvent]) -> tuple[Row, ...]:
     """Return the notice that Azure gave for each event type, region (empty if unknown) and expected notice."""
-    located = visible(Machine).filter(availability_set=OuterRef("availability_set")).exclude(region="")
+    located = visible(Machine, every=True).filter(availability_set=OuterRef("availability_set")).exclude(region="")
     region = Coalesce(
         models.Subquery(located.order_by("pk").values("region")[:1]), Value(""), output_field=models.TextField()
     )

@@ -10,9 +10,10 @@ from urllib.parse import parse_qsl
 from django import forms
 from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.views.decorators.http import require_http_methods
 
 from fleet.dashboard import timeline
 from fleet.dashboard.agent_package import requirement
@@ -28,13 +29,16 @@ from fleet.dashboard.pages import (
     page,
     query_with,
     read_view,
+    refused,
 )
 from fleet.domain.machines.enrolment import install_lines
 from fleet.domain.machines.inventory import read_inventory, read_json
 from fleet.domain.people import Right
 from fleet.domain.reasons import Refused
+from fleet.domain.states import Presence
 from fleet.operations import clock
-from fleet.operations.machines import admissions, entrance, keys
+from fleet.operations.machines import admissions, decommission, entrance, keys
+from fleet.operations.machines.decommission import MOST_AT_ONCE
 from fleet.operations.machines.entrance import JoinTokenForm
 from fleet.operations.machines.inventory import import_inventory, try_inventory
 from fleet.operations.sets.changes import move_machine
@@ -50,6 +54,7 @@ MOST_BYTES = 32 * 1024 * 1024
 MOST_PASTED = 1024 * 1024
 # The form with all of its fields.
 MAX_FORM_BYTES = MOST_BYTES + 2 * MOST_PASTED
+NOT_HEARD = (Presence.SILENT, Presence.GONE, Presence.EXPECTED)
 # At most this many rows of a trial are shown; the counts above them include all rows.
 MOST_CHANGES = 500
 
@@ -144,7 +149,69 @@ def machine_list(request: Asked) -> HttpResponse:
     is_counting = bool(request.htmx) or request.GET.get("as") == "counts"
     counted = {"machines/machine_counts.html": lambda: _chips(request, rows)} if is_counting else {}
     kept = [(name, value) for name, value in parse_qsl(query_with(request, q="", cursor=""))]
-    return listed(request, "machines/list.html", "machines/machine_rows.html", read, counted, kept=kept)
+    filters = [(name, value) for name in MachineFilter.base_filters for value in request.GET.getlist(name)]
+    context = {"kept": kept, "filters": filters, "most": MOST_AT_ONCE}
+    return listed(request, "machines/list.html", "machines/machine_rows.html", read, counted, **context)
+
+
+class ChosenForm(CommentForm):
+    """Form with selected row ids of the parameter `chosen`. The operation refuses ids that it does not know."""
+
+    chosen = ""
+
+    def __init__(self, sent: Any) -> None:
+        super().__init__(sent)
+        ids = [one for one in sent.getlist(self.chosen) if one.isascii() and one.isdigit() and len(one) < 19]
+        self.fields[self.chosen].choices = [(one, one) for one in ids]  # type: ignore[attr-defined]
+
+
+class DecommissionForm(ChosenForm):
+    wrong = f"Select 1 to {MOST_AT_ONCE} machines. The comment has up to 2,000 characters."
+    chosen = "machine"
+    machine = forms.TypedMultipleChoiceField(coerce=int, required=False)
+    all = forms.BooleanField(required=False)
+
+    def clean_machine(self) -> list[int]:
+        ids: list[int] = self.cleaned_data["machine"]
+        if len(ids) > MOST_AT_ONCE:
+            raise forms.ValidationError(self.wrong)
+        return ids
+
+
+def decommission_answer(request: Asked, /, **context: Any) -> HttpResponse:
+    """Return the page that shows the selected machines before they are decommissioned. It is also the response to a
+    refused form.
+    """
+    if not request.rights.may(Right.ADMINISTER):
+        reason = "You need the role admin to decommission machines."
+        return render(request, "403.html", {"reason": reason}, status=403)
+    form = DecommissionForm(request.POST if request.method == "POST" else request.GET)
+    ids = form.cleaned_data["machine"] if form.is_valid() else []
+    if form.is_valid() and form.cleaned_data["all"]:
+        found = counts.with_presences(MachineFilter(request.GET, now=request.now).qs, *NOT_HEARD, now=request.now)
+        ids = list(found.order_by("resource_name", "pk").values_list("pk", flat=True)[:MOST_AT_ONCE])
+    rows = machines.chosen(machine_ids=ids, now=request.now)
+    return page(request, "machines/decommission.html", rows=rows, **context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def decommission_machines(request: HttpRequest) -> HttpResponseBase:
+    return (_decommission if request.method == "POST" else read_view(decommission_answer))(request)
+
+
+@action_view(decommission_answer)
+def _decommission(request: Asked) -> HttpResponse:
+    sent = DecommissionForm(request.POST).values
+    if not sent["machine"]:
+        raise Refused("validation", DecommissionForm.wrong)
+    names = {row.id: row.resource_name for row in machines.chosen(machine_ids=sent["machine"], now=request.now)}
+    actor = request.actor.because(sent["comment"])
+    found = decommission.decommission_each(machine_ids=sent["machine"], actor=actor, now=request.now)
+    results = [
+        (machine_id, names.get(machine_id, machine_id), refused(error)["refusal"] if error is not None else None)
+        for machine_id, error in found.items()
+    ]
+    return page(request, "machines/decommission.html", results=results)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,16 +311,11 @@ def lift(request: Asked, machine_id: int) -> HttpResponse:
 ADMISSIONS_A_PAGE = 50
 
 
-class AdmissionsForm(CommentForm):
+class AdmissionsForm(ChosenForm):
     wrong = "Select at least one request. The comment has up to 2,000 characters."
+    chosen = "ids"
     ids = forms.TypedMultipleChoiceField(coerce=int)
     decision = forms.ChoiceField(choices=[("admit", ""), ("refuse", "")])
-
-    def __init__(self, sent: Any) -> None:
-        super().__init__(sent)
-        # The operation refuses ids that are not waiting.
-        named = [(one, one) for one in sent.getlist("ids") if one.isascii() and one.isdigit() and len(one) < 19]
-        self.fields["ids"].choices = named  # type: ignore[attr-defined]
 
 
 def admissions_answer(request: Asked, /, **context: Any) -> HttpResponse:

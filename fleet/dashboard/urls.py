@@ -54,6 +54,7 @@ PAGES = [
     path("drills/<int:drill_id>/stop/", waves.stop, name="drill-stop"),
     path("blind-spots/", desk.blind_spot_page, name="blind-spots"),
     path("machines/", machines.machine_list, name="machines"),
+    path("machines/decommission/", machines.decommission_machines, name="machines-decommission"),
     path("machines/<int:machine_id>/", machines.machine_page, name="machine"),
     path("machines/<int:machine_id>/revoke/", machines.revoke, name="machine-revoke"),
     path("machines/<int:machine_id>/discount/", machines.discount, name="machine-discount"),

@@ -126,6 +126,7 @@ class EntryKind(StrEnum):
     MACHINE_IDENTIFIED = "machine_identified", "Machine identified", "calm", "server-cog", Trait.MOVES_MACHINE
     MACHINE_REVOKED = "machine_revoked", "Revoked", "bad", "server-off", Trait.MOVES_MACHINE
     MACHINE_DISCOUNTED = "machine_discounted", "Reports discounted", "due", "server-off", Trait.MOVES_MACHINE
+    MACHINE_DECOMMISSIONED = "machine_decommissioned", "Decommissioned", "calm", "server-off", Trait.MOVES_MACHINE
     MACHINE_WAITS = "machine_waits", "Waiting for admission", "due", "hourglass"
     MACHINE_ADMITTED = "machine_admitted", "Admitted", "calm", "user-check", Trait.MOVES_MACHINE
     ADMISSION_REFUSED = "admission_refused", "Admission refused", "bad", "shield-x"

@@ -10,6 +10,15 @@ from fleet.domain.sets import KINDS, MAX_NEEDS
 from fleet.models.fields import Line
 from fleet.models.index_scan import ChangeColumn, words_of
 
+# Values of what an administrator can require for a set. A set with others is kept and listed, even if it is empty.
+UNSET = {
+    "second_person": False,
+    "step_up": False,
+    "exempt_service_accounts": False,
+    "min_live": None,
+    "admits_until": None,
+}
+
 
 class AvailabilitySet(ChangeColumn):
     """A set: the machines to which Azure delivers the same events.
@@ -134,8 +143,19 @@ class JoinToken(models.Model):
         return str(self.comment)
 
 
+class MachinesInFleet(models.Manager["Machine"]):
+    """Manager of the machines that are not decommissioned."""
+
+    def get_queryset(self) -> models.QuerySet["Machine"]:
+        return super().get_queryset().filter(decommissioned_at=None)
+
+
 class Machine(ChangeColumn):
-    """One Azure VM, identified by its vmId. `resource_name` is the name that Azure uses in `Resources`."""
+    """One Azure VM, identified by its vmId. `resource_name` is the name that Azure uses in `Resources`.
+
+    A decommissioned machine keeps its row, for the history and for a return. `objects` omits it, so it is in no list
+    and no count; `every` has it.
+    """
 
     vm_id = models.TextField(unique=True)
     resource_name = models.TextField()
@@ -165,6 +185,10 @@ class Machine(ChangeColumn):
     revoked_at = models.DateTimeField(null=True, blank=True)
     # An administrator discounted the reports until then; they count again once the machine reports.
     discounted_at = models.DateTimeField(null=True, blank=True)
+    # It is revoked, too. NULL again once it has enrolled again.
+    decommissioned_at = models.DateTimeField(null=True, blank=True)
+    # When a complete inventory listed it no longer; NULL while one lists it, or none ever did.
+    unlisted_at = models.DateTimeField(null=True, blank=True)
     # SHA-256 of the credential; a new enrolment replaces it and so revokes the old one.
     credential_hash = models.TextField(blank=True, default="")
     # When Azure attested its identity; NULL where it enrolled in another way.
@@ -174,6 +198,9 @@ class Machine(ChangeColumn):
     warnings = models.JSONField(default=list, blank=True)
     # With which it enrolled last; NULL before 0.2.0, and where it enrolled by its credential.
     join_token = models.ForeignKey(JoinToken, null=True, blank=True, on_delete=models.SET_NULL, related_name="machines")
+
+    objects = MachinesInFleet()
+    every = models.Manager()
 
     class Meta:
         indexes = [

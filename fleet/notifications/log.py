@@ -228,7 +228,7 @@ def _names(subjects: Iterable[str]) -> dict[str, str]:
     return {
         f"{kind}:{pk}": name
         for kind, ids in wanted.items()
-        for pk, name in visible(CALLED[kind][0]).filter(pk__in=ids).values_list("pk", CALLED[kind][1])
+        for pk, name in visible(CALLED[kind][0], every=True).filter(pk__in=ids).values_list("pk", CALLED[kind][1])
     }
 
 

@@ -34,7 +34,7 @@ from fleet.operations.drills import advance as drills
 from fleet.operations.events import compute, scheduling
 from fleet.operations.intake import oddities, presence
 from fleet.operations.locks import Lock, settle_due, try_take
-from fleet.operations.machines import instance
+from fleet.operations.machines import decommission, instance
 from fleet.operations.orders import advance as orders
 from fleet.operations.policy import apply
 from fleet.operations.quarantine import Quarantine, bisect_failures, call_each, delete_expired, error_text
@@ -106,6 +106,7 @@ def _go_through(looked: list[int], done: list[tuple[int, int, set[int]]], *, now
             partial(maintenances.advance, now=now),
             partial(_follow_due, looked, apart, now=now),
             partial(kept.renew, now=now),
+            partial(decommission.apply_rules, now=now),
         )
 
 

@@ -35,7 +35,7 @@ from fleet.projections.counts import is_live, last_poll, stale_sets
 from fleet.projections.machines import agentless
 from fleet.projections.pages import Key, Page, cut_page, cut_window
 from fleet.projections.refs import MachineRef, SetRef, plain_name, set_ref
-from fleet.projections.visibility import sees_set, visible
+from fleet.projections.visibility import sees_set, used_caches, visible
 
 OF_EVENTS = (QuarantineKind.EVENT.value, QuarantineKind.RULES.value)
 # At most this many machines of one blind spot are named; the others are counted.
@@ -356,7 +356,7 @@ def _unheard(now: datetime) -> QuerySet[Cache]:
     """Return the caches to which no live machine listens, by host in code point order."""
     heard = visible(Coverage).filter(cache=OuterRef("pk"), until=None, state="subscribed")
     heard = heard.alias(polled=last_poll("machine__")).filter(is_live(now=now, machine="machine__"))
-    return visible(Cache).filter(~Exists(heard)).alias(by_host=Collate("host", "C")).order_by("by_host")
+    return used_caches().filter(~Exists(heard)).alias(by_host=Collate("host", "C")).order_by("by_host")
 
 
 def _of_caches(caches: Sequence[Cache], now: datetime) -> Iterator[BlindSpot]:

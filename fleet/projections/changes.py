@@ -47,9 +47,9 @@ class ChangeFilter(TimeFilter):
 
 def _since(model: type[Model], at: datetime) -> Q:
     # Each table by its own index: few rows have changed, and they are found before sorting.
-    found = [visible(model).filter(changed_at__gte=at).order_by().values("pk")]
+    found = [visible(model, every=True).filter(changed_at__gte=at).order_by().values("pk")]
     for part, path in PARTS[model]:
-        rows = visible(part).filter(changed_at__gte=at, **{f"{path}__isnull": False})
+        rows = visible(part, every=True).filter(changed_at__gte=at, **{f"{path}__isnull": False})
         found.append(rows.order_by().values(path))
     return Q(pk__in=found[0].union(*found[1:]) if len(found) > 1 else found[0])
 
@@ -57,10 +57,11 @@ def _since(model: type[Model], at: datetime) -> Q:
 def with_changes(rows: QuerySet[M]) -> QuerySet[M]:
     """Add the column `changed` to the query: the time of the last change of the row or of one of its parts."""
     parts = [
-        Subquery(visible(part).filter(**{path: OuterRef("pk")}).order_by("-changed_at").values("changed_at")[:1])
+        visible(part, every=True).filter(**{path: OuterRef("pk")}).order_by("-changed_at").values("changed_at")
         for part, path in PARTS[rows.model]
     ]
-    found: QuerySet[M] = rows.annotate(changed=Greatest(F("changed_at"), *parts))  # type: ignore[assignment]
+    newest = [Subquery(part[:1]) for part in parts]
+    found: QuerySet[M] = rows.annotate(changed=Greatest(F("changed_at"), *newest))  # type: ignore[assignment]
     return found
 
 

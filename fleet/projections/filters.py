@@ -104,7 +104,7 @@ class EventFilter(PlaceFilter):
 
     def filter_machine(self, queryset: QuerySet[ScheduledEvent], name: str, value: Any) -> QuerySet[ScheduledEvent]:
         either = Q(pk__in=[])
-        for machine in visible(Machine).filter(pk__in=value).only("resource_name", "availability_set"):
+        for machine in visible(Machine, every=True).filter(pk__in=value).only("resource_name", "availability_set"):
             either |= Q(availability_set=machine.availability_set_id) & _named([machine.resource_name])
         return self._with_names(queryset).filter(either)
 

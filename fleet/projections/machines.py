@@ -64,6 +64,7 @@ class MachineRow:
         datetime | None, "When Azure signed its attested document; null if it enrolled in another way."
     ]
     revoked_at: datetime | None
+    decommissioned_at: Annotated[datetime | None, "Since when it is not in lists and counts any more."]
     # The source whose statement about the set applies: a value of `SetSource`, empty if no source states a set.
     set_source: str
     warnings: Annotated[
@@ -239,13 +240,17 @@ def credentials_since(at: datetime) -> dict[int, str]:
     """Return the machines (row ids) that were revoked or enrolled after `at`, each with its current credential hash
     (empty if revoked). One query that uses two indexes.
     """
-    rows = visible(Machine).filter(Q(revoked_at__gt=at) | Q(enrolled_at__gt=at))
+    rows = visible(Machine, every=True).filter(Q(revoked_at__gt=at) | Q(enrolled_at__gt=at))
     return dict(rows.values_list("pk", "credential_hash"))
 
 
-def with_presence() -> QuerySet[Machine]:
-    """Return machines with all columns that `machine_rows` needs. The large column `compute` is not loaded."""
-    return visible(Machine).select_related("availability_set", "presence", "latest_document").defer("compute")
+def with_presence(*, every: bool = False) -> QuerySet[Machine]:
+    """Return machines with all columns that `machine_rows` needs. The large column `compute` is not loaded.
+
+    With `every`, decommissioned machines are among them.
+    """
+    rows = visible(Machine, every=every)
+    return rows.select_related("availability_set", "presence", "latest_document").defer("compute")
 
 
 def agentless() -> QuerySet[InventoryMachine]:
@@ -438,9 +443,17 @@ def listing(*, now: datetime, machines: QuerySet[Machine] | None = None, **at: U
     return page.map(lambda found: machine_rows(found, now=now, limits=limits))
 
 
+def chosen(*, machine_ids: Collection[int], now: datetime) -> tuple[MachineRow, ...]:
+    """Return the rows of these machines (row ids) by name. One query."""
+    rows = with_presence().filter(pk__in=machine_ids).order_by("resource_name", "pk")
+    return machine_rows(rows, now=now, limits=presence_limits())
+
+
 def detail(*, machine_id: int, now: datetime) -> MachineDetail | None:
-    """Return one machine by row id, with the open events of its set; None if it does not exist. Three queries."""
-    machine = with_presence().filter(pk=machine_id).first()
+    """Return one machine by row id, also a decommissioned one, with the open events of its set; None if it does not
+    exist. Three queries.
+    """
+    machine = with_presence(every=True).filter(pk=machine_id).first()
     if machine is None:
         return None
     row = _machine_row(machine, now=now, limits=presence_limits())

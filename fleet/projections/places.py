@@ -258,7 +258,7 @@ def sets_where(asked: dict[str, list[Any]]) -> Ids:
 
 def machines_where(asked: dict[str, list[Any]]) -> Ids:
     """Return the row ids of the machines that meet all of these conditions."""
-    return ids_of(visible(Machine).filter(_all_of(asked, MACHINE_COLUMNS)))
+    return ids_of(visible(Machine, every=True).filter(_all_of(asked, MACHINE_COLUMNS)))
 
 
 def _all_of(asked: dict[str, list[Any]], columns: Mapping[str, tuple[str, str]], *, path: str = "") -> Q:

@@ -28,7 +28,7 @@ from fleet.projections.machines import (
 from fleet.projections.pages import At, OrderedAt, Page, Segment, read_list
 from fleet.projections.refs import PresenceCounts, SetRef, count_presence, label_of, plain_name, set_ref
 from fleet.projections.set_summaries import MOST, SetSummary, first_machines, set_summaries
-from fleet.projections.visibility import visible
+from fleet.projections.visibility import listed_sets, visible
 
 # At most this many machines are shown one by one.
 MOST_SHOWN = 100
@@ -333,8 +333,7 @@ def listing(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None, **a
     """Return a page of sets by name or by another column, without sets merged into another. Five queries, or ten if one
     of them is large.
     """
-    rows = visible(AvailabilitySet) if sets is None else sets
-    rows = with_changes(rows.filter(merged_into=None))
+    rows = with_changes(listed_sets(sets))
     page = read_list(Segment(rows, "name"), **at)
     return page.map(lambda found: _shape(found, _open_events(found), now=now, most=MOST))
 
@@ -348,7 +347,7 @@ def lines(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None, **at:
     """Return a page of sets with counts only, by name. Machines are read only for unnamed sets. Eight queries, or nine
     if reconciling is overdue.
     """
-    rows = (visible(AvailabilitySet) if sets is None else sets).filter(merged_into=None)
+    rows = listed_sets(sets)
     found = read_list(Segment(rows, "name"), **at)
     return found.map(lambda shown: _lines(shown, now=now))
 
@@ -376,7 +375,7 @@ def _lines(sets: Sequence[AvailabilitySet], *, now: datetime) -> tuple[SetLine, 
 def cards(*, now: datetime, first: Sequence[int] = (), limit: int = 12) -> tuple[SetRow, ...]:
     """Return the sets of the front page: those in `first` (row ids) in this order, then others by name. Six queries."""
     chosen = list(first[:limit])
-    there = visible(AvailabilitySet).filter(merged_into=None)
+    there = listed_sets()
     found = {row.pk: row for row in there.filter(pk__in=chosen)}
     # The others use the index on names: one common order would need all rows.
     others = there.exclude(pk__in=chosen).order_by("name", "pk")[: limit - len(found)]
@@ -386,7 +385,7 @@ def cards(*, now: datetime, first: Sequence[int] = (), limit: int = 12) -> tuple
 
 def named(*, limit: int = 500) -> tuple[SetRef, ...]:
     """Return the sets that have a name, by name. One query."""
-    rows = visible(AvailabilitySet).filter(merged_into=None).exclude(kind=PROVISIONAL)
+    rows = listed_sets().exclude(kind=PROVISIONAL)
     return tuple(set_ref(row) for row in rows.order_by("name", "pk")[:limit])
 
 
@@ -397,7 +396,7 @@ def merge_targets(*, set_id: int, limit: int = 500) -> tuple[SetRef, ...]:
     row = visible(AvailabilitySet).filter(pk=set_id, merged_into=None).first()
     if row is None:
         return ()
-    others = visible(AvailabilitySet).filter(merged_into=None).exclude(pk=set_id)
+    others = listed_sets().exclude(pk=set_id)
     if row.kind != "provisional":
         others = others.exclude(kind="provisional")
     if row.subscription:

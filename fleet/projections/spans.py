@@ -262,7 +262,7 @@ def enrolled_since(**of: Any) -> datetime | None:
     """Return when the first of the machines matching the filters `of` enrolled: before that, nothing was observed. One
     query.
     """
-    found: datetime | None = visible(Machine).filter(**of).aggregate(first=Min("enrolled_at"))["first"]
+    found: datetime | None = visible(Machine, every=True).filter(**of).aggregate(first=Min("enrolled_at"))["first"]
     return found
 
 
@@ -287,7 +287,7 @@ def of_machines(set_id: int, window: Span, *, types: Collection[str] = (), now: 
     none of these machines watched. Eight queries.
     """
     events, more = events_within(window, visible(ScheduledEvent).filter(availability_set=set_id), types=types)
-    machines = visible(Machine).filter(**of)
+    machines = visible(Machine, every=True).filter(**of)
     heard = visible(Coverage).filter(machine__in=machines, until=None)
     caches = caches_within(window, visible(Cache).filter(pk__in=heard.values("cache")), now=now)
     polls = machines.filter(revoked_at=None).order_by("pk").values_list("pk", "presence__last_poll_at")

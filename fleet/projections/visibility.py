@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 from allauth.mfa.models import Authenticator
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db.models import Exists, Model, OuterRef, Q, QuerySet
+from django.db.models import Exists, Model, OuterRef, Q, QuerySet, Subquery
 
 from fleet import models
 from fleet.domain.approvals.guards import EventFacts
@@ -22,10 +22,12 @@ from fleet.domain.people import ADMIN, Place, Rights, lies_in
 from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.sets import KINDS, PROVISIONAL
+from fleet.domain.states import OPEN_EVENTS
 from fleet.domain.timeline import Trait, kinds_with
 from fleet.models import AvailabilitySet, Cache, ScheduledEvent
 from fleet.models.facts import events
 from fleet.models.index_scan import FEW, IndexRange, IndexScanRows
+from fleet.models.machines import UNSET
 from fleet.models.people import located_in
 from fleet.models.timeline import ACTING
 
@@ -90,7 +92,7 @@ class LimitedReader:
         """
         if self._ways is None:
             sets = list(self.places)
-            machines = models.Machine.objects.filter(availability_set__in=sets).values_list("pk", flat=True)
+            machines = models.Machine.every.filter(availability_set__in=sets).values_list("pk", flat=True)
             self._ways = (
                 IndexRange("availability_set", sets),
                 # For entries that name no set.
@@ -275,14 +277,41 @@ def _sent(reader: LimitedReader, walk: Iterator[T]) -> Iterator[T]:
         yield part
 
 
-def visible(model: type[M]) -> QuerySet[M]:
-    """Return the rows of a model that the current reader may see. All read models use this query."""
+def visible(model: type[M], *, every: bool = False) -> QuerySet[M]:
+    """Return the rows of a model that the current reader may see. All read models use this query.
+
+    With `every`, decommissioned machines are among them.
+    """
     rule, reader = VISIBLE_ROWS[model], _reader.get()
-    rows = model._default_manager.all()
+    rows = model._base_manager.all() if every else model._default_manager.all()
     if reader is None:
         return rows
     found = rows.filter(rule(reader))
     return found.near(*reader.ways_to_entries) if isinstance(found, IndexScanRows) else found
+
+
+def listed_sets(rows: QuerySet[AvailabilitySet] | None = None) -> QuerySet[AvailabilitySet]:
+    """Return the sets that lists show, among `rows` or all visible ones: without sets that were merged into another,
+    and without those that all machines have left by being decommissioned, unless an open event or a requirement of an
+    administrator is left.
+    """
+    of_set = {"availability_set": OuterRef("pk")}
+    parts: dict[str, QuerySet[Any]] = {
+        "in_fleet": models.Machine.objects.filter(**of_set),
+        "ever": models.Machine.every.filter(**of_set),
+        "without_agent": models.InventoryMachine.objects.filter(**of_set),
+        "open_event": ScheduledEvent.objects.filter(status__in=OPEN_EVENTS, **of_set),
+    }
+    # Of EXISTS, Postgres may read the whole table; of the first row by an index, it cannot.
+    first = {name: Subquery(part.order_by().values("pk")[:1]) for name, part in parts.items()}
+    kept = Q(ever=None) | ~Q(in_fleet=None) | ~Q(without_agent=None) | ~Q(open_event=None) | ~Q(**UNSET)
+    return (visible(AvailabilitySet) if rows is None else rows).alias(**first).filter(kept, merged_into=None)
+
+
+def used_caches() -> QuerySet[Cache]:
+    """Return the visible caches, without those to which only decommissioned machines have listened."""
+    listened = models.Coverage.objects.filter(cache=OuterRef("pk"))
+    return visible(Cache).filter(Exists(listened.filter(machine__decommissioned_at=None)) | ~Exists(listened))
 
 
 def listening() -> QuerySet[models.Coverage]:
@@ -370,7 +399,7 @@ def hidden_id(ids: Mapping[str, Any]) -> str:
         if name in ADDRESSED:
             model, column = ADDRESSED[name]
             wanted = value.upper() if isinstance(value, str) else value
-            if not visible(model).filter(**{column: wanted}).exists():
+            if not visible(model, every=True).filter(**{column: wanted}).exists():
                 return name
     return ""
 

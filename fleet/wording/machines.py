@@ -25,6 +25,9 @@ SENTENCES: dict[str, Sentence] = {
     "move-into-provisional": "The set has no name yet: name it first.",
     "name-held": "This machine reports the name {called}, which another live machine of the set already has.",
     "machine-unknown": "There is no machine with this id.",
+    "decommission-live": "The machine reports. Revoke it first, or wait until it is silent.",
+    "decommission-in-use": "The event {event} is open. Wait for its end, or discount the reports of the machine if only"
+    " this machine lists it.",
     "machine-live": "The machine reports. Only reports of a silent or revoked machine can be discounted.",
     "admissions-full": "Too many machines wait for admission already.",
     "admission-twice": "Several of these requests are for {name}: admit only one.",
@@ -209,13 +212,34 @@ def _waits(row: TimelineRow, reader: Reader) -> str:
     return f"An agent at {address} enrols as {row.data['name']}, {why}. The request waits for admission."
 
 
-def _discounted(row: TimelineRow, reader: Reader) -> str:
+def _deleted(row: TimelineRow) -> str:
     deleted = [*row.data["sets"], *row.data["caches"]]
-    lost = f" Deleted, because only this machine had named them and they are empty: {some(deleted)}." if deleted else ""
+    return f" Deleted, because only this machine had named them and they are empty: {some(deleted)}." if deleted else ""
+
+
+def _discounted(row: TimelineRow, reader: Reader) -> str:
     return (
         f"{row.actor} discounted the reports of {machine_named(row.data['name'])}. Open events that it listed:"
-        f" {row.data['events']}.{lost}{quoted(row.why)}"
+        f" {row.data['events']}.{_deleted(row)}{quoted(row.why)}"
     )
+
+
+RULES = {
+    "gone": "it was silent for the days of DECOMMISSION_GONE_DAYS",
+    "terminated": "its last report listed its own Terminate (DECOMMISSION_TERMINATED_DAYS)",
+    "unlisted": "a complete inventory no longer listed it (DECOMMISSION_UNLISTED_DAYS)",
+}
+
+
+def _decommissioned(row: TimelineRow, reader: Reader) -> str:
+    because = f": {RULES.get(row.data['rule'], row.data['rule'])}" if row.data["rule"] else ""
+    return f"{row.actor} decommissioned {machine_named(row.data['name'])}{because}.{_deleted(row)}{quoted(row.why)}"
+
+
+def _enrolled_again(row: TimelineRow, reader: Reader) -> str:
+    since = row.data.get("decommissioned_at")
+    returned = f" It had been decommissioned {times.at(since, reader)}." if since else ""
+    return f"{row.actor} enrolled again. The old credential was revoked.{returned}"
 
 
 def _entrance_changed(row: TimelineRow, reader: Reader) -> str:
@@ -236,7 +260,7 @@ def _decided(row: TimelineRow, reader: Reader) -> str:
 
 ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.MACHINE_ENROLLED: "{actor} enrolled.",
-    EntryKind.MACHINE_ENROLLED_AGAIN: "{actor} enrolled again. The old credential was revoked.",
+    EntryKind.MACHINE_ENROLLED_AGAIN: _enrolled_again,
     EntryKind.MACHINE_CHANGED: _changed,
     EntryKind.MACHINE_IDENTIFIED: _identified,
     EntryKind.MACHINE_MOVED: _changed,
@@ -244,6 +268,7 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.NAME_GIVEN: "Machine {name} now has the name {called}.",
     EntryKind.MACHINE_REVOKED: "{actor} revoked the credential of {name}.{why:quoted}",
     EntryKind.MACHINE_DISCOUNTED: _discounted,
+    EntryKind.MACHINE_DECOMMISSIONED: _decommissioned,
     EntryKind.ENTRANCE_CHANGED: _entrance_changed,
     EntryKind.JOIN_TOKEN_ENDED: "{actor} revoked the join token {prefix}.",
     EntryKind.MACHINE_WAITS: _waits,

@@ -57,6 +57,7 @@ PROBLEMS: dict[str, Problem] = {
     "drill-open": Problem(409, "A drill of this set is in progress", "Take part in it, or stop it; `drill` is its id."),
     "no-live-machine": Problem(409, "No machine of this set is live", "Check its agents: a drill needs live machines."),
     "machine-live": Problem(409, "The machine is live or late", "Revoke the machine, or wait until it is silent."),
+    "machine-in-use": Problem(409, "An open event concerns the machine", "Wait for its end; `event` is its id."),
     "wave-running": Problem(409, "A wave is already in progress", "Wait for its end, or stop it; `wave` is its id."),
     "set-exists": Problem(
         409, "A set of this kind and name exists", "Merge the sets if they are one set in Azure; `set` is its id."

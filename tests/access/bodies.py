@@ -49,6 +49,7 @@ JSON: dict[tuple[str, str], Any] = {
     ("POST", "sets/<int:set_id>/merge/"): {"into": "{set_id}"},
     ("POST", "inventory/"): json.loads((SAMPLES / "az_vm_list.json").read_text(encoding="utf-8")),
     ("POST", "machines/<int:machine_id>/move/"): {"set": "{set_id}", "comment": "rebuilt"},
+    ("POST", "machines/decommission/"): {"machines": ["{machine_id}"], "comment": "scaled in"},
     ("POST", "admissions/admit/"): {"ids": ["{admission}"]},
     ("POST", "admissions/refuse/"): {"ids": ["{admission}"]},
     ("POST", "join-tokens/"): {"comment": "rack 7"},

@@ -109,7 +109,7 @@ def test_a_call_that_compares_no_versions_refuses_to_be_asked(admin: Caller) -> 
         for method, operation in methods.items()
         if any(one["name"] == "If-Match" for one in operation.get("parameters", ()))
     }
-    assert len(heeds) == 13
+    assert len(heeds) == 14
     refusing = 0
     for route in CALLS:
         for method in ("post", "put", "patch", "delete"):

@@ -92,6 +92,17 @@ class BulkClaims(serializers.Serializer[object]):
     results = BulkClaimItem(many=True, help_text="One of each event, in the order asked for.")
 
 
+class DecommissionItem(serializers.Serializer[object]):
+    machine = serializers.IntegerField()
+    problem = serializers.DictField(allow_null=True, help_text="The problem document of a refusal.")
+
+
+class Decommissions(serializers.Serializer[object]):
+    done = serializers.IntegerField(help_text="How many were decommissioned.")
+    refused = serializers.IntegerField()
+    results = DecommissionItem(many=True, help_text="One of each machine, in the order asked for.")
+
+
 shape(
     ListenerRow,
     name="Coverage",

@@ -20,6 +20,7 @@ from fleet.domain.drills import (
 from fleet.domain.times import in_bounds
 from fleet.domain.waves import MAX_EVENTS
 from fleet.operations.inputs import RequestSerializer, Time
+from fleet.operations.machines.decommission import MOST_AT_ONCE
 from fleet.operations.policy.rules import RuleFieldsSerializer
 
 MAX_ITEMS, MAX_GUARDS = 100, 20
@@ -78,6 +79,15 @@ class AdmissionsRequestSerializer(WhySerializer):
         min_length=1,
         max_length=1000,
         help_text="Ids of those who wait.",
+    )
+
+
+class DecommissionRequestSerializer(WhySerializer):
+    machines = serializers.ListField(
+        child=serializers.IntegerField(min_value=1, max_value=MAX_ID),
+        min_length=1,
+        max_length=MOST_AT_ONCE,
+        help_text="Ids of machines.",
     )
 
 

@@ -8,13 +8,18 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.parsers import BaseParser
 
 from fleet.api.calls import Call, filtered
-from fleet.api.problems import Problem
+from fleet.api.problems import Problem, refusal
 from fleet.api.repeats import SHOWN_ONCE
 from fleet.api.schema import describe, detail_call, filters_of, list_call
-from fleet.api.shapes.answers import JoinToken
-from fleet.api.shapes.requests import AdmissionsRequestSerializer, MoveRequestSerializer
+from fleet.api.shapes.answers import Decommissions, JoinToken
+from fleet.api.shapes.requests import (
+    AdmissionsRequestSerializer,
+    DecommissionRequestSerializer,
+    MoveRequestSerializer,
+    WhySerializer,
+)
 from fleet.domain.machines.inventory import read_inventory, read_json
-from fleet.operations.machines import admissions, entrance, keys
+from fleet.operations.machines import admissions, decommission, entrance, keys
 from fleet.operations.machines.inventory import Imported, import_inventory
 from fleet.operations.sets.changes import move_machine
 from fleet.projections import blind_spots, counts, machines
@@ -99,12 +104,44 @@ class MachineCounts(Call):
         return counts.machines_by_value(self.filtered(MachineFilter))
 
 
-@detail_call("get_machine", machines.detail)
+@detail_call("get_machine", machines.detail, version="changed_at")
 class Machine(Call):
     """Get a machine
 
-    The presence of its agent, its warnings, and the open events that name it or its set.
+    The presence of its agent, its warnings, and the open events that name it or its set. Also of a decommissioned one.
     """
+
+    @describe(
+        "decommission_machine",
+        needs="admin",
+        matches=True,
+        body=WhySerializer,
+        problems=("machine-live", "machine-in-use"),
+    )
+    def delete(self, machine_id: int) -> None:
+        """Decommission a silent or revoked machine
+
+        It leaves lists, counts and blind spots, and its key ends. Its history stays. It returns as itself if it enrols
+        again and an administrator admits it.
+        """
+        decommission.decommission(machine_id=machine_id, actor=self.commented, expected=self.expected, now=self.now)
+
+
+class DecommissionMachines(Call):
+    @describe("decommission_machines", needs="admin", answer=Decommissions, body=DecommissionRequestSerializer)
+    def post(self) -> dict[str, Any]:
+        """Decommission several machines, with one result for each
+
+        A refusal does not stop the others.
+        """
+        ids = self.wanted["machines"]
+        found = decommission.decommission_each(machine_ids=ids, actor=self.commented, now=self.now)
+        results = [
+            {"machine": machine_id, "problem": refusal(error) if error is not None else None}
+            for machine_id, error in found.items()
+        ]
+        refused = sum(error is not None for error in found.values())
+        return {"done": len(found) - refused, "refused": refused, "results": results}
 
 
 class RevokeMachine(Call):

@@ -223,7 +223,9 @@ AGENTS = f"""
 CACHES = """
     SELECT cache.id, cache.host FROM fleet_cache AS cache
     WHERE EXISTS (SELECT FROM fleet_coverage AS coverage
-                  WHERE coverage.cache_id = cache.id AND coverage.state = 'subscribed')
+                  JOIN fleet_machine AS machine ON machine.id = coverage.machine_id
+                  WHERE coverage.cache_id = cache.id AND coverage.state = 'subscribed'
+                        AND machine.decommissioned_at IS NULL)
           AND NOT EXISTS (SELECT FROM fleet_coverage AS coverage
                           JOIN fleet_presencerow AS presence ON presence.machine_id = coverage.machine_id
                           WHERE coverage.cache_id = cache.id AND coverage.until IS NULL

@@ -95,9 +95,10 @@ class Standing:
 
 def load_standing(events: Collection[ScheduledEvent], *, now: datetime) -> Standing:
     """Load the machines and listings of these events. Runs two queries."""
-    machines = machine_rows({event.availability_set_id for event in events}, now=now, limits=presence_limits())
+    sets, ids = {event.availability_set_id for event in events}, [event.pk for event in events]
+    machines = machine_rows(sets, now=now, limits=presence_limits(), listers_of=ids)
     listings: dict[int, dict[int, MergedListing]] = defaultdict(dict)
-    sightings = Sighting.objects.filter(event_id__any=[event.pk for event in events])
+    sightings = Sighting.objects.filter(event_id__any=ids)
     for event_id, machine_id, *values in sightings.values_list("event_id", "machine_id", *names_of(MergedListing)):
         listings[event_id][machine_id] = of_values(MergedListing, values)
     return Standing(machines, listings)

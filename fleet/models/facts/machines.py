@@ -7,10 +7,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db.models import Exists, OuterRef, Q
 
 from fleet.domain.intake import NUMBERS, Limits, presence_of
 from fleet.domain.machines.enrolment import EntrancePolicy, policy_of
 from fleet.domain.states import Presence
+from fleet.models.events import Sighting
 from fleet.models.machines import Entrance, Machine
 
 
@@ -77,10 +79,17 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def machine_rows(set_ids: Collection[int], *, now: datetime, limits: Limits) -> dict[int, list[MachineBasics]]:
-    """Return the machines of these sets, by set (row id), sorted by name. Runs one query."""
+def machine_rows(
+    set_ids: Collection[int], *, now: datetime, limits: Limits, listers_of: Collection[int] = ()
+) -> dict[int, list[MachineBasics]]:
+    """Return the machines of these sets, by set (row id), sorted by name. Runs one query.
+
+    Decommissioned ones are among them only if they ever listed one of the events `listers_of` (row ids).
+    """
     found: dict[int, list[MachineBasics]] = defaultdict(list)
-    rows = Machine.objects.filter(availability_set_id__any=set_ids).order_by("resource_name", "id")
+    rows = Machine.every.filter(availability_set_id__any=set_ids).order_by("resource_name", "id")
+    listed = Exists(Sighting.objects.filter(machine=OuterRef("pk"), event_id__any=list(listers_of)))
+    rows = rows.filter(Q(decommissioned_at=None) | listed if listers_of else Q(decommissioned_at=None))
     for set_id, pk, name, fault_domain, update_domain, *times in rows.values_list(*COLUMNS):
         revoked_at, discounted_at, heard_at, told_at, document_at = times
         revoked_at = not_counted_since(revoked_at, discounted_at, heard_at)
@@ -96,7 +105,7 @@ def machine_rows(set_ids: Collection[int], *, now: datetime, limits: Limits) -> 
 
 def names_and_sets(machine_ids: Collection[int]) -> dict[int, tuple[str, int]]:
     """Return name and set (row id) of these machines, by machine (row id). Runs one query; none without machines."""
-    rows = Machine.objects.filter(pk__any=machine_ids).values_list("pk", "resource_name", "availability_set_id")
+    rows = Machine.every.filter(pk__any=machine_ids).values_list("pk", "resource_name", "availability_set_id")
     return {pk: (name, set_id) for pk, name, set_id in rows} if machine_ids else {}
 
 

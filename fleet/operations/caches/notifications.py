@@ -201,7 +201,7 @@ def take_notifications(
     caches = _lock_caches(hosts, now, if_known={report.data.cache for report in hook_reports})
     coverage.take_settings(changes, caches)
     speaking = {change.machine_id for change in changes} | {report.machine_id for report in hook_reports}
-    names = dict(Machine.objects.filter(pk__any=speaking).values_list("pk", "resource_name"))
+    names = dict(Machine.every.filter(pk__any=speaking).values_list("pk", "resource_name"))
     new, touched = merge(lines, caches, now)
     by_id = {cache.pk: cache for cache in caches.values()}
     for shard in sorted(touched, key=lambda shard: (shard[0], -1 if shard[1] is None else shard[1])):

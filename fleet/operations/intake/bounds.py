@@ -136,7 +136,7 @@ def _machines(machine_ids: Collection[int]) -> dict[int, tuple[frozenset[str], i
     """Return the names (lower case) of each machine and the number of machines in its set, by machine (row id)."""
     if not machine_ids:
         return {}
-    rows = Machine.objects.filter(pk__any=machine_ids).values_list("pk", "resource_name", "called", "availability_set")
+    rows = Machine.every.filter(pk__any=machine_ids).values_list("pk", "resource_name", "called", "availability_set")
     found = {pk: (frozenset(text.lower() for text in texts if text), home) for pk, *texts, home in rows}
     homes = Machine.objects.filter(availability_set__any={home for _, home in found.values()}, revoked_at=None)
     sizes = dict(homes.order_by().values_list("availability_set").annotate(Count("pk")))

@@ -257,7 +257,7 @@ def _ensure_events(ahead: list[MachineDocument], event_ids: list[str], merged: M
         for listing in one.listings:
             first.setdefault(listing.event_id, one)
             stated.setdefault(listing.event_id, listing)
-    reporters = Machine.objects.filter(pk__any={first[event_id].machine_id for event_id in missing})
+    reporters = Machine.every.filter(pk__any={first[event_id].machine_id for event_id in missing})
     of_set = names_of(Requirements)
     columns = ["kind", *of_set]
     rows = list(reporters.values_list("pk", "availability_set_id", *(f"availability_set__{name}" for name in columns)))

@@ -36,7 +36,7 @@ def take(reports: Sequence[HookReport]) -> None:
         event.event_id: event
         for event in ScheduledEvent.objects.filter(event_id__in={_event_id(report) for report in reports})
     }
-    rows = Machine.objects.filter(pk__in={report.machine_id for report in reports})
+    rows = Machine.every.filter(pk__in={report.machine_id for report in reports})
     names, homes = {}, {}
     for pk, name, home in rows.values_list("pk", "resource_name", "availability_set"):
         names[pk], homes[pk] = name, home

@@ -164,7 +164,7 @@ def _enrol(
     # No row can be locked while there is none: requests for one machine are decided one after the other.
     locks.take(locks.Lock.ENROLMENTS, vm_id)
     # Locked: a revocation comes either before or after.
-    rows = Machine.objects.select_for_update(of=("self",)).select_related("availability_set__merged_into")
+    rows = Machine.every.select_for_update(of=("self",)).select_related("availability_set__merged_into")
     known = rows.filter(vm_id=vm_id).first()
     token = admitted_to = None
     by_policy = False
@@ -239,6 +239,8 @@ def _admit_machine(
         protocol=request.protocol,
         enrolled_at=now,
         revoked_at=None,
+        decommissioned_at=None,
+        unlisted_at=None,
         attested_at=attested_at,
         credential_hash=found_by,
         key_generation=generation,
@@ -252,7 +254,8 @@ def _admit_machine(
     if token is not None:
         JoinToken.objects.filter(pk=token.pk).update(uses=F("uses") + 1)
     kind = EntryKind.MACHINE_ENROLLED if known is None else EntryKind.MACHINE_ENROLLED_AGAIN
-    tell(kind, machine_actor(called["resource_name"]), at=now, machine_id=machine.pk, set_id=placed.home.pk)
+    back = {"decommissioned_at": known.decommissioned_at} if known is not None and known.decommissioned_at else {}
+    tell(kind, machine_actor(called["resource_name"]), at=now, machine_id=machine.pk, set_id=placed.home.pk, **back)
     instance.settle_own_name(machine.pk, claim.name, was=known.called if known is not None else "", now=now)
     return wire.EnrolAnswer(
         credential=plain,

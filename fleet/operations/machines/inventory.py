@@ -128,6 +128,7 @@ def import_inventory(
     compared = _compare(inventory, now, complete=complete)
     found = compared.found(inventory)
     InventoryMachine.objects.filter(pk__in=[row.pk for row in compared.dropped]).delete()
+    Machine.objects.filter(pk__in=[row.machine_id for row in compared.dropped]).update(unlisted_at=now)
     _store(compared.rows, now)
     for key, enabled in inventory.upgrade_notices:
         placement.groups_of(key).update(upgrade_notices=enabled)
@@ -279,6 +280,7 @@ def _store(rows: Collection[InventoryMachine], now: datetime) -> None:
             row.availability_set_id = shown[key.key]
     # A machine that was recreated under its old name releases its old row, before a new one takes it.
     InventoryMachine.objects.filter(machine__in=homes).update(machine=None)
+    Machine.objects.filter(pk__in=homes, unlisted_at__isnull=False).update(unlisted_at=None)
     for row in rows:
         # The id of Azure decides which row it is; one statement for new and known ones is the quickest.
         row.pk = None

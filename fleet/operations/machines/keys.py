@@ -21,6 +21,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Cache, Coverage, Entry, JoinToken, Machine, ScheduledEvent, UnusedKey
 from fleet.models.cipher import derived_keys
 from fleet.models.facts.events import machine_presence, presence_limits
+from fleet.models.machines import UNSET
 from fleet.operations import wake_up
 from fleet.operations.machines import admissions
 from fleet.operations.machines.entrance import is_the_same
@@ -29,14 +30,6 @@ from fleet.operations.rights import acting
 from fleet.operations.timeline.entries import tell_machine
 
 PURPOSE = "drydock machine keys"
-# What an administrator can set for a set; one with other values is kept, even if it is empty.
-UNSET = {
-    "second_person": False,
-    "step_up": False,
-    "exempt_service_accounts": False,
-    "min_live": None,
-    "admits_until": None,
-}
 
 
 def next_key(known: Machine | None, vm_id: str, *, now: datetime) -> tuple[str, int, str]:
@@ -78,15 +71,20 @@ def revoke(*, machine_id: int, actor: Actor, now: datetime) -> None:
     machine = require_found(found, "unknown-machine", Reason("machine-unknown"))
     if not Machine.objects.filter(pk=machine_id, revoked_at__isnull=True).update(revoked_at=now, credential_hash=""):
         return
-    # A machine that was admitted under this identity has to request admission again.
-    admissions.done(machine.vm_id)
     before, after = {"credential": "valid"}, {"credential": "revoked"}
     tell_machine(EntryKind.MACHINE_REVOKED, actor, machine, now=now, before=before, after=after)
-    ordered = Q(approvals__orders__machine=machine_id, approvals__orders__state__in=OPEN_ORDERS)
-    said = ScheduledEvent.objects.filter(Q(sightings__machine=machine_id) | ordered)
+    shut_out(machine, now=now)
+
+
+def shut_out(machine: Machine, *, now: datetime) -> None:
+    """Compute open events without the reports of a machine that was just revoked, and have gateways reject its key."""
+    # A machine that was admitted under this identity has to request admission again.
+    admissions.done(machine.vm_id)
+    ordered = Q(approvals__orders__machine=machine.pk, approvals__orders__state__in=OPEN_ORDERS)
+    said = ScheduledEvent.objects.filter(Q(sightings__machine=machine.pk) | ordered)
     pks = said.exclude(status=EventStatus.ENDED.value).values_list("pk", flat=True)
     advance.recompute(pks, now=now, via="report")
-    transaction.on_commit(lambda: wake_up.forget_credentials([machine_id]))
+    transaction.on_commit(lambda: wake_up.forget_credentials([machine.pk]))
 
 
 @transaction.atomic
@@ -106,6 +104,12 @@ def discount(*, machine_id: int, actor: Actor, now: datetime) -> None:
     listed = ScheduledEvent.objects.filter(sightings__machine=machine_id).exclude(status=EventStatus.ENDED.value)
     events = list(listed.values_list("pk", flat=True))
     advance.recompute(events, now=now, via="report")
+    deleted = delete_named_alone(machine_id)
+    tell_machine(EntryKind.MACHINE_DISCOUNTED, actor, machine, now=now, events=len(events), **deleted)
+
+
+def delete_named_alone(machine_id: int) -> dict[str, list[str]]:
+    """Delete the empty sets and caches that only this machine (row id) named. Return their names."""
     named = Entry.objects.filter(machine=machine_id).values("availability_set").distinct()
     # Also of users: a set that a user named or changed belongs to more than this machine.
     others = Entry.objects.filter(availability_set=OuterRef("pk")).exclude(machine=machine_id)
@@ -113,15 +117,10 @@ def discount(*, machine_id: int, actor: Actor, now: datetime) -> None:
     coverage = Coverage.objects.filter(machine=machine_id)
     shared = Coverage.objects.filter(cache=OuterRef("pk")).exclude(machine=machine_id)
     caches = Cache.objects.filter(~Exists(shared), pk__in=coverage.values("cache"))
-    tell_machine(
-        EntryKind.MACHINE_DISCOUNTED,
-        actor,
-        machine,
-        now=now,
-        events=len(events),
-        sets=[row.name for row in sets if _delete_if_empty(row)],
-        caches=[row.host for row in caches if _delete_if_empty(row, coverage.filter(cache=row))],
-    )
+    return {
+        "sets": [row.name for row in sets if _delete_if_empty(row)],
+        "caches": [row.host for row in caches if _delete_if_empty(row, coverage.filter(cache=row))],
+    }
 
 
 def _delete_if_empty(row: AvailabilitySet | Cache, *own: QuerySet[Coverage]) -> bool:

@@ -154,7 +154,7 @@ def place(one: AgentReport[wire.InstanceData], versions: Mapping[int, str], now:
 
     The newest quarantined one is retried after the hour.
     """
-    machine = Machine.objects.select_related("availability_set__merged_into").get(pk=one.machine_id)
+    machine = Machine.every.select_related("availability_set__merged_into").get(pk=one.machine_id)
     claim = instance.claim_of(machine, one.data)
     known = (machine.called or machine.resource_name, machine.stated_set, machine.compute)
     if (claim.name, claim.stated, claim.compute) != known and not bounds.may_state(machine.pk, now=now):

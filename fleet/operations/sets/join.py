@@ -172,7 +172,7 @@ def join(
     requirements.keep(source.pk, sources, requirements.home_of(source))
     for name, value in asdict(stricter).items():
         setattr(target, name, value)
-    Machine.objects.filter(availability_set=source).update(availability_set=target)
+    Machine.every.filter(availability_set=source).update(availability_set=target)
     ScheduledEvent.objects.filter(availability_set=source).update(availability_set=target)
     InventoryMachine.objects.filter(availability_set=source).update(availability_set=target)
     AvailabilitySet.objects.filter(merged_into=source).update(merged_into=target)

@@ -209,7 +209,7 @@ def settle(claim: Claim, placed: Placed, *, now: datetime, **columns: Any) -> Ma
         machine = Machine.objects.create(vm_id=claim.vm_id, **columns)
     else:
         machine = before
-        Machine.objects.filter(pk=before.pk).update(**columns)
+        Machine.every.filter(pk=before.pk).update(**columns)
     if not columns.get("called", machine.called):
         _link(placed.listed, machine.pk, home)
     if before is not None and moves:
@@ -231,6 +231,7 @@ def _link(row: InventoryMachine | None, machine_id: int, home: AvailabilitySet) 
         # A machine that was recreated under its old name releases the old row.
         InventoryMachine.objects.filter(machine_id=machine_id).exclude(pk=row.pk).update(machine=None)
         InventoryMachine.objects.filter(pk=row.pk).update(machine_id=machine_id, availability_set_id=home.pk)
+        Machine.objects.filter(pk=machine_id, unlisted_at__isnull=False).update(unlisted_at=None)
 
 
 def place_again(machine_id: int, *, now: datetime) -> None:

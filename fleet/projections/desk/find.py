@@ -15,7 +15,7 @@ from fleet.models import AvailabilitySet, Cache, Machine, SavedView, ScheduledEv
 from fleet.models.facts.events import place_of
 from fleet.models.index_scan import words_begin, words_of
 from fleet.projections.refs import SetRef, set_ref
-from fleet.projections.visibility import visible
+from fleet.projections.visibility import listed_sets, visible
 
 # At most `MOST` results of each kind are shown, out of `READ` that are read. Those in the reader's own scopes come
 # first.
@@ -74,7 +74,7 @@ def find(text: str, *, rights: Rights) -> Found:
     query = words_begin(text)
     if len(text) < LEAST or query is None:
         return Found()
-    sets = visible(AvailabilitySet).filter(merged_into=None)
+    sets = listed_sets()
 
     def named(rows: QuerySet[Any], *columns: Any, or_else: Q | None = None) -> QuerySet[Any]:
         found: QuerySet[Any] = rows.alias(words=words_of(*columns))

@@ -19,7 +19,7 @@ from fleet.projections.caches.maintenances import CacheRef
 from fleet.projections.counts import SetCounts, counts_of_sets, is_live, last_poll
 from fleet.projections.events.rows import OPEN, needs_decision
 from fleet.projections.sets import SetNumbers, machine_names
-from fleet.projections.visibility import visible
+from fleet.projections.visibility import listed_sets, visible
 
 UNDER_WAY = (MaintenanceStatus.UNDER_WAY, MaintenanceStatus.FAILED_OVER)
 
@@ -69,7 +69,7 @@ def set_cells(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None) -
     """Return the cells of sets by name, without sets that were merged into another. Eight queries, or nine if
     reconciling is overdue.
     """
-    rows = (visible(AvailabilitySet) if sets is None else sets).filter(merged_into=None)
+    rows = listed_sets(sets)
     scope: dict[str, Any] = {} if sets is None else {"availability_set__in": rows}
     machines = counts_of_sets(scope, now=now)
     names = machine_names(**scope)

@@ -17,7 +17,6 @@ from fleet.domain.states import LIVE_APPROVALS, OPEN_ORDERS, RELAYED_APPROVALS, 
 from fleet.domain.waves import WaveState
 from fleet.models import (
     Approval,
-    Cache,
     Coverage,
     Entry,
     LastRun,
@@ -37,7 +36,7 @@ from fleet.projections.counts import changed_sets, counts, is_live, last_poll, m
 from fleet.projections.desk.readiness import wrong_clocks
 from fleet.projections.events.rows import OPEN, advice
 from fleet.projections.machines import agentless
-from fleet.projections.visibility import visible
+from fleet.projections.visibility import used_caches, visible
 
 # The last steps of `steps_of`, in its order; the earlier ones name who decided.
 STEPS = ("sent", "answered", "started", "gone")
@@ -156,7 +155,7 @@ def _clocks(now: datetime) -> tuple[Sample, ...]:
     """Return the clock offsets of machines heard recently, because older measurements may be outdated. One query."""
     recent = now - timedelta(seconds=presence_limits().late)
     # Reads the narrow presence rows alone; revoked machines are rare.
-    revoked = visible(Machine).filter(revoked_at__gt=recent).values("pk")
+    revoked = visible(Machine, every=True).filter(revoked_at__gt=recent).values("pk")
     found = (
         visible(PresenceRow)
         .filter(last_heard_at__gt=recent, clock_offset__isnull=False)
@@ -213,7 +212,7 @@ def _caches(now: datetime) -> Sample:
     hearing = newest.alias(polled=last_poll("machine__")).filter(is_live(now=now, machine="machine__"))
     has_listener = Exists(hearing.filter(state="subscribed"))
     found = (
-        visible(Cache)
+        used_caches()
         .annotate(has_listener=has_listener, publishes_nothing=Exists(newest.filter(state="unsupported")))
         .aggregate(
             covered=Count("pk", filter=Q(has_listener=True)),

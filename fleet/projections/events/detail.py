@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
 
+from django.db.models import Q
+
 from fleet.domain.approvals.conditions import unprepared_names
 from fleet.domain.approvals.guards import EventFacts, Guard, start_candidates
 from fleet.domain.events import advice
@@ -178,6 +180,14 @@ def _hit(
     )
 
 
+def _machines_of(event: ScheduledEvent, sightings: Sequence[Sighting]) -> list[Machine]:
+    """Return the machines of the event's set by name; decommissioned ones only if the event concerns them."""
+    listed, named = Q(pk__in=[one.machine_id for one in sightings]), Q(resource_name__named=list(event.resources))
+    rows = visible(Machine, every=True).filter(availability_set_id=event.availability_set_id)
+    rows = rows.filter(Q(decommissioned_at=None) | listed | named).select_related("presence", "latest_document")
+    return list(rows.defer("compute").order_by("resource_name", "pk"))
+
+
 def _advice(row: EventRow, now: datetime) -> Reason | str:
     return advice(status=row.status, source=row.source, not_before=row.not_before, now=now, event_type=row.event_type)
 
@@ -197,13 +207,7 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
         .defer("machine__compute")
         .order_by("first_at", "pk")
     )
-    machines = list(
-        visible(Machine)
-        .filter(availability_set_id=event.availability_set_id)
-        .select_related("presence", "latest_document")
-        .defer("compute")
-        .order_by("resource_name", "pk")
-    )
+    machines = _machines_of(event, sightings)
     preparing = list(visible(Preparation).filter(event=event))
     of_set = {event.availability_set_id: machines}
     facts: EventFacts = facts_of([event], of_set, sightings, preparing, now=now)[event.pk]

@@ -28,7 +28,7 @@ class Past:
         ids = [event.pk for event in events]
         sets = {event.availability_set_id for event in events}
         self.machines: dict[int, list[Machine]] = defaultdict(list)
-        for machine in visible(Machine).filter(availability_set__in=sets).defer("compute").order_by("pk"):
+        for machine in visible(Machine, every=True).filter(availability_set__in=sets).defer("compute").order_by("pk"):
             self.machines[machine.availability_set_id].append(machine)
         self.others_in_flight = _others_in_flight(events)
         self.approvals: Mapping[int, list[Approval]] = {

@@ -3,7 +3,9 @@
 
 const KEY = `drydock-picks:${location.pathname}`;
 const form = () => document.querySelector("form[data-picks]");
-const boxes = () => [...document.querySelectorAll("input[type=checkbox][name=event]")];
+// The value of the attribute is the name of the boxes.
+const name = () => form()?.dataset.picks || "event";
+const boxes = () => [...document.querySelectorAll(`input[type=checkbox][name=${name()}]`)];
 const keeps = () => form()?.id === "pick";
 
 const picked = new Set(JSON.parse(sessionStorage.getItem(KEY) ?? "[]"));
@@ -43,7 +45,7 @@ function restore() {
 }
 
 document.addEventListener("click", (event) => {
-  const box = event.target.closest?.("input[type=checkbox][name=event]");
+  const box = event.target.closest?.(`input[type=checkbox][name=${name()}]`);
   if (!box) return;
   const all = boxes();
   // By its event: the row itself may have been replaced meanwhile.
@@ -55,7 +57,7 @@ document.addEventListener("click", (event) => {
   last = box.value;
 });
 document.addEventListener("change", (event) => {
-  if (event.target.matches("input[type=checkbox][name=event]")) keep();
+  if (event.target.matches(`input[type=checkbox][name=${name()}]`)) keep();
 });
 // Those that the filter hides go along: they were selected all the same.
 document.addEventListener("submit", (event) => {
@@ -64,7 +66,7 @@ document.addEventListener("submit", (event) => {
   const here = new Set(boxes().map((box) => box.value));
   for (const id of picked) {
     if (here.has(id)) continue;
-    const field = Object.assign(document.createElement("input"), { type: "hidden", name: "event", value: id });
+    const field = Object.assign(document.createElement("input"), { type: "hidden", name: name(), value: id });
     field.dataset.hiddenPick = "";
     event.target.append(field);
   }
