@@ -5,10 +5,16 @@ WORKDIR /app
 COPY requirements/uv.txt requirements/
 RUN pip install --no-cache-dir --require-hashes -r requirements/uv.txt && python -m venv --without-pip /venv
 
+# One version for both images: without Git it is a digest of all sources.
+FROM tools AS version
+COPY . .
+RUN python requirements/version.py > VERSION
+
 FROM tools AS build-agent
 COPY requirements/agent.txt requirements/
 RUN uv pip sync --python /venv/bin/python --no-cache --require-hashes requirements/agent.txt
-COPY CHANGELOG.md ./
+COPY requirements/version.py requirements/
+COPY --from=version /app/VERSION ./
 COPY agents/LICENSE agents/README.md agents/pyproject.toml agents/
 COPY agents/drydock_agent agents/drydock_agent
 RUN uv pip install --python /venv/bin/python --no-cache --no-deps --no-build-isolation ./agents
@@ -24,7 +30,9 @@ RUN /venv/bin/mkdocs build --quiet --strict
 FROM tools AS build-backend
 COPY requirements/base.txt requirements/
 RUN uv pip sync --python /venv/bin/python --no-cache --require-hashes requirements/base.txt
-COPY CHANGELOG.md LICENSE README.md pyproject.toml ./
+COPY requirements/version.py requirements/
+COPY --from=version /app/VERSION ./
+COPY LICENSE README.md pyproject.toml ./
 COPY agents agents
 COPY fleet fleet
 COPY templates templates

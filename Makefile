@@ -4,7 +4,7 @@ BIN := .venv/bin
 # The demo needs fewer packages than the development; both live in the one `.venv`, the second contains the first.
 DEMO_READY := .venv/ready-demo
 DEV_READY := .venv/ready-dev
-SOURCES := requirements/uv.txt pyproject.toml agents/pyproject.toml CHANGELOG.md
+SOURCES := requirements/uv.txt requirements/version.py pyproject.toml agents/pyproject.toml CHANGELOG.md
 
 # Set in many containers; then each process of the demo and of the tests would compile all of Django again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -213,6 +213,7 @@ def common(request: HttpRequest) -> dict[str, Any]:
         "own": asked.own,
         "zone": timezone.get_current_timezone_name(),
         "role": asked.rights.role,
+        "version": settings.VERSION,
         "may_approve": asked.rights.may(Right.APPROVE),
         "may_override": asked.rights.may(Right.OVERRIDE),
         "may_administer": asked.rights.may(Right.ADMINISTER),

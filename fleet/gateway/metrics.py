@@ -161,6 +161,8 @@ class Collected(Collector):
 
 # The counts of one process, for Prometheus. Numbers of the fleet come from the database when scraped.
 
+BUILD = Gauge("drydock_build_info", "1, with the version of the process.", ["version"])
+BUILD.labels(settings.VERSION).set(1)
 REPORTS = Counter("drydock_reports", "Committed reports, including repeated ones.")
 REFUSED = Counter("drydock_reports_refused", "Reports that were refused permanently.")
 COMMITS = Histogram(

@@ -55,7 +55,7 @@ AGENTS: tuple[tuple[dict[str, Any], str, str], ...] = (
     ({"presence": Presence.EXPECTED}, "agent-never-heard", "vm2"),
     # A live agent with a passing problem.
     ({"poll_problem": "status-403"}, "", ""),
-    *(({"agent_version": version}, "agent-too-old", OLDER) for version in ("1.1.9", "1.2")),
+    *(({"agent_version": version}, "agent-too-old", OLDER) for version in ("1.1.9", "1.2", "1.2.0.dev7+g1")),
     ({"protocol": 1, "agent_version": ""}, "agent-too-old", OLDER),
     *(({"agent_version": version}, "", "") for version in ("1.2.0", "1.10.0", "2.0", "", "unknown")),
     # A reminder of a document that is not here counts after a minute.
@@ -108,9 +108,19 @@ def test_many_agents_of_one_set_are_one_blind_spot() -> None:
     assert len(found.machine_ids) == 8
 
 
-@pytest.mark.parametrize(("text", "numbers"), [("0.10.2rc1", (0, 10, 2)), ("v1", ()), ("", ()), ("3", (3,))])
-def test_versions_are_compared_as_numbers(text: str, numbers: tuple[int, ...]) -> None:
-    assert read_version(text) == numbers
+@pytest.mark.parametrize(
+    ("text", "numbers", "is_release"),
+    [
+        ("0.10.2rc1", (0, 10, 2), False),
+        ("0.2.0.dev20261126101001+gaea227721234", (0, 2, 0), False),
+        ("0.2.0+gaea227721234", (0, 2, 0), True),
+        ("v1", (), True),
+        ("", (), True),
+        ("3", (3,), True),
+    ],
+)
+def test_versions_are_compared_as_numbers(text: str, numbers: tuple[int, ...], is_release: bool) -> None:
+    assert read_version(text) == (numbers, is_release)
 
 
 def test_a_zone_without_a_live_poller_is_possible_and_says_who_says_what() -> None:

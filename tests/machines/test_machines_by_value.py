@@ -20,6 +20,7 @@ from fleet.projections.desk import gauges
 from fleet.projections.filters import MachineFilter
 from tests import factories
 from tests.api.conftest import caller
+from tests.dashboard.conftest import text_of
 
 HOSTILE = '"}\n# HELP x\u202e\x07' + "x" * 5000
 PARTS = {"size": "vmSize", "region": "location", "zone": "zone"}
@@ -127,6 +128,14 @@ def test_metrics_are_measured_at_most_once_in_an_interval() -> None:
     measure = at_most_every(60, lambda: calls.append(1) or [])  # type: ignore[func-returns-value]
     assert measure() == measure() == []
     assert len(calls) == 1
+
+
+def test_pages_show_which_agents_have_another_version_than_drydock(fleet: factories.Fleet, anna: Client) -> None:
+    chips = text_of(anna.get("/machines/?as=counts"))
+    assert "0.1.0 (as Drydock): 3" in chips and "0.2.0: 1" in chips
+    same, other = (Machine.objects.get(resource_name=name).pk for name in ("a2", "a1"))
+    assert 'data-code="another-version"' not in anna.get(f"/machines/{same}/").content.decode()
+    assert 'data-code="another-version"' in anna.get(f"/machines/{other}/").content.decode()
 
 
 def test_page_shows_counts_that_filter(fleet: factories.Fleet, anna: Client) -> None:

@@ -113,6 +113,24 @@ def test_no_file_of_requirements_leaves_a_name_of_ours_to_an_index(dist: Path) -
         assert [line for line in lines if not re.fullmatch(r"\./drydock_\S+\.whl\S* --hash=sha256:\w{64}", line)] == []
 
 
+def test_each_build_replaces_the_one_before(tmp_path: Path) -> None:
+    clone, environment = tmp_path / "clone", tmp_path / "environment"
+    run(["git", "clone", "--quiet", ROOT, clone], cwd=tmp_path, environment=alone())
+    with_packages = {name: value for name, value in os.environ.items() if WAYS_TO_PACKAGES.search(name)}
+    run([PYTHON, "-m", "venv", environment], cwd=tmp_path, environment=alone())
+    versions = []
+    for number in range(2):
+        folder = tmp_path / f"dist{number}"
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+        run(["git", *identity, "commit", "--quiet", "--allow-empty", "-m", "a"], cwd=clone, environment=alone())
+        run([PYTHON, clone / "requirements" / "dist.py", folder], cwd=clone, environment=alone(**with_packages))
+        pip = [environment / "bin" / "pip", "install", "--quiet", "--require-hashes", "-r", "drydock-agent.txt"]
+        run(pip, cwd=folder, environment=alone(**with_packages))
+        versions.append(run([environment / "bin" / "drydock-agent", "--version"], cwd=folder, environment=alone()))
+        assert versions[-1] == run([PYTHON, "requirements/version.py"], cwd=clone, environment=alone())
+    assert len(set(versions)) == 2
+
+
 class Installation:
     """Both distributions in environments of their own, run in a folder where nothing of the source tree is."""
 

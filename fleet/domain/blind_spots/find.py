@@ -21,10 +21,12 @@ from fleet.domain.states import Presence
 LACKING = timedelta(minutes=1)
 
 
-def read_version(text: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version text, for comparison; empty if there are none."""
-    found = re.match(r"\d+(?:\.\d+)*", text.strip())
-    return tuple(int(part) for part in found[0].split(".")[:6]) if found else ()
+def read_version(text: str) -> tuple[tuple[int, ...], bool]:
+    """Return the numbers of a version's release, and whether it is that release and no earlier build of it. To compare;
+    without numbers if there are none.
+    """
+    found = re.match(r"(\d+(?:\.\d+)*)(?:[._-]?(a|b|c|dev|pre|rc))?", text.strip(), re.IGNORECASE)
+    return (tuple(int(part) for part in found[1].split(".")[:6]), found[2] is None) if found else ((), True)
 
 
 PRESENCES = {
@@ -83,7 +85,7 @@ def of_its_agents(
 
 def _is_old(agent: AgentFacts, version: str, protocol: int) -> bool:
     theirs = read_version(agent.agent_version)
-    return agent.protocol < protocol or (bool(theirs) and theirs < read_version(version))
+    return agent.protocol < protocol or (bool(theirs[0]) and theirs < read_version(version))
 
 
 def _lists_elsewhere(each: SetFacts) -> Iterator[BlindSpot]:
