@@ -333,8 +333,21 @@ def test_the_api_and_the_command_line_do_the_same(fleet: Fleet) -> None:
     row, out = Admission.objects.get(), StringIO()
     call_command("admit_machine", stdout=out)
     assert out.getvalue().startswith(f"{row.pk}  revoked  vm1  {agent.machine.vm_id}  from 203.0.113.9")
-    call_command("admit_machine", str(row.pk), why="clean", stdout=StringIO())
+    call_command("admit_machine", agent.machine.vm_id.upper(), why="clean", stdout=StringIO())
     asks(fleet, agent, "rebuilt")
     assert Machine.objects.get().revoked_at is None
-    with pytest.raises(CommandError, match="No agent waits"):
-        call_command("admit_machine", str(row.pk))
+    for unknown in (agent.machine.vm_id, str(row.pk)):
+        with pytest.raises(CommandError, match="No agent waits"):
+            call_command("admit_machine", unknown)
+
+
+def test_of_two_agents_with_one_vm_id_the_command_admits_the_listed_request(fleet: Fleet) -> None:
+    agent = fleet.enrol("vm1")
+    for secret in ("rebuilt", "intruder"):
+        asks(fleet, agent, secret)
+    first = Admission.objects.order_by("pk")[0]
+    with pytest.raises(CommandError, match="Several of these"):
+        call_command("admit_machine", agent.machine.vm_id)
+    assert not Admission.objects.exclude(admitted_at=None).exists()
+    call_command("admit_machine", str(first.pk), stdout=StringIO())
+    assert Admission.objects.get(admitted_at__isnull=False) == first
