@@ -9,8 +9,10 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -107,6 +109,58 @@ class WithoutPath(logging.Filter):
         return True
 
 
+# Pauses between lines about the same fault, in seconds. After this time without it, the fault is a new one.
+FIRST_PAUSE = 10.0
+LONGEST_PAUSE = 600.0
+FAULT_OVER = 120.0
+# Celery's texts for faults are constants; this bounds the memory if one of them is not.
+MOST_FAULTS = 100
+
+
+@dataclass(slots=True)
+class Fault:
+    """A fault that repeats: when it last occurred, when its next line may be logged, and how many were omitted."""
+
+    last_at: float
+    next_line_at: float
+    pause: float = FIRST_PAUSE
+    omitted: int = 0
+
+
+class GrowingPauses(logging.Filter):
+    """Log filter for faults that repeat while a server is unavailable, known by their text without values.
+
+    The first line is logged in full, later ones short, with growing pauses, and with the number of omitted lines.
+    """
+
+    def __init__(self, seconds: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._faults: dict[str, Fault] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        now, text = self._seconds(), str(record.msg)
+        fault = self._faults.get(text)
+        if fault is None or now - fault.last_at > FAULT_OVER:
+            if len(self._faults) >= MOST_FAULTS:
+                self._faults.clear()
+            self._faults[text] = Fault(now, now + FIRST_PAUSE)
+            return True
+        fault.last_at = now
+        if now < fault.next_line_at:
+            fault.omitted += 1
+            return False
+        fault.pause = min(2 * fault.pause, LONGEST_PAUSE)
+        fault.next_line_at = now + fault.pause
+        first_line = record.getMessage().partition("\n")[0]
+        record.msg, record.args = f"{first_line} ({fault.omitted} more of these since the last such line)", ()
+        record.exc_info = record.exc_text = None
+        fault.omitted = 0
+        return True
+
+
 class Lines(logging.StreamHandler[Any]):
     """Log handler for standard error. For a record that cannot be formatted it writes a line about that, without a
     traceback.
@@ -127,7 +181,7 @@ def logging_config(*, level: str, style: str) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"line": {"()": line, "style": style}},
-        "filters": {"without_path": {"()": WithoutPath}},
+        "filters": {"without_path": {"()": WithoutPath}, "growing_pauses": {"()": GrowingPauses}},
         "handlers": {"stderr": {"()": Lines, "formatter": "line", "filters": ["without_path"]}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
@@ -138,8 +192,10 @@ def logging_config(*, level: str, style: str) -> dict[str, Any]:
             "django.request": {"level": "ERROR"},
             # It writes whole addresses, and in some there are keys.
             "urllib3": {"level": "INFO"},
-            # One line for each task that beat sends every two seconds says nothing.
-            "celery.beat": {"level": "WARNING"},
+            # One line for each task that beat sends every two seconds says nothing. Without Redis each of them would be
+            # an error with a stack.
+            "celery.beat": {"level": "WARNING", "filters": ["growing_pauses"]},
+            "celery.worker.consumer.consumer": {"filters": ["growing_pauses"]},
             "celery.worker.strategy": {"level": "WARNING"},
             "celery.app.trace": {"level": "WARNING"},
         },

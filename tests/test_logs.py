@@ -54,6 +54,30 @@ def test_the_path_of_a_request_is_not_written_down() -> None:
     assert json.loads(said)["event"] == "Internal Server Error"
 
 
+def test_a_fault_that_repeats_is_logged_with_growing_pauses() -> None:
+    now = [0.0]
+    pauses = logs.GrowingPauses(lambda: now[0])
+    logged = []
+
+    def occur(level: int = logging.ERROR, words: str = "cannot send %s\n%s") -> bool:
+        record = logging.LogRecord("celery.beat", level, __file__, 1, words, ("tell", ["a stack"]), None)
+        passed = pauses.filter(record)
+        if passed and words.startswith("cannot"):
+            logged.append((now[0], record.getMessage()))
+        return passed
+
+    for second in range(0, 3600, 2):
+        now[0] = float(second)
+        occur()
+    assert [at for at, _ in logged] == [0, 10, 30, 70, 150, 310, 630, 1230, 1830, 2430, 3030]
+    assert logged[0][1] == "cannot send tell\n['a stack']"
+    assert logged[1][1] == "cannot send tell (4 more of these since the last such line)"
+    # Another fault, and what is no fault, is logged at once; so is this one after it was over.
+    assert occur(words="another %s %s") and occur(logging.INFO) and occur(logging.INFO)
+    now[0] += 121
+    assert occur() and logged[-1][1] == "cannot send tell\n['a stack']"
+
+
 def test_line_that_cannot_be_written_is_replaced_by_a_line_that_reports_it(capsys: pytest.CaptureFixture[str]) -> None:
     handler = Lines(sys.stderr)
     handler.setFormatter(logs.line("json"))
