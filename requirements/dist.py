@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from hashlib import sha256
 from pathlib import Path
+
+from fleet.dashboard.agent_package import METADATA, is_packed, pack
 
 ROOT = Path(__file__).resolve().parent.parent
 # By distribution: where it lies, the lock of what it needs, and the extras that the lock covers.
@@ -27,6 +30,15 @@ def build(source: Path, folder: Path) -> None:
     subprocess.run([*command, "--out-dir", str(folder), str(source)], cwd=ROOT, check=True)
 
 
+def pack_as_served(wheel: Path) -> None:
+    """Pack the agent's wheel again, byte for byte as a backend serves it to machines."""
+    _, version, *_ = wheel.name.split("-")
+    with zipfile.ZipFile(wheel) as built:
+        files = {name: built.read(name) for name in built.namelist() if is_packed(name)}
+        metadata = {name: built.read(f"drydock_agent-{version}.dist-info/{name}") for name in METADATA}
+    wheel.write_bytes(pack(version, files, metadata))
+
+
 def stated(wheel: Path, extras: str = "") -> str:
     """A line that installs the wheel, from the folder that the line's file is in."""
     return f"./{wheel.name}{extras} --hash=sha256:{digest(wheel)}\n"
@@ -41,6 +53,7 @@ def main(arguments: list[str]) -> int:
     for source, _, _ in SOURCES.values():
         build(source, folder)
     wheels = {name: next(folder.glob(f"drydock_{name}-*.whl")) for name in SOURCES}
+    pack_as_served(wheels[AGENT])
     for name, (_, lock, extras) in SOURCES.items():
         # The backend speaks by the agent's code, and hands the agent out.
         needed = stated(wheels[name], extras) + (stated(wheels[AGENT]) if name != AGENT else "")

@@ -3,6 +3,7 @@
 import base64
 import io
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -17,6 +18,7 @@ from django.views.decorators.http import require_safe
 
 # Metadata of a wheel: https://packaging.python.org/specifications/binary-distribution-format/
 WHEEL = "Wheel-Version: 1.0\nGenerator: drydock\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+METADATA = ("METADATA", "entry_points.txt", "licenses/LICENSE")
 # Timestamp of every file in the wheel, so that each process of the backend builds the same bytes.
 LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
@@ -34,25 +36,38 @@ class AgentPackage:
 def package() -> AgentPackage:
     """Return the wheel of the agent version that is installed with this backend."""
     about = distribution("drydock-agent")
-    info = f"drydock_agent-{about.version}.dist-info"
     # Located, not imported: the backend runs nothing of the agent except its wire format.
     spec = find_spec("drydock_agent")
     source = Path(next(iter((spec and spec.submodule_search_locations) or ())))
-    files = {
-        f"drydock_agent/{path.relative_to(source).as_posix()}": path.read_bytes()
-        for path in sorted(source.rglob("*"))
-        if path.is_file() and path.suffix in (".py", ".typed")
-    }
-    for name in ("METADATA", "entry_points.txt", "licenses/LICENSE"):
-        files[f"{info}/{name}"] = (about.read_text(name) or "").encode()
-    files[f"{info}/WHEEL"] = WHEEL.encode()
-    files[f"{info}/RECORD"] = _record(files, f"{info}/RECORD").encode()
-    written = io.BytesIO()
-    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            archive.writestr(zipfile.ZipInfo(name, LONG_AGO), content, zipfile.ZIP_DEFLATED)
-    content = written.getvalue()
+    files = {f"drydock_agent/{path.relative_to(source).as_posix()}": path for path in source.rglob("*")}
+    content = pack(
+        about.version,
+        {name: path.read_bytes() for name, path in files.items() if path.is_file() and is_packed(name)},
+        {name: (about.read_text(name) or "").encode() for name in METADATA},
+    )
     return AgentPackage(f"drydock_agent-{about.version}-py3-none-any.whl", content, sha256(content).hexdigest())
+
+
+def is_packed(name: str) -> bool:
+    """Return whether the wheel contains the file with this name."""
+    return name.startswith("drydock_agent/") and name.endswith((".py", ".typed"))
+
+
+def pack(version: str, files: Mapping[str, bytes], metadata: Mapping[str, bytes]) -> bytes:
+    """Return a wheel of the agent with these files and this metadata by name. `make dist` builds it here, too: equal
+    files are equal bytes, so that its checksum is also that of the wheel that a backend serves.
+    """
+    info = f"drydock_agent-{version}.dist-info"
+    packed = {**files, **{f"{info}/{name}": content for name, content in metadata.items()}}
+    packed[f"{info}/WHEEL"] = WHEEL.encode()
+    packed = dict(sorted(packed.items()))
+    packed[f"{info}/RECORD"] = _record(packed, f"{info}/RECORD").encode()
+    written = io.BytesIO()
+    # Not compressed, because versions of zlib compress differently.
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in packed.items():
+            archive.writestr(zipfile.ZipInfo(name, LONG_AGO), content)
+    return written.getvalue()
 
 
 def _record(files: dict[str, bytes], own_name: str) -> str:
