@@ -27,7 +27,7 @@ from fleet.gateway.http import Problem, Request, Send, answer
 from fleet.gateway.limits import Buckets, GatewayLimits, throttle
 from fleet.gateway.presence import Contacts
 from fleet.gateway.readers import Clock, metadata_state, utc
-from fleet.gateway.signed_calls import Keys, SignedCall, SignedCalls
+from fleet.gateway.signed_calls import Keys, SignedCall, SignedCalls, read_ids
 from fleet.gateway.threads import Loop, Threads
 from fleet.gateway.waiters import LongPollTimes, Waiter, Waiters
 from fleet.operations import clock
@@ -133,11 +133,12 @@ class Agents:
         key_words: list[wire.KeyNotice] = []
         try:
             if wanted.signing_keys is not None:
-                await self.keys.look(now)
-                key_words = self.keys.news_for(wanted.signing_keys[:MOST_KEYS])
+                trusted = wanted.signing_keys[:MOST_KEYS]
+                await self.keys.look(now, trusted)
+                key_words = self.keys.news_for(trusted)
         finally:
             # Only now: a poll counts when everything that was written down before it is here.
-            check = self.keys.check(wanted.signing_keys)
+            check = self.keys.check(wanted.signing_keys) or ""
             state = metadata_state(wanted.metadata)
             self._note(machine, its_clock, wanted.last_poll_at, [], now, check, state, late=late)
         said = wire.ReportsAnswer(
@@ -203,8 +204,9 @@ class Agents:
         if waiter.carries:
             with suppress(Problem):
                 # Without the database, the last known keys count.
-                await self.keys.look(now)
-            check, waiter.report = self.keys.judged(query.get("keys"))
+                await self.keys.look(now, read_ids(query.get("keys", "")))
+            judged, waiter.report = self.keys.judged(query.get("keys"))
+            check = judged or ""
         polled_at = _moment("last_poll_at", query.get("last_poll_at", ""))
         state = metadata_state(query.get("metadata", ""))
         self._note(machine, its_clock, polled_at, held, now, check, state, late=late)

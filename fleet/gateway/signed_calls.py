@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from urllib.parse import unquote
@@ -17,7 +17,9 @@ from fleet.gateway.threads import Threads
 from fleet.operations.machines.keys import possible_keys
 from fleet.operations.orders import sign
 
+# How long cached keys are used; a key that is not among them was created since, or is not the backend's.
 SECONDS = 30.0
+SECONDS_IF_UNKNOWN = 0.25
 # A fleet trusts one set of keys, or two during a rotation; other sets are judged at each call.
 MOST_JUDGED = 100
 
@@ -28,15 +30,17 @@ class Keys:
     def __init__(self, threads: Threads) -> None:
         self.threads = threads
         self._known: list[sign.KnownKey] | None = None
-        self._until = 0.0
+        self._ids: frozenset[str] = frozenset()
+        self._read_at = 0.0
         self._refreshing: asyncio.Task[None] | None = None
-        self._judged: dict[str, tuple[SignatureCheck, bool]] = {}
+        self._judged: dict[str, tuple[SignatureCheck | None, bool]] = {}
 
-    async def look(self, now: datetime) -> None:
-        """Read the keys from Postgres if the cached ones are old; concurrent callers share one query. Raises Problem
-        503 if Postgres is unavailable.
+    async def look(self, now: datetime, trusted: Collection[str] = ()) -> None:
+        """Read the keys from Postgres if the cached ones are old, or lack a key of an agent that trusts the key ids
+        `trusted`. Concurrent callers share one query. Raises Problem 503 if Postgres is unavailable.
         """
-        if self._known is not None and time.monotonic() < self._until:
+        seconds = SECONDS if self._ids.issuperset(trusted) else SECONDS_IF_UNKNOWN
+        if self._known is not None and time.monotonic() < self._read_at + seconds:
             return
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.ensure_future(self.threads.run(self._refresh, now))
@@ -44,17 +48,20 @@ class Keys:
 
     def _refresh(self, now: datetime) -> None:
         self._known = sign.all_keys(now=now)
+        self._ids = frozenset(key.key_id for key in self._known)
         self._judged = {}
-        self._until = time.monotonic() + SECONDS
+        self._read_at = time.monotonic()
 
-    def check(self, trusted: Sequence[str] | None) -> SignatureCheck:
-        """Return how an agent that trusts these key ids checks the signatures of orders. None: it checks none."""
-        return check_of(trusted, [key.key_id for key in self._known or ()])
+    def check(self, trusted: Sequence[str] | None) -> SignatureCheck | None:
+        """Return how an agent that trusts these key ids checks the signatures of orders, or None before the keys could
+        be read. `trusted` is None if the agent checks none.
+        """
+        return check_of(trusted, self._ids) if self._known is not None else None
 
     def news_for(self, trusted: Sequence[str]) -> list[wire.KeyNotice]:
         return sign.news_for(self._known or (), trusted)
 
-    def judged(self, trusted: str | None) -> tuple[SignatureCheck, bool]:
+    def judged(self, trusted: str | None) -> tuple[SignatureCheck | None, bool]:
         """Return the same as `check` for key ids separated by commas, and whether there are key notices for that agent.
         None: the agent checks no signatures.
         """
@@ -63,11 +70,16 @@ class Keys:
         judged = self._judged
         found = judged.get(trusted)
         if found is None:
-            ids = [part for part in trusted.split(",") if part]
+            ids = read_ids(trusted)
             found = self.check(ids), bool(self.news_for(ids))
             if len(judged) < MOST_JUDGED:
                 judged[trusted] = found
         return found
+
+
+def read_ids(text: str) -> list[str]:
+    """Return the key ids of a long poll, which are separated by commas."""
+    return [part for part in text.split(",") if part]
 
 
 # Calls signed with a machine's own key: checked before any query, and each accepted once by a process.

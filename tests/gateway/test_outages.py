@@ -16,6 +16,7 @@ from django.db import connection as django_connection
 from fleet.domain.db_timeouts import ROLES
 from fleet.embedded import Urls
 from fleet.models import Observation, PresenceRow, QuarantinedRow, ScheduledEvent
+from fleet.operations.orders import sign
 from tests.databases import execute
 from tests.factories import listing, operator
 from tests.gateway_process import Agent, Gateway, running_gateway
@@ -48,6 +49,19 @@ def test_what_it_does_about_signatures_is_noted(gateway: Gateway) -> None:
         agent.orders(wait=0)
     for agent, stated in zip(agents, ("none", "no-key", "strange-keys"), strict=True):
         noted(agent, signatures=stated)
+
+
+def test_a_rotated_key_is_not_mistaken_for_a_strange_one(gateway: Gateway) -> None:
+    agent = gateway.agent()
+    (key,) = sign.public_keys(now=datetime.now(UTC))
+    # The gateway reads the keys, and keeps them for a while.
+    agent.post(signing_keys=[key.id])
+    noted(agent, signatures="checked")
+    fresh = sign.rotate(overlap=timedelta(0), now=datetime.now(UTC))
+    time.sleep(0.5)
+    # An agent that got the new key from another process.
+    agent.post(signing_keys=[fresh.key_id])
+    noted(agent, signatures="checked", last_heard_at__gte=fresh.made_at)
 
 
 @pytest.mark.parametrize("held", [True, False])

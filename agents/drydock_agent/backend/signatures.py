@@ -51,6 +51,8 @@ class Keyring:
         self._lock = threading.Lock()
         self._is_checking = mode == ALWAYS or (mode == AUTO and available())
         self._keys: dict[str, str] = state.signing_keys() if self._is_checking else {}
+        # Key ids of the last enrolment's response if none of them was trusted then.
+        self._untrusted: frozenset[str] = frozenset()
         if mode == ALWAYS and not self._keys:
             limiter.warn("signing", "No signing key is known yet, so every order is refused until this machine enrols.")
 
@@ -73,12 +75,10 @@ class Keyring:
                 self._keys = {key.id: key.public_key for key in keys}
                 if self._keys:
                     self._state.keep_signing_keys(self._keys)
-            elif unknown_keys := sorted({key.id for key in keys} - set(self._keys)):
-                self._limiter.warn(
-                    "signing",
-                    f"The backend names signing keys that no trusted key has signed: {', '.join(unknown_keys)}. If it"
-                    " has lost its keys, run `drydock-agent trust KEY`.",
-                )
+            else:
+                # After a rotation, the notices of the next report may introduce them.
+                named = frozenset(key.id for key in keys)
+                self._untrusted = named if named.isdisjoint(self._keys) else frozenset()
 
     def apply_notices(self, notices: Sequence[wire.KeyNotice]) -> None:
         """Add or remove keys according to notices that a trusted key has signed. The last key is never removed."""
@@ -101,6 +101,13 @@ class Keyring:
                     self._state.keep_signing_keys(self._keys)
                 except StateError as error:
                     self._limiter.warn("signing", f"The signing keys cannot be kept: {error}")
+            if self._untrusted and self._untrusted.isdisjoint(self._keys):
+                self._limiter.warn(
+                    "signing",
+                    f"The backend's signing keys {', '.join(sorted(self._untrusted))} are signed by no trusted key. If"
+                    " it has lost its keys, run `drydock-agent trust KEY`.",
+                )
+            self._untrusted = frozenset()
 
     def signature_fault(self, order: wire.Order) -> str:
         """Return the reason why the signatures of an order are not trusted (`unsigned`, `bad-signature`), or an empty

@@ -157,6 +157,25 @@ def test_a_later_enrolment_brings_no_other_key(tmp_path: Path) -> None:
     assert ring(tmp_path).trusted == ["ours"]
 
 
+@pytest.mark.parametrize(
+    ("named", "notices", "warned"),
+    [
+        (["ours", "new"], [], False),
+        (["new"], ["new"], False),
+        (["new"], [], True),
+    ],
+)
+def test_an_enrolment_after_a_rotation_warns_of_keys_that_nothing_introduces(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, named: list[str], notices: list[str], warned: bool
+) -> None:
+    keys = {"ours": Key("ours"), "new": Key("new")}
+    made = ring(tmp_path, keys["ours"])
+    made.enrolled([keys[name].public for name in named])
+    assert not caplog.records, "the notices come with the next report"
+    made.apply_notices([keys["ours"].word(keys[name]) for name in notices])
+    assert ["drydock-agent trust" in record.message for record in caplog.records] == [True] * warned
+
+
 def test_the_owner_of_the_machine_trusts_a_key_by_hand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
