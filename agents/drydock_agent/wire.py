@@ -84,6 +84,8 @@ NO_PROBLEM = "ok"
 NO_ANSWER = "no-answer"
 EMPTY = "empty"
 UNREADABLE = "unreadable"
+# In place of such a problem: the agent cannot store what it polls, for example on a full disk.
+SPOOL_UNWRITABLE = "spool-unwritable"
 
 # Outcomes of an order, as a receipt states them.
 ANSWERED = "answered"
@@ -219,8 +221,8 @@ class EnrolAnswer:
 
 def metadata_text(problem: str, events_version: str, instance_version: str) -> str:
     """Return the state of the metadata service as heartbeats contain it: `<problem>,<version>,<version>`. These are the
-    problem of the last poll and the api-versions in use for scheduled events and for instance metadata (empty if
-    unknown).
+    problem of the last poll or of the spool, and the api-versions in use for scheduled events and for instance metadata
+    (empty if unknown).
     """
     return f"{problem},{events_version},{instance_version}" if problem else ""
 

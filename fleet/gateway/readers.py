@@ -97,10 +97,8 @@ class Clock:
 
 HASH = re.compile(r"[0-9a-f]{64}")
 _VERSION = r"(?:20\d\d-\d\d-\d\d)?"
-_METADATA = re.compile(
-    rf"(?:{wire.NO_PROBLEM}|{wire.NO_ANSWER}|{wire.EMPTY}|{wire.UNREADABLE}|status-[1-5]\d\d),{_VERSION},{_VERSION}",
-    re.ASCII,
-)
+_PROBLEMS = "|".join((wire.NO_PROBLEM, wire.NO_ANSWER, wire.EMPTY, wire.UNREADABLE, wire.SPOOL_UNWRITABLE))
+_METADATA = re.compile(rf"(?:{_PROBLEMS}|status-[1-5]\d\d),{_VERSION},{_VERSION}", re.ASCII)
 ENCODINGS = ("utf-8", "base64")
 LONGEST = 2_000
 LONGEST_LINE = 16_000

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Unpack
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
-from fleet.domain.blind_spots.facts import NO_PROBLEM, BlindSpot, Confidence
+from fleet.domain.blind_spots.facts import NO_PROBLEM, BlindSpot, Confidence, code_of
 from fleet.domain.blind_spots.find import SIGNATURES
 from fleet.domain.intake import Limits, Prepared, prepared_of
 from fleet.domain.machines.enrolment import Claimed, claim_contradictions, claimed_of, remedy_of
@@ -53,7 +53,9 @@ class MachineRow:
     agent_version: str
     clock_offset_seconds: Annotated[float | None, "How far its clock is ahead."]
     poll_problem: Annotated[
-        str, "Why its agent's last poll was not good, such as `status-403`; `ok` if it was, empty if not stated."
+        str,
+        "Why its agent's last poll does not count, such as `status-403` or `spool-unwritable`; `ok` if it does, empty"
+        " if not stated.",
     ]
     events_version: Annotated[str, "The api-version that its agent uses for scheduled events; empty if not stated."]
     instance_version: Annotated[str, "The api-version that it uses for instance metadata; empty if not stated."]
@@ -82,12 +84,14 @@ class MachineRow:
 
     @property
     def without_document(self) -> BlindSpot | None:
-        """Return the blind spot that the agent gets no document from Azure, with the reason; None if it gets one."""
+        """Return the blind spot that the agent gets no document from Azure or cannot store it, with the reason; else
+        None.
+        """
         polled, heard, problem = self.last_poll_at, self.last_heard_at, self.poll_problem
         if self.presence is Presence.LIVE or self.revoked_at is not None or problem in NO_PROBLEM:
             return None
         is_heard = heard is not None and (polled is None or polled < heard)
-        return self._spot("metadata-unavailable", problem=problem) if is_heard else None
+        return self._spot(code_of(problem), problem=problem) if is_heard else None
 
     def _spot(self, code: str, **values: Any) -> BlindSpot:
         return BlindSpot(code, Confidence.CERTAIN, self.set.id, (self.id,), (self.resource_name,), values, count=1)

@@ -169,6 +169,13 @@ SPOTS: dict[str, SpotWords] = {
         ),
         lambda values, reader: _problem(values["problem"])[1],
     ),
+    "spool-unwritable": SpotWords(
+        "Agents that cannot write to their disk",
+        "The state folder is full or read-only: {names:some}. These agents report no new events and carry out no"
+        " orders.",
+        "Free disk space on the machine, or correct the permissions of the agent's state folder. The agent continues"
+        " within a minute, and then reports what it has seen in the meantime.",
+    ),
     "agent-silent": SpotWords(
         "Silent agents",
         "No recent report, or no recent successful poll of the metadata service: {names:some}.",

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from drydock_agent import wire
 
 from fleet.domain.blind_spots.facts import AgentFacts, BlindSpot, Confidence, SetFacts
 from fleet.domain.blind_spots.find import ORDER, Named, elsewhere, never_announces_upgrades, of_set, read_version
@@ -89,6 +90,13 @@ def test_an_agent_that_is_heard_but_gets_no_document_is_named_with_the_reason(pr
     assert "vm2" in sentence(spot.reason) and sentence(spot.advice)
     if problem.startswith("status"):
         assert problem[-3:] in sentence(spot.reason)
+
+
+def test_an_agent_that_cannot_write_its_spool_has_a_blind_spot_of_its_own() -> None:
+    full = agent(machine_id=2, name="vm2", presence=Presence.SILENT, poll_problem=wire.SPOOL_UNWRITABLE)
+    found = spots(AGENT, full)
+    assert (set(found), found["spool-unwritable"].machine_ids) == ({"spool-unwritable"}, (2,))
+    assert "vm2" in sentence(found["spool-unwritable"].reason) and sentence(found["spool-unwritable"].advice)
 
 
 def test_different_problems_of_one_set_are_different_blind_spots() -> None:

@@ -27,6 +27,8 @@ MAX_REFUSED_SECONDS = 30.0
 MAX_UNREADABLE_SECONDS = 5.0
 # The service switches itself off after a day without a call; the next call may then take two minutes.
 SWITCHED_OFF_SECONDS = 24 * 3600.0
+# How often the spool is written although there is nothing to report, so that a full disk is known before an event is.
+SPOOL_CHECK_SECONDS = 60.0
 
 log = logging.getLogger("drydock_agent")
 
@@ -45,8 +47,7 @@ class ScheduledEvents:
         # Set by the first successful poll of this run; only then `listed` is current.
         self.seen = threading.Event()
         self.last_poll_at: datetime | None = None
-        # Problem of the last poll, as in `wire.metadata_text`; empty before the first poll.
-        self.problem = ""
+        self._problem = ""
         self._refusals = 0
         # Time of the last good poll and hash of the last forwarded document; set once all findings are in the spool.
         self.spooled_poll: tuple[datetime | None, str] = (None, "")
@@ -65,6 +66,7 @@ class ScheduledEvents:
         self._unreadable_until = 0.0
         self._unreadable_left = 0
         self._next_reminder = 0.0
+        self._next_spool_check = 0.0
         self._reminds = threading.Event()
         self._next_requested_reminder = self._reminder_deferred_until = float("-inf")
         self._due = 0.0
@@ -78,6 +80,11 @@ class ScheduledEvents:
         self._last_good_at = polled
         self._kept_version = context.spool.get("events_version") or ""
         imds.versions.remembered = self._kept_version
+
+    @property
+    def problem(self) -> str:
+        """Problem of the spool or else of the last poll, as in `wire.metadata_text`; empty before the first poll."""
+        return wire.SPOOL_UNWRITABLE if self._outbox.failing else self._problem
 
     @property
     def events_version(self) -> str:
@@ -136,19 +143,22 @@ class ScheduledEvents:
         except MetadataUnavailable as error:
             self._trouble.add(f"poll {error.status}")
             self._limiter.warn(f"poll {error.status}", f"No document: {error}.")
-            self.problem = error.problem
+            self._problem = error.problem
             self._refusals = self._refusals + 1 if error.is_lasting else 0
             if error.status == 429:
                 self._due += 4 * self._poll_seconds
         else:
             self._take(body, self._clock.now())
         if self._refusals:
-            most = MAX_UNREADABLE_SECONDS if self.problem == wire.UNREADABLE else MAX_REFUSED_SECONDS
+            most = MAX_UNREADABLE_SECONDS if self._problem == wire.UNREADABLE else MAX_REFUSED_SECONDS
             longer = min(self._poll_seconds * 2 ** min(self._refusals, 10), most)
             self._due = now + max(longer, self._poll_seconds)
         if self._outbox.write():
             self._keep_version()
-            self.spooled_poll = (self.last_poll_at, self._hash)
+            self._check_spool(now)
+            # Without its spool this machine could not report an event, nor carry out an order.
+            if not self._outbox.failing:
+                self.spooled_poll = (self.last_poll_at, self._hash)
         # A slow answer moves the next poll; it never makes two polls follow each other at once.
         self._due = max(self._due, self._clock.monotonic() + self._poll_seconds / 2)
         return self._due - self._clock.monotonic()
@@ -189,7 +199,7 @@ class ScheduledEvents:
             document, self._unconfirmed = self._unconfirmed, None
             self._on_document(document)
         self.last_poll_at = self._last_good_at = at
-        self.problem, self._refusals = wire.NO_PROBLEM, 0
+        self._problem, self._refusals = wire.NO_PROBLEM, 0
         self.seen.set()
         while self._trouble:
             self._limiter.recovered(self._trouble.pop(), "The metadata service answers again.")
@@ -231,7 +241,7 @@ class ScheduledEvents:
 
     def _take_unreadable(self, document: Document, at: datetime) -> None:
         self._limiter.warn("unreadable", "The metadata service answered with something that is no document.")
-        self.problem = wire.UNREADABLE
+        self._problem = wire.UNREADABLE
         self._refusals += 1
         now = self._clock.monotonic()
         if now >= self._unreadable_until:
@@ -250,6 +260,11 @@ class ScheduledEvents:
         self._next_reminder = self._clock.monotonic() + self._context.settings.reminder_seconds
         data = {"hash": self._hash, "incarnation": self._incarnation}
         self._outbox.add(wire.REMINDER, at, data)
+
+    def _check_spool(self, now: float) -> None:
+        if now >= self._next_spool_check:
+            self._next_spool_check = now + SPOOL_CHECK_SECONDS
+            self._outbox.keep("checked_at", to_text(self._clock.now()))
 
     def _keep_version(self) -> None:
         version = self._imds.events_version

@@ -32,6 +32,8 @@ class Outbox:
         self._limiter = limiter
         self._written = written
         self._waiting: deque[_Waiting] = deque(maxlen=MAX_PENDING)
+        # True while the spool cannot be written.
+        self.failing = False
 
     @property
     def waits(self) -> bool:
@@ -56,7 +58,7 @@ class Outbox:
         except SpoolError as error:
             self._warn(error)
         if wrote:
-            self._limiter.recovered("spool", "The spool is written again.")
+            self._recover()
             self._written.set()
         return not self._waiting
 
@@ -67,7 +69,14 @@ class Outbox:
         except SpoolError as error:
             self._warn(error)
             return False
+        self._recover()
         return True
 
+    def _recover(self) -> None:
+        if not self._waiting:
+            self.failing = False
+        self._limiter.recovered("spool", "The spool is written again.")
+
     def _warn(self, error: SpoolError) -> None:
+        self.failing = True
         self._limiter.warn("spool", f"The spool cannot be written: {error}.")

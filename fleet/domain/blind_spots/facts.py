@@ -12,6 +12,13 @@ from fleet.domain.timeline import EntryKind
 
 # The problems of the metadata service that are none: not stated, and a good answer.
 NO_PROBLEM = ("", "ok")
+# The problem of an agent that cannot store what it polls (`drydock_agent.wire`), which is a blind spot of its own.
+SPOOL_UNWRITABLE = "spool-unwritable"
+
+
+def code_of(problem: str) -> str:
+    """Return the code of the blind spot of agents with this problem."""
+    return problem if problem == SPOOL_UNWRITABLE else "metadata-unavailable"
 
 
 class Confidence(StrEnum):

@@ -10,6 +10,7 @@ from fleet.domain.blind_spots.facts import (
     BlindSpot,
     Confidence,
     SetFacts,
+    code_of,
     of_agents,
 )
 from fleet.domain.intake import MANY_A_DAY
@@ -54,7 +55,7 @@ def of_its_agents(
     refused = [agent for agent in each.agents if agent.poll_problem and not agent.live]
     for problem in sorted({agent.poll_problem for agent in refused}):
         agents = [agent for agent in refused if agent.poll_problem == problem]
-        yield of_agents(each, agents, "metadata-unavailable", part=problem, problem=problem)
+        yield of_agents(each, agents, code_of(problem), part=problem, problem=problem)
     for presence, code in PRESENCES.items():
         if agents := [agent for agent in each.agents if agent.presence is presence and agent not in refused]:
             yield of_agents(each, agents, code)
@@ -177,6 +178,7 @@ ORDER = (
     "switched-off",
     "near-switch-off",
     "metadata-unavailable",
+    "spool-unwritable",
     "agent-silent",
     "agent-gone",
     "agent-late",
