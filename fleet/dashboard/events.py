@@ -73,14 +73,12 @@ def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context:
         sent = {name: context.get(name) for name in ("refusal", "sent")}
         return {"me": panel_of(request.actor.name, request.rights, found, now=request.now, **sent)}
 
-    def head() -> dict[str, Any]:
-        return {"panels": loaded(HEAD_PANELS, found.event, request)}
-
     def body() -> dict[str, Any]:
         story = history(entries.for_event(event_id=event_id, size=200), event=event_id)
         open_in_set = event_rows.named_events(found.other_open)
         left = ARCHIVE.archived_at(found.event.id)
-        return {"lanes": draw_event(found, now=request.now), "open_in_set": open_in_set, "archived_at": left, **story}
+        lanes, panels = draw_event(found, now=request.now), loaded(HEAD_PANELS, found.event, request)
+        return {"lanes": lanes, "open_in_set": open_in_set, "archived_at": left, "panels": panels, **story}
 
     def raw() -> dict[str, Any]:
         # Built only on request: it is the largest part, far down the page.
@@ -94,7 +92,7 @@ def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context:
         request,
         "events/page.html",
         {
-            "events/event_head.html": head,
+            "events/event_head.html": dict,
             "approvals/decision.html": decision,
             "events/event_body.html": body,
             "events/documents.html": raw,

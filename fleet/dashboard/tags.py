@@ -22,6 +22,7 @@ from fleet.domain.states import EndedAs, Presence
 from fleet.operations import clock
 from fleet.projections.cards import DecisionCard
 from fleet.projections.desk.queue import QueueGroup
+from fleet.projections.events.rows import BlastRadius
 from fleet.projections.timeline.entries import by_series
 from fleet.wording import approvals, caches, events, machines, sets, timeline, times
 from fleet.wording import say as wording
@@ -194,6 +195,34 @@ def countdown(context: Any, at: datetime | None) -> SafeString:
         times.iso(at),
         shown,
     )
+
+
+@register.simple_tag(takes_context=True)
+def time_left(context: Any, since: datetime, until: datetime | None) -> SafeString:
+    """Return a bar of the time that is left of that from `since` to `until`. The browser shortens it."""
+    if until is None:
+        return mark_safe("")
+    left = (until - _now(context)).total_seconds()
+    return format_html(
+        '<progress class="time-left" max="{}" value="{}" data-left="{}" aria-hidden="true"></progress>',
+        max(1, round((until - since).total_seconds())),
+        max(0, round(left)),
+        times.iso(until),
+    )
+
+
+# Larger sets are shown as text only.
+MAX_SQUARES = 16
+
+
+@register.simple_tag
+def squares(blast: BlastRadius) -> SafeString:
+    """Return a square for each machine of the set: affected, remaining live, or unavailable. The text stands beside."""
+    if blast.total > MAX_SQUARES:
+        return mark_safe("")
+    counts = {"hit": blast.hit, "up": blast.stay_up, "away": blast.total - blast.hit - blast.stay_up}
+    marks = "".join(f'<i class="square square-{kind}"></i>' * max(0, count) for kind, count in counts.items())
+    return format_html('<span class="squares" aria-hidden="true">{}</span>', mark_safe(marks))
 
 
 @register.simple_tag

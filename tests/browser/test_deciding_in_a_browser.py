@@ -69,11 +69,47 @@ def test_every_state_can_be_used_by_everybody(fleet: Fleet, open_page: OpenPage,
     expect(watched.page.locator("#decision")).to_contain_text("anna agreed as the second person")
 
 
+WINDOWS = [PHONE, *({"width": width, "height": height} for width, height in ((1280, 800), (1366, 768), (1440, 900)))]
+TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
+# The button with which a person goes on, in each state.
+BUTTONS = {"proposed": "#decision .approve", "waiting": "form[action$='/withdraw/'] button", "held": ".held button"}
+
+
+@pytest.mark.parametrize(
+    "window", [*WINDOWS[:2], *(pytest.param(each, marks=pytest.mark.long) for each in WINDOWS[2:])]
+)
+def test_an_event_and_its_buttons_are_seen_together_without_scrolling(
+    fleet: Fleet, open_page: OpenPage, window: Any
+) -> None:
+    events = {event_id: BUTTONS.get(state, "#approve-now") for state, event_id in tell(fleet).items()}
+    for number, event_type in enumerate(TYPES):
+        names = [f"vm-{number}-{letter}" for letter in "abc"]
+        for name in names:
+            fleet.enrol(name, availability_set=f"set-of-{event_type}")
+            fleet.say(name)
+        told = listing(
+            f"TYPE-{number}", event_type=event_type, resources=names[:2], not_before=fleet.now + seconds(900)
+        )
+        fleet.all_say(told, names=names)
+        events[f"TYPE-{number}"] = "#approve-now"
+    factories.approver()
+    watched = open_page("/", who="anna", viewport=window)
+    page = watched.page
+    heights = [page.locator(part).bounding_box() for part in (".bar", ".under-bar")]
+    assert window != PHONE or sum(height["height"] for height in heights if height) <= 120
+    for event_id, button in events.items():
+        for place in ("", "#decision"):
+            page.goto("about:blank")
+            watched.open(f"/events/{event_id}/{place}")
+            for part in ("h1", "#decision .countdown", ".decide-what", ".decide-stays", button):
+                expect(page.locator(part).first).to_be_in_viewport(ratio=1)
+
+
 @pytest.mark.parametrize("field", ["at", "comment-time"])
 def test_enter_in_a_time_field_never_starts_the_event_now(fleet: Fleet, open_page: OpenPage, field: str) -> None:
     event = factories.announced(fleet)
     page = open_page(f"/events/{event.event_id}/").page
-    page.get_by_text("Approve when prepared, or at a time").click()
+    page.get_by_text("When prepared, or at a time").click()
     due = datetime.now(UTC) + timedelta(minutes=3)
     page.fill("#at", f"{due:%Y-%m-%dT%H:%M:%S}")
     page.locator(f"#{field}").press("Enter")
@@ -106,7 +142,7 @@ def test_on_a_phone_decide_shows_the_card_and_its_button_together(
 ) -> None:
     factories.announced(fleet, event_type=event_type, resources=("vm1",))
     page = open_page("/", viewport=PHONE, has_touch=True).page
-    expect(page.locator("#queue .decide-advice")).to_be_visible()
+    expect(page.locator("#queue .desk-advice")).to_be_visible()
     page.get_by_role("link", name=re.compile("^Decide")).tap()
     expect(page.get_by_role("button", name=START_NOW)).to_be_visible()
     page.evaluate(
@@ -115,7 +151,8 @@ def test_on_a_phone_decide_shows_the_card_and_its_button_together(
         HEADERS[header],
     )
     page.wait_for_function("window.scrollY > 0")
-    for part in (".decide-name", ".decide-when", ".decide-what", ".decide-stays", ".decide-advice", ".decide-default"):
+    expect(page.locator("h1")).to_be_in_viewport(ratio=1)
+    for part in (".decide-when", ".decide-what", ".decide-stays", ".decide-advice", ".decide-default"):
         expect(page.locator(f"#decision {part}")).to_be_in_viewport(ratio=1)
     button = page.locator("#approve-now")
     expect(button).to_be_in_viewport(ratio=1)
@@ -220,6 +257,21 @@ def announce(fleet: Fleet, count: int) -> None:
             not_before=fleet.now + seconds(600 + 10 * number),
         )
         fleet.all_say(told, names=names)
+
+
+@pytest.mark.parametrize(("window", "count"), [(PHONE, 6), (WINDOWS[1], 14)])
+def test_many_events_are_seen_at_a_glance(fleet: Fleet, open_page: OpenPage, window: Any, count: int) -> None:
+    announce(fleet, 14)
+    page = open_page("/", viewport=window).page
+    rows = page.locator("#queue [data-rows=waiting] > li")
+    expect(rows).to_have_count(14)
+    end = page.locator(".places" if window == PHONE else "#pick")
+    last, bar = rows.nth(count - 1).bounding_box(), end.bounding_box()
+    assert last and bar
+    assert last["y"] + last["height"] <= bar["y"]
+    # The reason of a recommendation opens by keyboard, and lies above everything else.
+    rows.nth(count - 1).locator(".why > summary").press("Enter")
+    expect(rows.nth(count - 1).locator(".why-box")).to_be_visible()
 
 
 def test_a_range_is_selected_kept_and_approved(fleet: Fleet, open_page: OpenPage) -> None:

@@ -143,7 +143,7 @@ def test_what_came_above_the_window_is_counted_where_it_can_be_seen(fleet: Fleet
     expect(pill).to_be_in_viewport()
     assert place_of(last.locator("a").first) == pytest.approx(place, abs=0.1)
     pill.click()
-    expect(row_of(page, URGENT).locator(".decide-name")).to_be_in_viewport()
+    expect(row_of(page, URGENT).locator(".row-link")).to_be_in_viewport()
     expect(pill).to_have_count(0)
 
 

@@ -16,10 +16,10 @@ from fleet.projections.cards import DecisionCard, decision_cards
 from fleet.projections.events.rows import OPEN, BlastRadius, EventRow, blast_radii, event_rows, needs_decision, proposed
 from fleet.projections.visibility import load_facts, visible
 
-# At most `SHOWN` events that need a decision are shown one by one, the first `CARDS` as full cards. Every other part
-# has a smaller bound. The rest is shown in groups.
+# At most `SHOWN` events that need a decision are shown one by one, the first `CARDS` with their recommendation. Every
+# other part has a smaller bound. The rest is shown in groups.
 SHOWN = 100
-CARDS = 10
+CARDS = 25
 MAX_NEAR = 25
 # The smaller bound when not all waiting events can be shown: the page is for those.
 MAX_NEAR_MANY = 3

@@ -53,6 +53,7 @@ function tickTimes() {
     node.classList.toggle("is-short", left > 0 && left < 120);
     node.classList.toggle("is-near", left >= 120 && left < 600);
   }
+  for (const node of document.querySelectorAll("[data-left]")) node.value = Math.max(0, (Date.parse(node.dataset.left) - now) / 1000);
   for (const node of document.querySelectorAll("[data-since]")) {
     const text = ("age" in node.dataset ? age : ago)((now - Date.parse(node.dataset.since)) / 1000);
     if (node.textContent !== text) node.textContent = text;
