@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode
 import lucide
 from django.template import Library
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from fleet.dashboard.places import ADMIN, PLACES, area_of
@@ -217,12 +217,13 @@ MAX_SQUARES = 16
 
 @register.simple_tag
 def squares(blast: BlastRadius) -> SafeString:
-    """Return a square for each machine of the set: affected, remaining live, or unavailable. The text stands beside."""
+    """Return a square for each machine of the set: affected, remaining live, or unavailable. The text follows it."""
     if blast.total > MAX_SQUARES:
         return mark_safe("")
     counts = {"hit": blast.hit, "up": blast.stay_up, "away": blast.total - blast.hit - blast.stay_up}
-    marks = "".join(f'<i class="square square-{kind}"></i>' * max(0, count) for kind, count in counts.items())
-    return format_html('<span class="squares" aria-hidden="true">{}</span>', mark_safe(marks))
+    kinds = [(kind,) for kind, count in counts.items() for _ in range(count)]
+    marks = format_html_join("", '<i class="square square-{}"></i>', kinds)
+    return format_html('<span class="squares" aria-hidden="true">{}</span>', marks)
 
 
 @register.simple_tag

@@ -31,18 +31,16 @@ ADVISED = {
     Advised.REDEPLOY: "Redeploy the machine yourself",
     Advised.BY_HAND: "Start by hand",
 }
-# What an event type does to a machine while it is Started.
-AWAY = {"Freeze": "median pause", "Reboot": "median restart"}
 
 
 def earlier(values: Values, reader: Reader) -> str:
-    """Return the experience with an event type as part of a sentence, such as `12 earlier Freezes here, median pause 4
-    s`.
+    """Return the experience with an event type as part of a sentence, such as `12 earlier Freezes in this set, which
+    Azure listed as Started for 4 s (median)`. Drydock does not measure how long the machines themselves were paused.
     """
     count, event_type = values["count"], values["event_type"]
     if not count:
         return f"no earlier {event_type} of this set was observed until its end"
-    away = f", {AWAY.get(event_type, 'median time away')} {duration(values['seconds'])}"
+    away = f", which Azure listed as Started for {duration(values['seconds'])} (median)"
     cancelled = f", {values['cancelled']} more cancelled by Azure" if values["cancelled"] else ""
     return f"{counted(count, f'earlier {event_type}')} in this set{away}{cancelled}"
 

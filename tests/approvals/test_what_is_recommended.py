@@ -50,9 +50,9 @@ def said(facts: EventFacts, experience: Experience = SEEN_OFTEN) -> str:
 
 
 def test_unguarded_event_is_recommended_with_reasons() -> None:
-    assert (
-        said(FACTS)
-        == "Start now: 12 earlier Freezes in this set, median pause 4 s, nothing else open in the service shop."
+    assert said(FACTS) == (
+        "Start now: 12 earlier Freezes in this set, which Azure listed as Started for 4 s (median), nothing else open "
+        "in the service shop."
     )
 
 

@@ -71,7 +71,7 @@ def test_every_state_can_be_used_by_everybody(fleet: Fleet, open_page: OpenPage,
 
 WINDOWS = [PHONE, *({"width": width, "height": height} for width, height in ((1280, 800), (1366, 768), (1440, 900)))]
 TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
-# The button with which a person goes on, in each state.
+# The next button that a user presses, in each state.
 BUTTONS = {"proposed": "#decision .approve", "waiting": "form[action$='/withdraw/'] button", "held": ".held button"}
 
 

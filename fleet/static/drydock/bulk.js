@@ -23,7 +23,10 @@ function show() {
   const count = document.querySelector("[data-picked=count]");
   if (!count) return;
   const hidden = [...picked].filter((id) => !here.some((box) => box.value === id)).length;
-  const text = picked.size ? `${picked.size} selected${hidden ? `, ${hidden} of them hidden by the filter` : ""}` : "";
+  const text = picked.size ? `${picked.size} selected${hidden ? `, ${hidden} of them hidden by the filter` : ""}` : "Select rows first";
+  // Also Enter in a box sends nothing then: the form's first button is disabled.
+  const none = !picked.size && !form().querySelector("[name=all]:checked");
+  for (const button of form().querySelectorAll(".pick-acts button")) button.disabled = none;
   if (count.textContent !== text) count.textContent = text;
   form().classList.toggle("is-picking", picked.size > 0);
 }
@@ -56,8 +59,15 @@ document.addEventListener("click", (event) => {
   }
   last = box.value;
 });
+// Enter opens the event of the row, and does not send the form of the boxes.
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || !event.target.matches(`input[type=checkbox][name=${name()}]`)) return;
+  event.preventDefault();
+  event.target.closest("[data-key]")?.querySelector("a.row-link, a[href]")?.click();
+});
 document.addEventListener("change", (event) => {
   if (event.target.matches(`input[type=checkbox][name=${name()}]`)) keep();
+  else if (event.target.matches("form[data-picks] [name=all]")) show();
 });
 // Those that the filter hides go along: they were selected all the same.
 document.addEventListener("submit", (event) => {
