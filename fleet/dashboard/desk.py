@@ -1,7 +1,10 @@
 """Views of the front page with the decision queue, blind spots, search, saved views, and the onboarding checklist."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 from django.http import HttpResponse, QueryDict
@@ -51,11 +54,44 @@ SETS_BELOW = ((queue.CARDS, 12), (queue.SHOWN, 6), (float("inf"), 3))
 SAME = ("desk/head.html", "desk/queue.html", "desk/cards.html", "desk/under_maintenance.html", "desk/recent.html")
 
 
+# At most this many services are offered as filters.
+MAX_SERVICES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One filter of the queue as a link that adds it to those in use (`asked`), or takes it away."""
+
+    name: str
+    value: str
+    label: str
+    asked: Mapping[str, str]
+
+    @property
+    def is_chosen(self) -> bool:
+        return self.asked.get(self.name) == self.value
+
+    @property
+    def query(self) -> str:
+        others = {name: value for name, value in self.asked.items() if name != self.name}
+        return urlencode(others if self.is_chosen else {**others, self.name: self.value})
+
+
 def _sets(waiting: queue.DecisionQueue) -> int:
     """Return the number of sets to show. It is smaller below a long queue, to keep the page small while many events
     wait.
     """
     return next(most for up_to, most in SETS_BELOW if len(waiting.items) <= up_to)
+
+
+def _choices(found: queue.DecisionQueue, asked: Mapping[str, str], me: str) -> list[Choice]:
+    """Return the filters that the queue offers: by claim, severity, and the types and services of its events."""
+    offered = [("claim", me, "Mine"), ("claim", "none", "Unclaimed"), ("severity", "critical", "Critical")]
+    types = {item.event.event_type for item in found.waiting} | {asked.get("type", "")}
+    services = {item.place.service for item in found.waiting} | {asked.get("service", "")}
+    offered += [("type", name, name) for name in sorted(types - {""})]
+    offered += [("service", name, name) for name in sorted(services - {""})][:MAX_SERVICES]
+    return [Choice(name, value, label, asked) for name, value, label in offered]
 
 
 @read_view
@@ -64,7 +100,9 @@ def decision_queue(request: Asked) -> HttpResponse:
     change.
     """
     now = request.now
-    waiting = cache(lambda: queue.decision_queue(now=now, rights=request.rights))
+    asked = {name: request.GET[name] for name in queue.FILTERS if request.GET.get(name)}
+    only = queue.filter_of(asked)
+    waiting = cache(lambda: queue.decision_queue(now=now, rights=request.rights, only=only))
     beginning = {"desk/first_steps.html": lambda: first_step_parts(request)} if opens_on_first_steps(request) else {}
     return page(
         request,
@@ -76,6 +114,11 @@ def decision_queue(request: Asked) -> HttpResponse:
                 "pulse": waiting().pulse,
                 "overview": status_bar.overview(now=now),
                 "most": selection.MOST,
+                "asked": asked,
+                # All of a list can be selected only without a filter.
+                "selectable": 0 if asked else waiting().counts["waiting"],
+                "choices": _choices(waiting(), asked, request.user.get_username()),
+                "query": urlencode(asked),
             },
             "desk/cards.html": lambda: {"cards": sets.cards(now=now, first=waiting().set_ids, limit=_sets(waiting()))},
             "desk/under_maintenance.html": lambda: {"under_maintenance": maintenances.active()},

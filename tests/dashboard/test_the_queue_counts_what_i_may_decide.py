@@ -1,15 +1,18 @@
 """Decision queue: list, badge and buttons show what the user may decide; other users' events are one click away."""
 
 from datetime import timedelta
+from html import unescape
 
 import pytest
 from django.test import Client
 
 from fleet.domain.people import Rights
-from fleet.models import Scope
+from fleet.models import AvailabilitySet, Scope
+from fleet.operations.approvals import claims
 from fleet.projections.desk import queue
 from tests import factories
 from tests.dashboard.conftest import logged_in, marks
+from tests.factories import acting
 
 OTHER = "0A1B2C3D-0000-4000-8000-000000000001"
 
@@ -63,3 +66,30 @@ def test_the_badge_costs_one_query_however_many_sets_there_are(
     with django_assert_num_queries(1):  # type: ignore[operator]
         assert queue.pulse(now=fleet.now, rights=rights).waiting == 1
     assert queue.decision_queue(now=fleet.now, rights=rights).pulse == queue.pulse(now=fleet.now, rights=rights)
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ("claim=anna", {OTHER}),
+        ("claim=none", {factories.EVENT}),
+        ("type=Reboot", {factories.EVENT}),
+        ("type=Freeze&claim=anna", {OTHER}),
+        ("severity=critical", set()),
+        ("service=shop", {OTHER}),
+        ("service=nowhere", set()),
+        ("claim=x&type=%27&unknown=1", set()),
+    ],
+)
+def test_a_filter_narrows_the_rows_and_not_the_count(
+    fleet: factories.Fleet, operator: Client, asked: str, shown: set[str]
+) -> None:
+    AvailabilitySet.objects.filter(name="db").update(service="shop")
+    claims.claim(event_id=OTHER, actor=acting(factories.approver()), now=fleet.now)
+    page = operator.get(f"/?{asked}")
+    assert {key for key in marks(page, "data-key") if key in (factories.EVENT, OTHER)} == shown
+    assert set(marks(page, "data-waiting")) == {"2"}
+    # A part that updates itself keeps the filter.
+    (part,) = [address for address in marks(page, "hx-get") if address.endswith("part=queue")]
+    rows = marks(operator.get(unescape(part), headers={"HX-Request": "true"}), "data-key")
+    assert {key for key in rows if key in (factories.EVENT, OTHER)} == shown

@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Case, Count, F, IntegerField, Max, Min, Q, Value, When
+from django.db.models import Case, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, Value, When
 
+from fleet.domain.event_types import EVENT_TYPES
 from fleet.domain.events import FAR_AHEAD
 from fleet.domain.people import Place, Rights
-from fleet.models import ScheduledEvent
+from fleet.models import Claim, ScheduledEvent
 from fleet.models.facts.events import place_of
 from fleet.models.people import decision_filter
 from fleet.projections.cards import DecisionCard, decision_cards
@@ -114,11 +115,35 @@ class DecisionQueue:
         return max(0, self.counts["waiting"] - len(self.waiting) - self.in_groups)
 
 
-def decision_queue(*, now: datetime, rights: Rights = NO_RIGHTS) -> DecisionQueue:
-    """Return the open events in five parts for a user with these rights. Sixteen queries, and a few more if not all
-    events are shown.
+FILTERS = ("claim", "severity", "type", "service")
+
+
+def filter_of(asked: Mapping[str, str]) -> Q:
+    """Return the query condition of these filters of the queue; empty without a filter.
+
+    `claim` is the name of the user who claimed the event, or `none`; `severity` is that of the event type, such as
+    `critical`; `type` and `service` are names. Unknown filters are ignored.
+    """
+    found = Q()
+    if claim := asked.get("claim"):
+        claims = visible(Claim).filter(event=OuterRef("pk"), ended_at=None)
+        found &= ~Exists(claims) if claim == "none" else Exists(claims.filter(by__username=claim))
+    if severity := asked.get("severity"):
+        found &= Q(event_type__in=[known.name for known in EVENT_TYPES if known.severity.value == severity])
+    if event_type := asked.get("type"):
+        found &= Q(event_type=event_type)
+    if service := asked.get("service"):
+        found &= Q(availability_set__service=service)
+    return found
+
+
+def decision_queue(*, now: datetime, rights: Rights = NO_RIGHTS, only: Q | None = None) -> DecisionQueue:
+    """Return the open events in five parts for a user with these rights. `only` limits the waiting events. Sixteen
+    queries, and a few more if not all events are shown or `only` is given.
     """
     parts = _parts(now, rights)
+    if only:
+        parts["waiting"] &= only
     found = _chosen(parts)
     counts = {name: len(rows) for name, rows in found.items()}
     many = counts["waiting"] > SHOWN
@@ -131,15 +156,17 @@ def decision_queue(*, now: datetime, rights: Rights = NO_RIGHTS) -> DecisionQueu
     events = visible(ScheduledEvent).filter(pk__in=order).select_related("availability_set")
     items = _items(sorted(events, key=lambda event: order[event.pk]), whole=shown["waiting"][:CARDS], now=now)
     known = {item.event.id: item for item in items}
+    of_all = pulse(now=now, rights=rights) if many or only else _pulse(shown["waiting"], known)
+    if many and not only:
+        # The queries run one after the other while events change.
+        of_all = replace(of_all, waiting=counts["waiting"])
     return DecisionQueue(
         **{name: tuple(known[pk] for pk in shown[name] if pk in known) for name in PARTS},
         counts=counts,
         groups=_groups(parts["waiting"], [known[pk] for pk in shown["waiting"] if pk in known], now=now)
         if many
         else (),
-        pulse=replace(pulse(now=now, rights=rights), waiting=counts["waiting"])
-        if many
-        else _pulse(shown["waiting"], known),
+        pulse=of_all,
         server_time=now,
     )
 
