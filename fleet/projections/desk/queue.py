@@ -127,7 +127,7 @@ def filter_of(asked: Mapping[str, str]) -> Q:
     found = Q()
     if claim := asked.get("claim"):
         claims = visible(Claim).filter(event=OuterRef("pk"), ended_at=None)
-        found &= ~Exists(claims) if claim == "none" else Exists(claims.filter(by__username=claim))
+        found &= ~Q(Exists(claims)) if claim == "none" else Q(Exists(claims.filter(by__username=claim)))
     if severity := asked.get("severity"):
         found &= Q(event_type__in=[known.name for known in EVENT_TYPES if known.severity.value == severity])
     if event_type := asked.get("type"):
