@@ -55,10 +55,11 @@ BY_EVENTS_VERSION = Gauge(
 BY_INSTANCE_VERSION = Gauge(
     "drydock_machines_by_instance_api_version", "Machines by api-version for instance metadata.", ("api_version",)
 )
+QUANTILE = "quantile"
 CLOCK_OFFSET = Gauge(
     "drydock_clock_offset_seconds",
     "Absolute clock offset of recently active machines by quantile; 1 is the maximum.",
-    ("quantile",),
+    (QUANTILE,),
 )
 CLOCKS_OFF = Gauge(
     "drydock_machine_clocks_off", "Recently active machines whose clock offset exceeds `CLOCK_TOLERANCE_SECONDS`."

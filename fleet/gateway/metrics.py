@@ -9,12 +9,12 @@ from math import isfinite
 import redis
 from django.conf import settings
 from prometheus_client import Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fleet.domain import gauges
 from fleet.domain.clock import at, seconds_since
-from fleet.domain.gauges import BEAT, CELERY_HASH, COUNT, OUTCOMES, SECONDS, UP, Sample
+from fleet.domain.gauges import BEAT, CELERY_HASH, COUNT, OUTCOMES, QUANTILE, SECONDS, UP, Sample
 from fleet.gateway.threads import Loop
 from fleet.operations import clock
 from fleet.operations.wake_up import redis_client, takes_writes
@@ -147,13 +147,16 @@ class Collected(Collector):
     def __init__(self, samples: Sequence[Sample] | None) -> None:
         self._samples = samples
 
-    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         up = GaugeMetricFamily(UP.name, UP.help)
         up.add_metric([], 0.0 if self._samples is None else 1.0)
         yield up
         for sample in self._samples or ():
             kind = CounterMetricFamily if sample.gauge.counter else GaugeMetricFamily
             family = kind(sample.gauge.name, sample.gauge.help, labels=sample.gauge.labels)
+            if QUANTILE in sample.gauge.labels:
+                # Prometheus reserves this label for summaries.
+                family.type = "summary"
             for labels, value in sample.values.items():
                 family.add_metric(list(labels), value)
             yield family

@@ -149,11 +149,13 @@ def test_each_alert_has_a_name_of_its_own_says_what_is_wrong_and_is_played() -> 
 FOLDER = EXAMPLES / "prometheus"
 
 
-def promtool(*words: str) -> str:
+def promtool(*words: str, stdin: str = "") -> str:
     program = shutil.which("promtool")
     if program is None:
         pytest.skip("no promtool here (Debian: prometheus)")
-    done = subprocess.run([program, *words], cwd=FOLDER, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [program, *words], cwd=FOLDER, input=stdin, capture_output=True, text=True, timeout=60, check=False
+    )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     return said
@@ -168,6 +170,13 @@ def test_the_configuration_and_its_rules_are_sound() -> None:
 @pytest.mark.long
 def test_each_alert_fires_in_its_trouble_and_none_while_all_is_well() -> None:
     assert "SUCCESS" in promtool("test", "rules", "alerts_test.yml")
+
+
+@pytest.mark.long
+def test_promtool_finds_no_fault_in_the_metrics(gateway: Gateway) -> None:
+    gateway.agent().post()
+    requests.get(f"{gateway.url}/healthz", timeout=10)
+    assert promtool("check", "metrics", stdin=requests.get(f"{gateway.url}/metrics", timeout=30).text) == ""
 
 
 @pytest.mark.long
