@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 import yaml
 from drydock_agent.settings.load import SPEC, default_state_dir
 
 from fleet.configuration import CHAPTERS, DEMO, SETTINGS
 from fleet.embedded import Urls
 from fleet.embedded.parent_death import bound
-from tests.nginx import OF_COMPOSE, of_compose, running_nginx
+from fleet.embedded.valkey import binary
+from tests.nginx import OF_COMPOSE, listening, of_compose, running_nginx
 from tests.processes import PYTHON, ROOT, Process, answers, free_port, manage, running, wait_for
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -92,6 +94,9 @@ def test_services_start_after_what_they_need_is_healthy() -> None:
         }
     for name in ("postgres", "redis", "proxy", "web", "worker", "simulator"):
         assert SERVICES[name]["healthcheck"]["test"][0] == "CMD"
+    for name in ("proxy", "web"):
+        # Without Postgres they still show what to do by hand.
+        assert "/healthz" in " ".join(SERVICES[name]["healthcheck"]["test"])
     for name in (*AGENTS, "simulator"):
         assert OURS[name]["profiles"] == ["demo"]
         # Agents refuse plain HTTP to another host.
@@ -112,6 +117,33 @@ def test_there_may_be_any_number_of_web_processes_and_workers() -> None:
     assert "celery@$$(hostname)" in " ".join(SERVICES["worker"]["healthcheck"]["test"])
 
 
+def test_every_container_is_confined() -> None:
+    for name, each in SERVICES.items():
+        confined = {"read_only": True, "cap_drop": ["ALL"], "security_opt": ["no-new-privileges:true"]}
+        assert {key: each[key] for key in confined} == confined, name
+        assert "/tmp" in each["tmpfs"] and each["mem_limit"], name
+        assert each["logging"] == {"driver": "json-file", "options": {"max-size": "20m", "max-file": "5"}}
+    # Those that begin as root and become another user.
+    assert {name for name, each in SERVICES.items() if "cap_add" in each} == {"postgres", "redis"}
+    assert all(not {"SYS_ADMIN", "NET_ADMIN"} & set(SERVICES[name]["cap_add"]) for name in ("postgres", "redis"))
+
+
+def test_redis_wants_the_password_that_the_others_have(containers: "Containers") -> None:
+    port = free_port()
+    program, *words = [containers.placed(word) for word in SERVICES["redis"]["command"]]
+    assert program == "valkey-server"
+    command = [str(binary()), *words, "--port", str(port), "--bind", "127.0.0.1"]
+    with running(command, environment={}, log=containers.folder / "redis.log", cwd=containers.folder):
+        wait_for(lambda: listening(port), seconds=10, what="Redis listens")
+        with redis.Redis(port=port) as stranger, pytest.raises(redis.AuthenticationError):
+            stranger.ping()
+        url = OURS["web"]["environment"]["REDIS_URL"]
+        url = url.replace("${REDIS_PASSWORD:?set it in .env}", "pass").replace("redis:6379", f"127.0.0.1:{port}")
+        with redis.Redis.from_url(url) as client:
+            assert client.ping()
+            assert client.config_get("maxmemory-policy")["maxmemory-policy"] == "noeviction"
+
+
 class Containers:
     """Commands and variables of the file, with its network played on loopback: `8000` is the port of the proxy, and
     within a container of a web process that of this one.
@@ -126,7 +158,7 @@ class Containers:
             "0.0.0.0": "127.0.0.1",
             "8169": str(free_port()),
             "postgresql://drydock:pass@postgres:5432/drydock": urls.database,
-            "redis://redis:6379/0": urls.redis,
+            "redis://:pass@redis:6379/0": urls.redis,
         }
 
     def placed(self, text: str, port: str = "") -> str:
@@ -194,7 +226,13 @@ class Containers:
 def containers(tmp_path: Path, new_database: Callable[..., str], own_urls: Urls) -> Iterator[Containers]:
     urls = Urls(database=new_database(), redis=own_urls.redis)
     yield Containers(
-        urls, {"POSTGRES_PASSWORD": "pass", "SECRET_KEY": "a long and random text, as the file's head says"}, tmp_path
+        urls,
+        {
+            "POSTGRES_PASSWORD": "pass",
+            "REDIS_PASSWORD": "pass",
+            "SECRET_KEY": "a long and random text, as the file's head says",
+        },
+        tmp_path,
     )
 
 
