@@ -37,6 +37,8 @@ NAME = "drydock.example.org"
 # Another address of this machine's loopback: a client that is not the proxy.
 STRANGER = "127.0.0.9"
 
+EXAMPLES = ROOT / "examples" / "nginx"
+
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
@@ -62,13 +64,6 @@ class Proxy:
             return answer.status, answer.read().decode()
 
 
-def example() -> str:
-    """The configuration that the documentation shows."""
-    page = (ROOT / "docs" / "admin" / "proxy.md").read_text(encoding="utf-8")
-    found = re.search(r"```nginx\n(.*?)```", page, re.DOTALL)
-    return found[1]
-
-
 def configuration(folder: Path, *, upstream: str, plain: int, secure: int) -> str:
     """The example with this machine's ports and paths, in as little as nginx needs around it."""
     changes = {
@@ -79,8 +74,13 @@ def configuration(folder: Path, *, upstream: str, plain: int, secure: int) -> st
         "/etc/ssl/drydock/key.pem": f"{folder}/localhost.pem",
         # What is waited for here is that it ends at all.
         "client_header_timeout 15s;": "client_header_timeout 1s;",
+        # Debian's OpenSSL would refuse old versions anyway.
+        "ssl_protocols ": "ssl_ciphers ALL:@SECLEVEL=0; ssl_protocols ",
     }
-    text = replaced(example(), {**changes, f"server_name {NAME};": "server_name localhost;"})
+    text = replaced(
+        (EXAMPLES / "tls.conf").read_text(encoding="utf-8"),
+        {**changes, f"server_name {NAME};": "server_name localhost;"},
+    )
     return f"pid {folder}/pid; error_log stderr; events {{}} http {{ access_log off;\n{temporary(folder)}\n{text}\n}}"
 
 
@@ -108,6 +108,22 @@ def outside(
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(proxy.certificate))
     with shared(servers, django_db_blocker):
         yield proxy.gateway
+
+
+@pytest.mark.parametrize(
+    ("version", "accepted"), [("TLSv1", False), ("TLSv1_1", False), ("TLSv1_2", True), ("TLSv1_3", True)]
+)
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+def test_old_versions_of_tls_are_refused(proxy: Proxy, version: str, accepted: bool) -> None:
+    context = ssl.create_default_context(cafile=str(proxy.certificate))
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
+    with closing(socket.create_connection(("127.0.0.1", proxy.port()), timeout=10)) as plain:
+        if accepted:
+            context.wrap_socket(plain, server_hostname="localhost").close()
+        else:
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                context.wrap_socket(plain, server_hostname="localhost")
 
 
 def test_an_agent_enrols_reports_and_gets_its_order_at_once(outside: Gateway) -> None:
