@@ -39,6 +39,7 @@ document.body.addEventListener("htmx:afterSwap", (event) => {
 });
 
 // The error, next to the form that was sent. The text is the page's own that came as the answer.
+// Trying again sends the same form: the server refuses a second decision about the version that the form shows.
 function trouble(form, text) {
   form.querySelector(":scope > .form-trouble")?.remove();
   if (!text) return;
@@ -46,7 +47,12 @@ function trouble(form, text) {
   said.className = "notice tone-bad form-trouble";
   said.setAttribute("role", "alert");
   said.textContent = text;
+  const again = document.createElement("button");
+  again.className = "btn btn-sm btn-outline-secondary";
+  again.textContent = "Try again";
+  said.append(again);
   form.prepend(said);
+  said.scrollIntoView({ block: "nearest" });
 }
 
 function reasonIn(xhr) {
