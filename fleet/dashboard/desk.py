@@ -122,7 +122,7 @@ def decision_queue(request: Asked) -> HttpResponse:
             },
             "desk/cards.html": lambda: {"cards": sets.cards(now=now, first=waiting().set_ids, limit=_sets(waiting()))},
             "desk/under_maintenance.html": lambda: {"under_maintenance": maintenances.active()},
-            "desk/recent.html": lambda: {"entries": entries.fleet(size=15).results},
+            "desk/recent.html": lambda: {"entries": entries.without_accounts(size=15).results},
         },
         same=SAME,
     )

@@ -30,6 +30,7 @@ from fleet.dashboard.lanes.timeline import (
 from fleet.dashboard.pages import Asked, listed, query_with, read_view
 from fleet.dashboard.tags import service_url
 from fleet.domain.event_types import TYPES
+from fleet.domain.timeline import GROUPS, kinds_of
 from fleet.projections import spans
 from fleet.projections.caches.overview import CacheDetail
 from fleet.projections.filters import EntryFilter
@@ -205,6 +206,19 @@ def query_of(request: Asked) -> str:
 # The fleet's timeline.
 
 
+def _groups(request: Asked) -> list[Way]:
+    """Return the filters by group of kinds, which keep the other filters of the page."""
+    chosen, found = set(request.GET.getlist("kind")), []
+    for label in GROUPS:
+        query = request.GET.copy()
+        kinds = [kind.value for kind in kinds_of(label)]
+        query.setlist("kind", kinds)
+        for name in ("cursor", "part"):
+            query.pop(name, None)
+        found.append(Way(label, f"?{query.urlencode()}", "", set(kinds) == chosen))
+    return found
+
+
 @read_view
 def fleet_timeline(request: Asked) -> HttpResponseBase:
     found = EntryFilter(request.GET).qs
@@ -215,4 +229,12 @@ def fleet_timeline(request: Asked) -> HttpResponseBase:
     # A timeline filtered by one object has no picture here: the object's own page has it.
     whole = not any(request.GET.get(name) for name in EntryFilter.base_filters) and "cursor" not in request.GET
     more_parts = {"timeline/fleet_picture.html": lambda: drawn().context} if whole else {}
-    return listed(request, "timeline/page.html", "timeline/entry_rows.html", read, more_parts, whole=whole)
+    return listed(
+        request,
+        "timeline/page.html",
+        "timeline/entry_rows.html",
+        read,
+        more_parts,
+        whole=whole,
+        groups=_groups(request),
+    )

@@ -215,6 +215,25 @@ class EntryKind(StrEnum):
         return self.value in type(self)._value2member_map_
 
 
+# Groups of kinds for filters, by the beginnings of their codes. A kind belongs to the first group that has it; kinds of
+# no group concern sets, rules, notifications and the installation.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Decisions": ("approval", "order_", "late_", "event_claimed", "claim_", "event_held", "hold_", "wave_", "stop_"),
+    "Azure": ("event_", "foreign_"),
+    "Agents": ("machine_", "hook", "name_", "document_", "report", "quarantined", "spool_", "source_", "set_unwatched"),
+    "Caches": ("maintenance_", "cache_", "notification_"),
+    "Accounts": ("person_", "mapping_", "token_", "calendar_", "logins_", "new_device", "view_", "handover_"),
+}
+
+
+def kinds_of(group: str) -> tuple[EntryKind, ...]:
+    """Return the kinds of timeline entries of this group; none of an unknown group."""
+    before = tuple(GROUPS)[: tuple(GROUPS).index(group)] if group in GROUPS else ()
+    taken = tuple(start for name in before for start in GROUPS[name])
+    of_group = GROUPS.get(group, ())
+    return tuple(kind for kind in EntryKind if kind.startswith(of_group) and not kind.startswith(taken))
+
+
 def kinds_with(trait: Trait) -> tuple[EntryKind, ...]:
     """Return the kinds of timeline entries that have this trait."""
     return tuple(kind for kind in EntryKind if trait in kind.traits)

@@ -1,10 +1,15 @@
 """List filters: they are part of the page's address and of the address of the part that refreshes."""
 
+import re
 from datetime import timedelta
+from html import unescape
 
 import pytest
+from django.db import transaction
 from django.test import Client
 
+from fleet.domain.timeline import GROUPS, EntryKind, kinds_of
+from fleet.operations.timeline.entries import tell
 from tests import factories
 from tests.dashboard.conftest import text_of
 
@@ -44,6 +49,20 @@ def test_machines_sets_and_entries_by_filter(two: factories.Fleet, operator: Cli
     assert "Freeze" not in story
     machine = two.agents["lone"].machine.pk
     assert "vm1" not in text_of(operator.get(f"/timeline/?machine={machine}"))
+
+
+def test_a_group_shows_its_kinds_and_the_queue_none_about_accounts(two: factories.Fleet, operator: Client) -> None:
+    with transaction.atomic():
+        tell(EntryKind.TOKEN_CREATED, factories.acting(factories.admin()), at=two.now, name="ci", person="ada")
+    page = operator.get("/timeline/?event=" + factories.EVENT)
+    links = [unescape(link) for link in re.findall(r'href="(\?[^"]*kind=[^"]*)"', page.content.decode())]
+    shown = dict(zip(GROUPS, [operator.get(f"/timeline/{link}") for link in links], strict=True))
+    assert EntryKind.EVENT_SEEN.label in text_of(shown["Azure"])
+    assert EntryKind.APPROVAL_GRANTED.label in text_of(shown["Decisions"])
+    assert EntryKind.APPROVAL_GRANTED.label not in text_of(shown["Azure"])
+    kinds = "&".join(f"kind={kind.value}" for kind in kinds_of("Accounts"))
+    assert EntryKind.TOKEN_CREATED.label in text_of(operator.get(f"/timeline/?{kinds}"))
+    assert EntryKind.TOKEN_CREATED.label not in text_of(operator.get("/"))
 
 
 def test_next_page_link_keeps_the_filter(two: factories.Fleet, operator: Client) -> None:

@@ -21,7 +21,7 @@ from fleet.domain.orders.series import Series, series_of
 from fleet.domain.pseudonyms import erased_name, hash_of_name, may_be_username, number_of, pseudonym, rename_in_entry
 from fleet.domain.reasons import Reason, from_json
 from fleet.domain.shapes import from_row
-from fleet.domain.timeline import EntryKind
+from fleet.domain.timeline import EntryKind, kinds_of
 from fleet.models import AvailabilitySet, Entry, FormerName, ScheduledEvent
 from fleet.models.index_scan import IndexRange, IndexScanRows
 from fleet.models.timeline import ACTING, HORIZON, NEWEST_ERA
@@ -293,6 +293,12 @@ def fleet(*, entries: QuerySet[Entry] | None = None, **at: Unpack[OrderedAt]) ->
     """
     rows = without_sightings(visible(Entry)) if entries is None else entries
     return _page(rows, **at)
+
+
+def without_accounts(**at: Unpack[OrderedAt]) -> Page[TimelineRow]:
+    """Return a page of the fleet's timeline without entries about users and their settings. Two queries."""
+    accounts = [kind.value for kind in kinds_of("Accounts")]
+    return fleet(entries=without_sightings(visible(Entry)).exclude(kind__in=accounts), **at)
 
 
 # Feed of the streams: entries in the order in which their transactions can no longer be overtaken.
