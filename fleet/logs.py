@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from types import TracebackType
 from typing import Any
 
@@ -155,10 +156,17 @@ class GrowingPauses(logging.Filter):
         fault.pause = min(2 * fault.pause, LONGEST_PAUSE)
         fault.next_line_at = now + fault.pause
         first_line = record.getMessage().partition("\n")[0]
-        record.msg, record.args = f"{first_line} ({fault.omitted} more of these since the last such line)", ()
+        omitted = f" ({fault.omitted} more of these since the last such line)" if fault.omitted else ""
+        record.msg, record.args = f"{first_line}{omitted}", ()
         record.exc_info = record.exc_text = None
         fault.omitted = 0
         return True
+
+
+@cache
+def growing_pauses() -> GrowingPauses:
+    """Return the one filter of this process: the settings may configure logging twice."""
+    return GrowingPauses()
 
 
 class Lines(logging.StreamHandler[Any]):
@@ -181,7 +189,7 @@ def logging_config(*, level: str, style: str) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"line": {"()": line, "style": style}},
-        "filters": {"without_path": {"()": WithoutPath}, "growing_pauses": {"()": GrowingPauses}},
+        "filters": {"without_path": {"()": WithoutPath}, "growing_pauses": {"()": growing_pauses}},
         "handlers": {"stderr": {"()": Lines, "formatter": "line", "filters": ["without_path"]}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {

@@ -35,5 +35,6 @@ def test_an_unavailable_redis_is_logged_with_growing_pauses(own_urls: Urls, tmp_
             lines = [json.loads(line) for line in it.said()[before:].splitlines()]
     errors = [line for line in lines if line["level"] == "error"]
     assert 1 <= len(errors) <= 3
+    assert all(line["event"].count("more of these") <= 1 for line in errors)
     assert "connect" in errors[0]["event"].lower()
     assert sum("exception" in line for line in lines) <= 1
