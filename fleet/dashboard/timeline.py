@@ -222,6 +222,8 @@ def _groups(request: Asked) -> list[Way]:
 @read_view
 def fleet_timeline(request: Asked) -> HttpResponseBase:
     found = EntryFilter(request.GET).qs
+    if not any(request.GET.get(name) for name in ("event", "kind", "machine", "machine_name")):
+        found = entries.without_sightings(found)
     read = partial(entries.fleet, entries=found)
     drawn = cache(lambda: of_fleet(request))
     if wants_file(request):

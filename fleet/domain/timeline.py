@@ -219,8 +219,19 @@ class EntryKind(StrEnum):
 # no group concern sets, rules, notifications and the installation.
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Decisions": ("approval", "order_", "late_", "event_claimed", "claim_", "event_held", "hold_", "wave_", "stop_"),
+    "Agents": (
+        "event_sighted",
+        "machine_",
+        "hook",
+        "name_",
+        "document_",
+        "report",
+        "quarantined",
+        "spool_",
+        "source_",
+        "set_unwatched",
+    ),
     "Azure": ("event_", "foreign_"),
-    "Agents": ("machine_", "hook", "name_", "document_", "report", "quarantined", "spool_", "source_", "set_unwatched"),
     "Caches": ("maintenance_", "cache_", "notification_"),
     "Accounts": ("person_", "mapping_", "token_", "calendar_", "logins_", "new_device", "view_", "handover_"),
 }
