@@ -8,6 +8,7 @@ therefore import no client of the metadata service, and only `supervisor` and `c
     backoff             waits after failures
     version             version of the agent
     lazy_import         imports of modules at first use
+    service_manager     messages to systemd
     log_limiter         limit for repeated warnings
     small_http_client   `requests` with less memory
     connections         HTTP calls that another thread can abort

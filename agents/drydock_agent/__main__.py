@@ -16,6 +16,7 @@ from drydock_agent.check import check
 from drydock_agent.clock import Clock
 from drydock_agent.logs import log_to_stderr
 from drydock_agent.machine import UnknownMachine
+from drydock_agent.service_manager import STOPPING, notify
 from drydock_agent.settings.load import ConfigError, Settings, load
 from drydock_agent.spool.store import SpoolBusy, SpoolError
 from drydock_agent.state_folder import StateError, StateFolder
@@ -125,6 +126,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
     # Ignore further signals during the cleanup, which takes less than a second.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    notify(STOPPING)
     raise Stopped
 
 

@@ -15,6 +15,7 @@ from drydock_agent.log_limiter import LogLimiter
 from drydock_agent.metadata_service import endpoint
 from drydock_agent.metadata_service.client import Imds
 from drydock_agent.metadata_service.early_poller import EarlyPoller
+from drydock_agent.service_manager import ALIVE, READY, notify
 from drydock_agent.settings.load import Settings
 from drydock_agent.state_folder import StateFolder
 from drydock_agent.supervisor import Part, Supervisor
@@ -30,14 +31,26 @@ def run(settings: Settings, *, clock: Clock, stop: threading.Event) -> None:
     state = StateFolder(settings.state_dir, clock)
     state.prepare()
     limiter = LogLimiter(clock)
+    notify(READY)
+
+    def pause(seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        while not stop.is_set() and (left := ends - time.monotonic()) > 0:
+            notify(ALIVE)
+            stop.wait(min(left, WATCH_SECONDS))
+
+    def early_pause(seconds: float) -> None:
+        notify(ALIVE)
+        early.pause(seconds)
+
     while not stop.is_set():
-        found = endpoint.find(settings, state, limiter, stop.wait)
+        found = endpoint.find(settings, state, limiter, pause)
         here = replace(settings, imds_url=found.url)
         try:
             with contextlib.closing(Imds(here.imds_url)) as imds:
                 early = EarlyPoller(imds, clock, poll_seconds=here.poll_seconds, stop=stop)
                 identity = machine.resolve(
-                    here, imds, state, clock, limiter, early.pause, for_ever=not found.is_discovered
+                    here, imds, state, clock, limiter, early_pause, for_ever=not found.is_discovered
                 )
         except machine.UnknownMachine:
             # This address may be wrong: search for the metadata service again.
@@ -47,7 +60,7 @@ def run(settings: Settings, *, clock: Clock, stop: threading.Event) -> None:
         supervisor.scheduled_events.add_early_documents(early.documents)
         supervisor.start()
         try:
-            _watch(supervisor, rediscover=found.is_discovered)
+            _watch(supervisor, limiter, rediscover=found.is_discovered)
         finally:
             supervisor.stop()
 
@@ -92,15 +105,22 @@ def _until_idle(part: Part) -> None:
         pass
 
 
-def _watch(supervisor: Supervisor, *, rediscover: bool) -> None:
+def _watch(supervisor: Supervisor, limiter: LogLimiter, *, rediscover: bool) -> None:
     """Wait until the machine turns out to have another identity. With `rediscover`, also return after `RETRY_SECONDS`
     without a response of the metadata service.
+
+    Tells the service manager that the agent is alive, as long as each part makes progress; otherwise it restarts the
+    agent.
     """
     # A wait without end cannot be interrupted by Ctrl-C on Windows.
     pause = 0.5 if sys.platform == "win32" else WATCH_SECONDS
     heard, last = time.monotonic(), supervisor.scheduled_events.last_poll_at
     while not supervisor.finished.wait(pause):
         supervisor.cut_overdue_calls()
+        if stalled := supervisor.stalled_parts():
+            limiter.warn("stalled", f"No progress in {', '.join(stalled)}.")
+        else:
+            notify(ALIVE)
         if supervisor.scheduled_events.last_poll_at != last:
             heard, last = time.monotonic(), supervisor.scheduled_events.last_poll_at
         elif rediscover and time.monotonic() - heard > endpoint.RETRY_SECONDS:

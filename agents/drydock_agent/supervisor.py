@@ -41,6 +41,8 @@ else:
 # A thread that is connecting cannot be stopped. It is a daemon thread, so it ends with the process.
 JOIN_SECONDS = 0.5
 SURVIVAL_PAUSE_SECONDS = 5.0
+# No step lasts as long, not even an enrolment with every call at its timeout. Hooks have a timeout of their own.
+STALLED_SECONDS = 600.0
 
 
 class Part(Protocol):
@@ -73,8 +75,7 @@ class Supervisor:
         limiter: LogLimiter,
         wait: int,
     ) -> None:
-        self.finished = threading.Event()
-        self.stopping = threading.Event()
+        self.finished, self.stopping = threading.Event(), threading.Event()
         tls = tls_context(settings.ca_file)
         self.context = context = Context(
             settings=settings,
@@ -122,7 +123,8 @@ class Supervisor:
             *self.cache_listeners,
             *cache_hooks,
         )
-        self._threads: list[threading.Thread] = []
+        self._programs = (self.hooks, *cache_hooks)
+        self._threads: dict[Part, threading.Thread] = {}
 
     def _backend_parts(
         self, identity: Identity, state: StateFolder, keyring: Keyring, tls: ssl.SSLContext, wait: int
@@ -166,11 +168,22 @@ class Supervisor:
 
     def start(self) -> None:
         """Start all parts."""
+        # When the current step of each part began.
+        self._began: dict[Part, float] = {}
         self.rehearsal.running = True
         for part in self.parts:
             thread = threading.Thread(target=self._work, args=(part,), name=part.name, daemon=True)
-            self._threads.append(thread)
+            self._threads[part] = thread
             thread.start()
+
+    def stalled_parts(self) -> list[str]:
+        """Return the names of parts whose thread has ended, or whose step has lasted for `STALLED_SECONDS`."""
+        latest = time.monotonic() - STALLED_SECONDS
+        return [
+            part.name
+            for part, thread in self._threads.items()
+            if not thread.is_alive() or (part not in self._programs and self._began.get(part, latest) < latest)
+        ]
 
     def stop(self) -> None:
         """Abort all calls, wait briefly for the threads, and close the spool."""
@@ -179,7 +192,7 @@ class Supervisor:
             part.interrupt()
             part.wake.set()
         deadline = time.monotonic() + JOIN_SECONDS
-        for thread in self._threads:
+        for thread in self._threads.values():
             thread.join(max(deadline - time.monotonic(), 0.0))
         self.context.spool.close()
 
@@ -193,6 +206,7 @@ class Supervisor:
         while not self.stopping.is_set():
             # Clear the event before the work, so that a wake during the work is not lost.
             part.wake.clear()
+            self._began[part] = time.monotonic()
             try:
                 pause = part.step()
             except Interrupted:
@@ -202,6 +216,7 @@ class Supervisor:
                     f"bug {part.name}", f"Something unexpected happened in {part.name}.", exc_info=True
                 )
                 pause = SURVIVAL_PAUSE_SECONDS
+            self._began.pop(part, None)
             if pause > 0 and not self.stopping.is_set():
                 part.wake.wait(pause)
 

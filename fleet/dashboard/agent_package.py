@@ -1,4 +1,8 @@
-"""The agent as a Python wheel, which machines install from their backend without a package index."""
+"""The agent as a Python wheel, which machines install from their backend without a package index.
+
+The address of the wheel changes with each version. The requirements file has an address that never changes, for models
+of scale sets and for upgrades; it states the wheel of the running backend with its hash.
+"""
 
 import base64
 import io
@@ -83,6 +87,19 @@ def requirement() -> str:
     found = package()
     address = f"{settings.BASE_URL}{reverse('agent-package', args=[found.name])}"
     return f"drydock-agent[signed] @ {address}#sha256={found.digest}"
+
+
+def requirements_address() -> str:
+    """Return the argument of `pip install -r` on a machine, which names the current agent for as long as the backend
+    exists.
+    """
+    return f"{settings.BASE_URL}{reverse('agent-requirements')}"
+
+
+@require_safe
+def requirements(request: HttpRequest) -> HttpResponse:
+    """Return the requirements file with the current agent. Intermediaries must not serve an older one."""
+    return HttpResponse(f"{requirement()}\n", content_type="text/plain", headers={"Cache-Control": "no-cache"})
 
 
 @require_safe

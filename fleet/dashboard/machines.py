@@ -16,7 +16,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
 from fleet.dashboard import timeline
-from fleet.dashboard.agent_package import requirement
+from fleet.dashboard.agent_package import requirement, requirements_address
 from fleet.dashboard.forms import CommentForm, Sent, commented, refused_form
 from fleet.dashboard.pages import (
     HISTORY_SIZE,
@@ -366,7 +366,8 @@ def _token_form(data: Any = None) -> JoinTokenForm:
 def created_token(request: Asked, form: JoinTokenForm) -> dict[str, Any]:
     """Create a join token. Return it with the install commands that contain it; the page shows them only once."""
     token, plain = entrance.create_join_token(form, actor=request.actor, now=request.now)
-    lines = install_lines(fleet_url=settings.BASE_URL, join_token=plain, package=requirement())
+    current = requirements_address()
+    lines = install_lines(fleet_url=settings.BASE_URL, join_token=plain, package=requirement(), current=current)
     return {"new_token": token, "lines": lines}
 
 

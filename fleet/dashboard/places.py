@@ -48,7 +48,7 @@ PLACES = (
         (
             Tab("Map", "fleet", ("fleet", "service")),
             Tab("Sets", "sets", ("set",)),
-            Tab("Machines", "machines", ("machine",)),
+            Tab("Machines", "machines", ("machine", "machines-decommission")),
             Tab("Caches", "caches", ("cache", "maintenance")),
             Tab("Blind spots", "blind-spots"),
         ),

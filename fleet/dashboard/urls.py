@@ -65,6 +65,7 @@ PAGES = [
     path("join-tokens/", machines.token_list, name="join-tokens"),
     path("join-tokens/make/", machines.make_token, name="join-token-make"),
     path("join-tokens/<str:prefix>/end/", machines.end_token, name="join-token-end"),
+    path("agent/requirements.txt", agent_package.requirements, name="agent-requirements"),
     path("agent/<str:name>", agent_package.download, name="agent-package"),
     path("inventory/", machines.inventory_page, name="inventory"),
     path("inventory/take/", machines.take_inventory, name="inventory-take"),

@@ -21,7 +21,7 @@ from fleet.api.problems import MORE
 from fleet.domain.approvals.guards import GUARD_TYPES, Need
 from fleet.domain.event_types import EVENT_TYPES, Severity
 from fleet.domain.gauges import GAUGES
-from fleet.domain.machines.enrolment import UNIT, install_lines
+from fleet.domain.machines.enrolment import HOOKS_DROP_IN, UNIT, install_lines
 from fleet.domain.orders.next_step import MULTIPLES
 from fleet.domain.states import (
     APPROVAL_MOVES,
@@ -155,10 +155,11 @@ def install() -> str:
     """
     address, token = "https://drydock.example.org", "join_TOKEN"
     package = f"drydock-agent[signed] @ {address}/agent/drydock_agent-VERSION-py3-none-any.whl#sha256=HASH"
-    lines = install_lines(fleet_url=address, join_token=token, package=package)
+    current = f"{address}/agent/requirements.txt"
+    lines = install_lines(fleet_url=address, join_token=token, package=package, current=current)
     shown = {line.platform: line.text for line in lines}
     windows = f"On Windows, in PowerShell as administrator:\n\n```\n{shown['windows']}\n```"
-    unit = f"This writes the following unit. The agent runs as its own user, without root rights:\n\n```\n{UNIT}```"
+    unit = f"This writes the following unit. The agent runs as its own user, without root rights:\n\n```ini\n{UNIT}```"
     return f"On Linux with systemd:\n\n```\n{shown['linux']}\n```\n\n{unit}\n\n{windows}"
 
 
@@ -166,6 +167,11 @@ def timeouts_table() -> str:
     answer = float(configuration.BY_NAME["ORDER_ANSWER_SECONDS"].default)
     rows = [(TIMEOUTS[name], str(count), f"{count * answer:g} s") for name, count in MULTIPLES.items()]
     return table(("What happens then", "Times `ORDER_ANSWER_SECONDS`", "By default"), rows)
+
+
+def hooks_drop_in() -> str:
+    """Return the drop-in of the agent's unit for hooks that need more than the unit permits."""
+    return f"```ini\n{HOOKS_DROP_IN}```"
 
 
 PARTS: tuple[Part, ...] = (
@@ -184,6 +190,7 @@ PARTS: tuple[Part, ...] = (
     Part("settings", "admin/settings.md", configuration.markdown),
     Part("timeouts", "admin/settings.md", timeouts_table),
     Part("install", "admin/agent.md", install),
+    Part("hooks", "admin/hooks.md", hooks_drop_in),
 )
 
 

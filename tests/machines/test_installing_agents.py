@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from django.test import Client
 
 from fleet.dashboard import agent_package
-from fleet.domain.machines.enrolment import SETTINGS_FILE, UNIT, UNIT_FILE, install_lines
+from fleet.domain.machines.enrolment import HOOKS_DROP_IN, SETTINGS_FILE, UNIT, UNIT_FILE, install_lines
 from fleet.wording.machines import PLATFORMS
 from tests import factories
 from tests.dashboard.conftest import logged_in
@@ -23,7 +24,15 @@ URL, TOKEN = "https://desk.example.org", "join_abc-DEF_123"
 
 PACKAGE = f"drydock-agent[signed] @ {URL}/agent/drydock_agent-1-py3-none-any.whl#sha256=0a1b"
 
-LINES = {line.platform: line.text for line in install_lines(fleet_url=URL, join_token=TOKEN, package=PACKAGE)}
+CURRENT = f"{URL}/agent/requirements.txt"
+
+
+def lines_of(fleet_url: str = URL, join_token: str = TOKEN, package: str = PACKAGE) -> dict[str, str]:
+    lines = install_lines(fleet_url=fleet_url, join_token=join_token, package=package, current=CURRENT)
+    return {line.platform: line.text for line in lines}
+
+
+LINES = lines_of()
 
 
 def test_each_platform_has_a_line_and_a_name_and_only_scripts_have_two() -> None:
@@ -69,15 +78,49 @@ def test_install_lines_run_in_a_shell_and_protect_the_token(
     unit = Path(f"{root}{UNIT_FILE}").read_text()
     assert unit == UNIT.replace("/etc/", f"{root}/etc/").replace("/opt/", f"{root}/opt/")
     calls = (root / "calls").read_text().splitlines()
-    assert calls[:2] == [f"python3 -m venv {root}/opt/drydock-agent", f"pip install --quiet {PACKAGE}"]
-    assert calls[2:4] == ["systemctl daemon-reload", "systemctl enable --now drydock-agent"]
+    # Only the model of a scale set outlasts the backend's version.
+    package = f"-r {CURRENT}" if platform == "cloud-init" else PACKAGE
+    once = [f"python3 -m venv {root}/opt/drydock-agent", f"pip install --quiet {package}"]
+    once += ["systemctl daemon-reload", "systemctl enable drydock-agent", "systemctl restart drydock-agent"]
+    assert calls == once * 2
+
+
+def analyze(folder: Path, *words: str) -> str:
+    """What `systemd-analyze` prints about the agent's unit in this folder, which it accepts."""
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("no systemd here (Debian: systemd)")
+    # The program exists where the test runs, and the settings do not.
+    unit = UNIT.replace("/opt/drydock-agent/bin/drydock-agent", "/bin/true").replace("=/etc/", "=-/etc/")
+    (folder / "drydock-agent.service").write_text(unit)
+    done = subprocess.run(
+        [program, *words, "./drydock-agent.service"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.long
+def test_the_unit_is_valid_and_exposes_little(tmp_path: Path) -> None:
+    assert analyze(tmp_path, "verify") == ""
+    # Tenths: 3.0 at most.
+    assert "Overall exposure level" in analyze(tmp_path, "security", "--offline=true", "--threshold=30")
+
+
+@pytest.mark.long
+def test_the_drop_in_for_hooks_is_valid_and_lifts_each_restriction(tmp_path: Path) -> None:
+    drop_in = tmp_path / "drydock-agent.service.d" / "hooks.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text(HOOKS_DROP_IN)
+    assert analyze(tmp_path, "verify") == ""
+    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", analyze(tmp_path, "security", "--offline=true"))
+    assert found and float(found[1]) > 9
 
 
 def test_what_a_shell_would_take_for_its_own_stays_text(pretended: tuple[Path, dict[str, str]]) -> None:
     root, environment = pretended
     hostile = "https://x.example/$(touch${IFS}owned)`id`'\"%s\\"
-    lines = install_lines(fleet_url=hostile, join_token="t", package=f"agent @ {hostile}")
-    text = {line.platform: line.text for line in lines}["linux"]
+    text = lines_of(hostile, "t", f"agent @ {hostile}")["linux"]
     script = text.replace("/etc/", f"{root}/etc/").replace("/opt/", f"{root}/opt/")
     subprocess.run(["/bin/sh", "-c", script], check=True, env=environment, cwd=root)
     assert Path(f"{root}{SETTINGS_FILE}").read_text().splitlines()[0] == f"DRYDOCK_FLEET_URL={hostile}"
@@ -85,8 +128,7 @@ def test_what_a_shell_would_take_for_its_own_stays_text(pretended: tuple[Path, d
 
 
 def test_powershell_gets_strings_in_which_nothing_is_special() -> None:
-    lines = install_lines(fleet_url="https://o'hara", join_token="t", package=PACKAGE)
-    text = {line.platform: line.text for line in lines}["windows"]
+    text = lines_of("https://o'hara", "t")["windows"]
     assert "'fleet_url = \"https://o''hara\"'" in text
     assert text.replace("''", "").count("'") % 2 == 0
 
@@ -98,6 +140,27 @@ def test_agent_package_needs_no_login_and_pip_checks_its_hash() -> None:
     answer = Client().get(named[1])
     assert answer.status_code == 200 and answer["Content-Type"] == "application/zip"
     assert sha256(answer.content).hexdigest() == named[2]
+
+
+@pytest.mark.django_db
+def test_one_address_names_the_current_agent_with_its_hash_whatever_its_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def named() -> tuple[str, str]:
+        answer = Client().get("/agent/requirements.txt")
+        assert answer["Content-Type"] == "text/plain" and answer["Cache-Control"] == "no-cache"
+        found = re.fullmatch(
+            r"drydock-agent\[signed\] @ http\S+?(/agent/\S+\.whl)#sha256=(\S+)\n", answer.content.decode()
+        )
+        assert found and sha256(Client().get(found[1]).content).hexdigest() == found[2]
+        return found[1], found[2]
+
+    before = named()
+    newer = agent_package.AgentPackage("drydock_agent-99-py3-none-any.whl", b"newer", sha256(b"newer").hexdigest())
+    monkeypatch.setattr(agent_package, "package", lambda: newer)
+    assert named() == (f"/agent/{newer.name}", newer.digest)
+    # An older one is no longer there.
+    assert Client().get(before[0]).status_code == 404
 
 
 @pytest.mark.django_db

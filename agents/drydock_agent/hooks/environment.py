@@ -6,6 +6,8 @@ import json
 import os
 from collections.abc import Mapping
 
+from drydock_agent.service_manager import VARIABLES
+
 # Longer variables are not accepted on all systems.
 VARIABLE_CHARACTERS = 30000
 
@@ -15,7 +17,11 @@ def environment(values: Mapping[str, object]) -> dict[str, str]:
     `DRYDOCK_`.
     """
     # The agent's settings contain secrets, which hooks do not need.
-    inherited = {name: value for name, value in os.environ.items() if not name.upper().startswith("DRYDOCK_")}
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.upper().startswith("DRYDOCK_") and name not in VARIABLES
+    }
     return {**inherited, **{f"DRYDOCK_{name}": _variable(value) for name, value in values.items()}}
 
 

@@ -205,23 +205,57 @@ def claim_contradictions(
 
 # What installs the agent on a machine: one line for each platform, ready to be copied. Pure.
 
-# The unit of docs/admin/agent.md. systemd reads the settings as root, so that no other account needs access.
-UNIT = """\
+# Restrictions of the agent's unit by directive, each with the value that lifts it, for hooks that need more. Not
+# ProcSubset=pid: the agent reads the boot id.
+SANDBOX = {
+    "CapabilityBoundingSet": ("", "~"),
+    "LockPersonality": ("yes", "no"),
+    "PrivateDevices": ("yes", "no"),
+    "PrivateUsers": ("yes", "no"),
+    "ProtectClock": ("yes", "no"),
+    "ProtectControlGroups": ("yes", "no"),
+    "ProtectHome": ("yes", "no"),
+    "ProtectHostname": ("yes", "no"),
+    "ProtectKernelLogs": ("yes", "no"),
+    "ProtectKernelModules": ("yes", "no"),
+    "ProtectKernelTunables": ("yes", "no"),
+    "ProtectProc": ("invisible", "default"),
+    "RestrictAddressFamilies": ("AF_INET AF_INET6 AF_UNIX", ""),
+    "RestrictNamespaces": ("yes", "no"),
+    "RestrictRealtime": ("yes", "no"),
+    "SystemCallArchitectures": ("native", ""),
+    "SystemCallErrorNumber": ("EPERM", ""),
+    "SystemCallFilter": ("@system-service", ""),
+}
+_RESTRICTED = "\n".join(f"{name}={value}" for name, (value, _) in SANDBOX.items())
+_LIFTED = "\n".join(f"{name}={lifted}" for name, (_, lifted) in SANDBOX.items())
+# The unit of docs/admin/agent.md. systemd reads the settings as root, so that no other account needs access. It
+# restarts an agent whose parts make no progress.
+UNIT = f"""\
 [Unit]
 Description=Drydock agent
 Wants=network-online.target
 After=network-online.target
 
 [Service]
+Type=notify
 EnvironmentFile=/etc/drydock-agent.env
 ExecStart=/opt/drydock-agent/bin/drydock-agent run
 DynamicUser=yes
 StateDirectory=drydock-agent
 Restart=always
 RestartSec=5
+WatchdogSec=180
+{_RESTRICTED}
 
 [Install]
 WantedBy=multi-user.target
+"""
+# A drop-in for the unit: hooks run as root, without the restrictions.
+HOOKS_DROP_IN = f"""\
+[Service]
+DynamicUser=no
+{_LIFTED}
 """
 SETTINGS_FILE = "/etc/drydock-agent.env"
 UNIT_FILE = "/etc/systemd/system/drydock-agent.service"
@@ -237,15 +271,18 @@ class InstallLine:
     text: str
 
 
-def install_lines(*, fleet_url: str, join_token: str, package: str) -> tuple[InstallLine, ...]:
-    """Return the install commands for each platform. `package` is the agent's package as an argument of `pip
-    install`.
+def install_lines(*, fleet_url: str, join_token: str, package: str, current: str) -> tuple[InstallLine, ...]:
+    """Return the install commands for each platform. `package` is the agent's package as an argument of `pip install`.
+
+    `current` is the address of a requirements file with the newest one: the model of a scale set outlasts upgrades of
+    the backend.
     """
-    steps = _linux_steps(fleet_url, join_token, package)
+    steps = _linux_steps(fleet_url, join_token, f'"{_plain(package)}"')
+    lasting = _linux_steps(fleet_url, join_token, f'-r "{_plain(current)}"')
     return (
         InstallLine("linux", f"sudo sh -c {shlex.quote(steps)}"),
         InstallLine("windows", _windows(fleet_url, join_token, package)),
-        InstallLine("cloud-init", f"#!/bin/sh\n{steps}"),
+        InstallLine("cloud-init", f"#!/bin/sh\n{lasting}"),
         InstallLine(
             "azure-cli",
             "az vm run-command invoke --resource-group GROUP --name VM --command-id RunShellScript"
@@ -259,16 +296,19 @@ def _settings(fleet_url: str, join_token: str) -> list[str]:
     return [f"DRYDOCK_FLEET_URL={fleet_url}", f"DRYDOCK_JOIN_TOKEN={join_token}"]
 
 
-def _linux_steps(fleet_url: str, join_token: str, package: str) -> str:
-    """Return the install commands for root in a POSIX shell. Running them again changes only the settings."""
+def _linux_steps(fleet_url: str, join_token: str, packages: str) -> str:
+    """Return the install commands for root in a POSIX shell. Running them again upgrades the agent, writes the settings
+    again, and restarts the agent. `packages` are quoted arguments of `pip install`.
+    """
     return " && ".join(
         [
             "python3 -m venv /opt/drydock-agent",
-            f'/opt/drydock-agent/bin/pip install --quiet "{_plain(package)}"',
+            f"/opt/drydock-agent/bin/pip install --quiet {packages}",
             f"(umask 077 && {_written(_settings(fleet_url, join_token), SETTINGS_FILE)})",
             _written(UNIT.splitlines(), UNIT_FILE),
             "systemctl daemon-reload",
-            "systemctl enable --now drydock-agent",
+            "systemctl enable drydock-agent",
+            "systemctl restart drydock-agent",
         ]
     )
 
