@@ -14,7 +14,7 @@ from fleet.dashboard.pages import Asked, failure, page, require_reader
 from fleet.dashboard.reauthentication import stale
 from fleet.dashboard.saved_form import save_form
 from fleet.domain.actor import REQUEST_ID
-from fleet.domain.db_timeouts import sqlstate
+from fleet.domain.db_timeouts import is_timeout, sqlstate
 from fleet.domain.orders.by_hand import linux_command, look_command, windows_command
 from fleet.wording.problems import DATABASE_AWAY, FAILURES, ONLY_SHOWS, database_waits
 
@@ -58,12 +58,11 @@ def failed(request: HttpRequest) -> HttpResponse:
     error = sys.exc_info()[1]
     if not isinstance(error, OperationalError | InterfaceError):
         return failure(500, request_id=request.META.get(REQUEST_ID, ""))
-    state = sqlstate(error)
-    said: dict[str, Any] = {"reason": database_waits(state), "again": request.method == "GET"}
+    said: dict[str, Any] = {"reason": database_waits(sqlstate(error)), "again": request.method == "GET"}
     # The CSRF token was checked before the database failed, so the form can be sent again as it is.
     if request.method == "POST" and getattr(request, "csrf_processing_done", False):
         said |= {"kept": save_form(request, ""), "csrf_token": get_token(request)}
-    if not state:
+    if not is_timeout(error):
         said |= {"title": DATABASE_AWAY, "by_hand": BY_HAND}
     return failure(503, headers={"Retry-After": "2"}, **said)
 

@@ -88,6 +88,12 @@ SHORT_LOCK_SECONDS = 0.05
 
 # Errors about a locked row, or about one query; the database can serve all others.
 LOCKED, TOO_SLOW = "55P03", "57014"
+# All connections are in use. A client that cannot connect gets no SQLSTATE, so that only the text of the error tells;
+# in other languages than English it counts as unavailable.
+NO_CONNECTION_FREE = "53300"
+NO_CONNECTION_FREE_TEXT = re.compile(
+    "too many clients already|connection slots are reserved|too many connections for|no more connections allowed"
+)
 
 _thread = threading.local()
 _process = {"role": ""}
@@ -118,7 +124,8 @@ def sqlstate(error: BaseException) -> str:
     """Return Postgres's error code (SQLSTATE) of a Django database error; empty if it has none, for example if the
     server did not answer.
     """
-    return str(getattr(error.__cause__, "sqlstate", "") or "")
+    found = str(getattr(error.__cause__, "sqlstate", "") or "")
+    return found or (NO_CONNECTION_FREE if NO_CONNECTION_FREE_TEXT.search(str(error)) else "")
 
 
 def is_timeout(error: BaseException) -> bool:

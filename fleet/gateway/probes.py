@@ -12,7 +12,7 @@ from django.db.migrations.executor import MigrationExecutor
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from redis import RedisError
 
-from fleet.domain.db_timeouts import Connections, is_timeout
+from fleet.domain.db_timeouts import NO_CONNECTION_FREE, Connections, is_timeout, sqlstate
 from fleet.gateway import metrics
 from fleet.gateway.agents import Agents
 from fleet.gateway.http import Request, Send, answer
@@ -146,7 +146,9 @@ class Probes:
             return replace(with_connection(self._ask), redis=_redis())
         except DatabaseError as error:
             connection.close()
-            return self._waits() if is_timeout(error) else ProbeCache("away")
+            if is_timeout(error):
+                return self._waits()
+            return ProbeCache("no connection free" if sqlstate(error) == NO_CONNECTION_FREE else "away")
 
     def _waits(self) -> ProbeCache:
         try:

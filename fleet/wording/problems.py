@@ -116,6 +116,7 @@ DATABASE_WAITS = {
     "": "The database cannot be reached right now.",
     "55P03": "Another request is changing the same object. Nothing was changed: try again.",
     "57014": "The database took too long to answer. Nothing was done.",
+    "53300": "The database accepts no connection right now: all connections are in use.",
 }
 
 

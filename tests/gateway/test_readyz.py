@@ -12,7 +12,7 @@ import psycopg
 import pytest
 import redis
 import requests
-from django.db import connection
+from django.db import OperationalError, connection
 
 from fleet.domain.db_timeouts import Connections, name_of, read_names
 from fleet.embedded import Urls
@@ -76,6 +76,28 @@ def test_without_its_database_it_is_not_ready() -> None:
     status, said = asked(ProbeCache("full", full=("fleet_entry",)))
     assert (status, said["partitions_missing"]) == (503, ["fleet_entry"])
     assert asked(ProbeCache("ok", **WELL), redis=False)[1]["status"] == "degraded"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("connection failed: FATAL:  sorry, too many clients already", "no connection free"),
+        (
+            'FATAL:  remaining connection slots are reserved for roles with the "SUPERUSER" attribute',
+            "no connection free",
+        ),
+        ('FATAL:  too many connections for role "app"', "no connection free"),
+        ("connection is bad: Connection refused", "away"),
+    ],
+)
+def test_a_full_server_is_reported_unlike_an_unavailable_one(text: str, found: str) -> None:
+    probes: Any = Probes.__new__(Probes)
+
+    def ask() -> None:
+        raise OperationalError(text)
+
+    probes._ask = ask
+    assert probes._asked() == ProbeCache(found)
 
 
 def test_however_many_ask_it_is_found_out_once() -> None:

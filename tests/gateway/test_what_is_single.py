@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.conf import settings
 from django.db import connection
 
 from fleet.audit import seals
@@ -30,6 +31,29 @@ SINGLE: dict[Lock, Callable[[], bool]] = {
     Lock.WATCHDOG: lambda: tasks.is_ping_due(now=NOW, via="celery"),
     Lock.BLIND_SPOTS: lambda: coverage.renew(now=NOW) > 0,
 }
+# How each job of Celery beat stays harmless when two beats send it at once: its lock, or the test that plays it.
+SCHEDULED: dict[str, Lock | str] = {
+    "advance": Lock.RECONCILE,
+    "watch": Lock.WATCHDOG,
+    "tell": Lock.ROUTER,
+    "seal": Lock.SEAL,
+    "renew": Lock.BLIND_SPOTS,
+    "compare": Lock.TROUBLES,
+    "partition": "tests/partitions/test_partitions_are_made_ahead.py::test_two_that_make_them_at_once_make_one",
+    "retain": "tests/archive/test_what_is_old_leaves.py::test_of_two_at_once_one_works",
+    "refresh": "tests/people/test_two_runs_at_once.py::test_each_account_is_checked_with_the_provider_once",
+    "tidy_up": "tests/people/test_two_runs_at_once.py::test_credentials_are_tidied_up_once",
+}
+
+
+def test_each_scheduled_job_may_be_sent_by_two_beats() -> None:
+    assert SCHEDULED.keys() == settings.CELERY_BEAT_SCHEDULE.keys()
+    for by in SCHEDULED.values():
+        if isinstance(by, Lock):
+            assert by in SINGLE
+        else:
+            file, _, name = by.partition("::")
+            assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("lock", SINGLE)

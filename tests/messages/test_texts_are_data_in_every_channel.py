@@ -18,7 +18,7 @@ from django.test import Client
 from fleet.domain.orders.by_hand import linux_command, windows_command
 from fleet.domain.texts import is_seen
 from fleet.domain.timeline import EntryKind
-from fleet.models import AvailabilitySet, CalendarFeed, Claim, ScheduledEvent
+from fleet.models import AvailabilitySet, CalendarFeed, Claim, Rule, ScheduledEvent
 from fleet.notifications.channels import alertmanager, apprise, mail, pagerduty, slack, webhook, webpush
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Item
 from fleet.notifications.formats import for_chat
@@ -28,10 +28,12 @@ from fleet.notifications.sender import services
 from fleet.notifications.sender.jobs import AppriseJob
 from fleet.notifications.sender.pool import Pool
 from fleet.notifications.text import group_words, is_command, message_words
+from fleet.operations import reconcile, waves
 from fleet.operations.approvals import claims
+from fleet.operations.policy import rules
 from fleet.wording.times import Form, Reader
 from tests import accounts, factories
-from tests.factories import Fleet, acting, announced, operator, the_event
+from tests.factories import EVENT, Fleet, acting, announced, listing, operator, the_event
 from tests.messages.hostile import LINKS, MARKUP, SAMPLE, broken_lines, texts, unseen
 from tests.messages.pretend import listening
 from tests.messages.pretend_slack import TOKEN, PretendSlack
@@ -59,19 +61,49 @@ CHATS = {
 }
 
 
-@pytest.fixture
-def told() -> MessageNews:
-    """Return the news of an event whose set, machines, service, user and comment all carry the sample text."""
-    fleet = Fleet()
+STORABLE = SAMPLE.replace("\x00", "")
+
+
+def claimed(fleet: Fleet) -> EntryKind:
     announced(fleet)
-    otto = operator()
-    claims.claim(event_id=the_event().event_id, actor=acting(otto), now=fleet.now)
+    claims.claim(event_id=the_event().event_id, actor=acting(operator()), now=fleet.now)
+    Claim.objects.update(comment=STORABLE)
+    User.objects.update(username=STORABLE[:150])
+    return EntryKind.EVENT_CLAIMED
+
+
+def decided_by_a_rule(fleet: Fleet) -> EntryKind:
+    Rule.objects.all().delete()
+    sent = {"name": STORABLE[:200], "reason": STORABLE, "action": "approve_now", "enabled": True}
+    rules.create_rule(rules.RuleRequestSerializer(data=sent), actor=acting(factories.admin()), now=fleet.now)
+    announced(fleet)
+    reconcile.advance_dependents(now=fleet.now)
+    return EntryKind.APPROVAL_GRANTED
+
+
+def sent_by_a_wave(fleet: Fleet) -> EntryKind:
+    announced(fleet)
+    other = f"{EVENT[:-1]}9"
+    fleet.all_say(listing(), listing(other, resources=("vm2",)))
+    guards = ("last-live-machines", "other-open-event", "service-in-flight", "short-notice")
+    waves.begin(
+        actor=acting(operator(), why=STORABLE),
+        events=[EVENT, other],
+        overrides=dict.fromkeys(guards, STORABLE),
+        now=fleet.now,
+    )
+    return EntryKind.APPROVAL_PLANNED
+
+
+@pytest.fixture(params=[claimed, decided_by_a_rule, sent_by_a_wave])
+def told(request: pytest.FixtureRequest) -> MessageNews:
+    """Return the news of an event whose set, machines and service carry the sample text, and what was decided, too."""
+    fleet = Fleet()
+    kind = request.param(fleet)
     # As an earlier release may have kept them.
-    AvailabilitySet.objects.update(name=SAMPLE.replace("\x00", ""), service=SAMPLE.replace("\x00", ""))
-    ScheduledEvent.objects.update(resources=[SAMPLE.replace("\x00", "")], event_type="Reboot")
-    Claim.objects.update(comment=SAMPLE.replace("\x00", ""))
-    User.objects.filter(pk=otto.pk).update(username=SAMPLE.replace("\x00", "")[:150])
-    return news(a_message(EntryKind.EVENT_CLAIMED, now=fleet.now), now=fleet.now)
+    AvailabilitySet.objects.update(name=STORABLE, service=STORABLE)
+    ScheduledEvent.objects.update(resources=[STORABLE], event_type="Reboot", description=STORABLE)
+    return news(a_message(kind, now=fleet.now), now=fleet.now)
 
 
 def reader(told: MessageNews) -> Reader:
@@ -136,7 +168,7 @@ def test_chat_text_looks_like_the_original() -> None:
     assert [sign for sign in (*MARKUP, *LINKS) if sign in found] == []
 
 
-def test_programs_get_the_text_unchanged(told: MessageNews, payloads: list[str]) -> None:
+def test_programs_get_the_text_unchanged(payloads: list[str]) -> None:
     job = AppriseJob("json://127.0.0.1/", title="<b>", body="[a](http://b) @all", verbatim="https://x/")
     assert services.sent(services.service_of(job.url), job, schema="json")
     assert json.loads(payloads[0])["message"] == "[a](http://b) @all\nhttps://x/"
@@ -197,11 +229,11 @@ def test_browser_and_webhook_get_text(told: MessageNews) -> None:
     assert is_seen(pushed["title"]) and broken_lines(pushed["body"]) == [] and unseen(pushed["body"]) == []
     # What programs get is the data itself, as JSON has it.
     sent = json.loads(webhook.body_of(post_of(told)))
-    assert sent["data"]["resources"] == [SAMPLE.replace("\x00", "")]
+    assert sent["data"]["resources"] == [STORABLE]
 
 
 def test_alertmanager_gets_single_lines(told: MessageNews) -> None:
-    (thing,) = open_things()
+    thing, *_ = open_things()
     labels, shown = alertmanager.labels_of(thing), alertmanager.annotations(thing)
     assert {"service", "availability_set"} <= set(labels)
     assert [text for text in (*labels.values(), *shown.values()) if not is_seen(text)] == []
@@ -213,7 +245,7 @@ def test_calendar_stays_valid(told: MessageNews, client: Client) -> None:
     ScheduledEvent.objects.update(not_before=now + timedelta(minutes=15), first_seen_at=now)
     feed, secret = accounts.calendar(actor=acting(factories.viewer()), name="mine", now=now)
     # As an earlier release kept it, which then answered 500 for ever.
-    CalendarFeed.objects.filter(pk=feed.pk).update(name=SAMPLE.replace("\x00", ""))
+    CalendarFeed.objects.filter(pk=feed.pk).update(name=STORABLE)
     answer = client.get(f"/calendar/{secret}.ics")
     assert answer.status_code == 200
     lines = answer.content.decode().replace("\r\n ", "").split("\r\n")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -244,6 +245,22 @@ def test_one_is_killed_under_load_and_the_others_carry_on(several: Several) -> N
     )
     assert kept == {"rows": acknowledged, "different": acknowledged}
     several.answering(others[1])
+
+
+def test_one_beat_and_one_worker_are_killed_and_the_others_do_their_jobs(several: Several) -> None:
+    it = several.it
+
+    def ran(name: str) -> Any:
+        """When this job ran last by Celery."""
+        rows = several.asked("SELECT ran_at FROM fleet_sweep WHERE name = %s AND via IN ('beat', 'celery')", name)
+        return rows[0]["ran_at"] if rows else None
+
+    it.kill("beat-1", "worker-1")
+    for name in ("relay", "router"):
+        before = wait_for(partial(ran, name), seconds=30, what=f"{name} ran by Celery", every=ASK_EVERY)
+        wait_for(lambda: (ran(name) or before) > before, seconds=60, what=f"{name} runs again", every=ASK_EVERY)  # noqa: B023
+    approved_at(several, "web-1")
+    it.start("beat-1", "worker-1")
 
 
 def test_nothing_was_done_twice(several: Several) -> None:
