@@ -1,14 +1,17 @@
 """Enrolment calls of agents (challenge and enrol), and counters of refused enrolments."""
 
+import asyncio
 import json
 import math
 import threading
+import time
 
 import msgspec
 from drydock_agent import wire
 
 from fleet.domain.machines.enrolment import enrolled_name
 from fleet.domain.reasons import Reason, Refused, as_json
+from fleet.domain.secrets import hash_of
 from fleet.domain.texts import storable
 from fleet.gateway import metrics
 from fleet.gateway.http import Problem, Request, Send, answer
@@ -73,7 +76,32 @@ class Refusals:
 
 ENROL_BYTES = 256 * 1024
 CHALLENGE_BYTES = 1024
+# Of a call beyond the limit of its address.
+EXCESS_BYTES = 32 * 1024
+USABLE_SECONDS = 1.0
 TOO_MANY = "Too many machines are enrolling at once: try again in a moment."
+
+
+class JoinTokens:
+    """Cache of the join tokens that admit machines now."""
+
+    def __init__(self, threads: Threads) -> None:
+        self.threads = threads
+        self._usable: frozenset[str] = frozenset()
+        self._until = float("-inf")
+        self._reading: asyncio.Task[None] | None = None
+
+    async def has(self, token_hash: str) -> bool:
+        """Return whether a token with this hash is usable. Concurrent callers share one query. Raises Problem 503."""
+        if time.monotonic() >= self._until:
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.ensure_future(self.threads.run(self._read))
+            await asyncio.shield(self._reading)
+        return token_hash in self._usable
+
+    def _read(self) -> None:
+        self._usable = entrance.usable_hashes(now=clock.now())
+        self._until = time.monotonic() + USABLE_SECONDS
 
 
 class Entrance:
@@ -82,12 +110,16 @@ class Entrance:
     def __init__(self, limits: GatewayLimits, threads: Threads, signed_calls: SignedCalls) -> None:
         self.threads = threads
         self.signed_calls = signed_calls
+        self.challenged = Buckets(limits.enrolments)
+        # By address; and by key or join token, for machines that share an address with many others.
         self.enrolments = Buckets(limits.enrolments)
+        self.proved = Buckets(limits.enrolments)
+        self.join_tokens = JoinTokens(threads)
         self.refusals = Refusals()
 
     async def challenges(self, request: Request, send: Send) -> None:
         """Return a nonce for an attested document: 200 with Challenge. Raises Problem 413, 429."""
-        throttle(self.enrolments, request.client, TOO_MANY)
+        throttle(self.challenged, request.client, TOO_MANY)
         await request.body(CHALLENGE_BYTES)
         await answer(send, 200, msgspec.json.encode(entrance.challenge(now=clock.now())))
 
@@ -117,6 +149,8 @@ class Entrance:
         try:
             found = await self.threads.run(_check, wanted, signed, request.client)
         except Refused as refused:
+            if refused.code != "intermediate-wanted":
+                metrics.ENROLMENTS_REFUSED.labels(refused.code).inc()
             raise _problem(refused) from None
         reply = found if isinstance(found, wire.EnrolPending) else wire.EnrolCheck(server_time=found.server_time)
         await _reply(send, reply)
@@ -124,14 +158,26 @@ class Entrance:
     async def _read(self, request: Request) -> tuple[SignedCall | None, wire.EnrolRequest]:
         """Return the verified signature of an enrolment (None without one) and its content. Raises Problem 401, 413,
         422, 429.
+
+        Beyond the limit of an address only calls with a key or a usable join token are accepted: callers that guess
+        tokens keep out no machine behind the same address.
         """
-        throttle(self.enrolments, request.client, TOO_MANY)
+        within = not self.enrolments.take(request.client, time.monotonic())
+        size = request.header(b"content-length")
+        if not within and not (size.isdigit() and int(size) <= EXCESS_BYTES):
+            raise too_many()
         signed = self._signed(request)
         raw = await request.body(ENROL_BYTES)
         try:
-            return signed, msgspec.convert(storable(msgspec.json.decode(raw)), wire.EnrolRequest)
+            wanted = msgspec.convert(storable(msgspec.json.decode(raw)), wire.EnrolRequest)
         except (ValueError, RecursionError) as error:
             raise Problem(422, "validation", f"The request cannot be read: {error}.") from None
+        if not within:
+            proof = signed.found_by if signed is not None else hash_of(wanted.join_token)
+            if signed is None and not await self.join_tokens.has(proof):
+                raise too_many()
+            throttle(self.proved, proof, TOO_MANY)
+        return signed, wanted
 
     def _signed(self, request: Request) -> SignedCall | None:
         """Return the verified signature of an enrolment; None if it proves nothing, for example with a key that can no
@@ -143,6 +189,12 @@ class Entrance:
             if problem.code == "clock-skewed" or isinstance(problem, Repeated):
                 raise
             return None
+
+
+def too_many() -> Problem:
+    """Count a call beyond the limit of its address, and return Problem 429."""
+    metrics.SHED.labels("rate").inc()
+    return Problem(429, "throttled", TOO_MANY, retry_after=1)
 
 
 def _enrol(wanted: wire.EnrolRequest, signed: SignedCall | None, address: str) -> wire.EnrolAnswer | wire.EnrolPending:

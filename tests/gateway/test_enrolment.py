@@ -4,7 +4,10 @@ import json
 import shutil
 import socket
 import threading
+import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +26,7 @@ from prometheus_client import REGISTRY
 
 from fleet.domain.actor import COMMAND_LINE
 from fleet.domain.reasons import Reason, Refused
+from fleet.domain.secrets import new_secret
 from fleet.embedded import Urls
 from fleet.gateway.enrolment import MOST, Refusals
 from fleet.models import Admission, Machine, Observation, RefusedEnrolment, UnusedKey
@@ -340,3 +344,44 @@ def test_until_the_day_it_gets_a_key_and_from_then_on_a_person_admits_it(
                 wait_for(lambda: key_of(late.vm_id), seconds=90, what="it is in again", every=0.5)
                 seen = Observation.objects.filter(machine__vm_id=late.vm_id, kind="document")
                 wait_for(seen.exists, seconds=60, what="what it saw meanwhile arrives", every=0.2)
+
+
+LIMIT = 60
+
+
+@pytest.mark.real_time
+def test_guesses_of_join_tokens_are_slowed_and_keep_out_no_machine_at_the_same_address(
+    gateway: Gateway, servers: Urls, folder: Path
+) -> None:
+    gateway.agent()
+    more = {"ENROLMENTS_PER_MINUTE": str(LIMIT), "TRUSTED_PROXIES": "127.0.0.1"}
+    with running_gateway(servers, folder, environment=more) as limited, ThreadPoolExecutor(4) as pool:
+        stopped = threading.Event()
+
+        def call(token: str, address: str, path: str = wire.ENROL_PATH) -> requests.Response:
+            body = {"join_token": token, "machine_id": str(uuid4()), "resource_name": "vm"}
+            return requests.post(f"{limited.url}{path}", json=body, headers={"X-Forwarded-For": address}, timeout=20)
+
+        def guess() -> Counter[int]:
+            statuses: Counter[int] = Counter()
+            while not stopped.is_set():
+                path = (wire.ENROL_PATH, wire.ENROL_CHECK_PATH)[statuses.total() % 2]
+                statuses[call(new_secret("join"), "203.0.113.1", path).status_code] += 1
+            return statuses
+
+        guessing = [pool.submit(guess) for _ in range(3)]
+        began = time.monotonic()
+        wait_for(lambda: call("join_a_b", "203.0.113.1").status_code == 429, seconds=20, what="guesses are slowed")
+        # Machines behind the same proxy.
+        assert [call(gateway.join_token, "203.0.113.1").status_code for _ in range(LIMIT // 4)] == [200] * (LIMIT // 4)
+        # Each other address has its own limit.
+        statuses = [call(new_secret("join"), f"198.51.100.{number}").status_code for number in range(20)]
+        assert statuses == [403] * 20
+        stopped.set()
+        counted = sum((one.result(30) for one in guessing), Counter())
+        assert counted[403] <= LIMIT // 4 + (time.monotonic() - began) * LIMIT / 60 + 1 < counted[429], counted
+        assert limited.metric("drydock_enrolments_refused_total", code="join-token-refused") >= counted[403]
+        assert limited.metric("drydock_shed_total", why="rate") >= counted[429]
+        lines = [json.loads(line) for line in limited.process.said().splitlines()]
+        assert {403, 429} <= {line.get("status") for line in lines if line.get("route") == wire.ENROL_PATH}
+    wait_for(lambda: RefusedEnrolment.objects.filter(address="203.0.113.1").exists(), seconds=20, what="it is shown")

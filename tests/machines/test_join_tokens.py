@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from drydock_agent import wire
-from pytest_django import Settings
+from pytest_django import DjangoAssertNumQueries, Settings
 
 from fleet.domain.machines.enrolment import remedy_of
 from fleet.domain.reasons import Reason, Refused
+from fleet.domain.secrets import hash_of, prefix_of
 from fleet.management.commands import prepare_demo
 from fleet.models import Admission, Entrance, Entry, JoinToken, Machine, Nonce, RefusedEnrolment
 from fleet.models.facts.machines import entrance_facts
@@ -75,6 +78,23 @@ def test_a_document_that_cannot_be_verified_keeps_no_machine_with_a_token_out() 
 def test_a_document_of_another_machine_does() -> None:
     shown = token()
     assert refused(lambda: ask(document(vmId=OTHER_VM_ID), join_token=shown)).code == "attestation-refused"
+
+
+def test_a_guess_learns_and_locks_nothing(
+    settings: Settings, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    settings.ENROLMENT_POLICY = "token"
+    shown = {"usable": token(max_uses=1), "expired": token(now=NOW - timedelta(days=9)), "used up": token(max_uses=1)}
+    shown["revoked"] = token()
+    ask(join_token=shown["used up"])
+    entrance.end_join_token(prefix=prefix_of(shown["revoked"]), now=NOW)
+    guesses = [f"{prefix_of(plain)}_{'x' * 43}" for plain in shown.values()] + ["join_000000000000_x", "x", ""]
+    for guess in guesses:
+        with django_assert_num_queries(1), CaptureQueriesContext(connection) as caught:
+            error = refused(lambda guess=guess: entrance.valid(guess, now=NOW))
+        assert error.reason == Reason("join-token-unknown"), guess
+        assert "secret_hash" in caught[0]["sql"].partition("WHERE")[2], guess
+    assert entrance.usable_hashes(now=NOW) == {hash_of(shown["usable"])}
 
 
 def test_a_join_token_takes_no_known_machine_over() -> None:
