@@ -268,6 +268,17 @@ def test_started_after_a_machine_asked_and_got_no_answer_is_confirmed_by_inferen
     assert not the_event().approved_elsewhere
 
 
+def test_an_interrupted_request_is_confirmed_by_inference_also_when_the_event_has_ended_meanwhile(fleet: Fleet) -> None:
+    approval = relayed(fleet)
+    fleet.later(1)
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    fleet.later(1)
+    fleet.all_say()
+    assert (the_event().status, after(approval).state) == ("ENDED", "RELAYING")
+    fleet.receipt(open_order(approval), outcome="failed", status=None, reason="the agent stopped while it asked")
+    assert (after(approval).state, approval.inferred) == ("CONFIRMED", True)
+
+
 def test_started_from_not_before_on_without_a_receipt_is_not_claimed_as_ours(fleet: Fleet) -> None:
     approval = relayed(fleet)
     fleet.later(901)

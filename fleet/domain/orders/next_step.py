@@ -221,6 +221,9 @@ def next_step(
     if facts.status is EventStatus.ENDED or too_late:
         if untold or (fresh and out):
             return NOTHING
+        if facts.status is EventStatus.ENDED and facts.started_at is not None:
+            # It was Started for less time than a receipt may take.
+            return _after_start(facts, orders, out=out, untold=False)
         if facts.status is EventStatus.ENDED:
             return NextStep(Do.VOID, Reason("ended-before-azure-was-asked"))
         return NextStep(Do.LAPSE, Reason("not-before-came-first"))

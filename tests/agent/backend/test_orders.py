@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from drydock_agent import wire
 from drydock_agent.backend.client import order_to_text, read_orders
+from drydock_agent.metadata_service.client import StartAnswer
 from drydock_agent.spool.store import Spool
 from hypothesis import given
 from hypothesis import strategies as st
@@ -185,6 +186,17 @@ def test_an_interrupted_attempt_that_came_too_late_says_that_it_is_not_known(sto
     assert receipt["outcome"] == "failed"
     assert receipt["reason"] == "the agent stopped while it asked; now the order is expired"
     assert story.posts() == []
+
+
+def test_a_denied_repetition_of_an_interrupted_request_does_not_deny_the_first(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = story.order()
+    story.parts.spool.attempt(order.id, order_to_text(order), story.parts.clock.now())
+    story.restart(seconds=2)
+    monkeypatch.setattr(story.parts.orders._imds, "start", lambda event_id: StartAnswer(400, ""))
+    receipt = story.carried_out()
+    assert (receipt["outcome"], receipt["azure_status"], receipt["posts"]) == ("failed", None, 1)
 
 
 def test_after_a_start_an_order_waits_for_the_first_poll(story: Story) -> None:
