@@ -29,6 +29,8 @@ FIRST_POLL_SECONDS = 10.0
 # which machine repeats the request, and when.
 LAGGING_STATUSES = (404, 410)
 RETRY_SECONDS = (0.2, 1.0)
+# Azure's answers that deny a start.
+DENIED_STATUSES = (400, 404, 410)
 BODY_CHARACTERS = 2000
 # Receipts sent again to a backend that lost them; older ones are no longer relevant.
 MAX_RESENT_RECEIPTS = 100
@@ -209,6 +211,10 @@ class Orders:
             # Azure starts an event only once, also after several requests.
             if not again or pause is None or self._is_settled_after(pause, order):
                 break
+        if tracked.interrupted_at is not None and started is not None and started.status in DENIED_STATUSES:
+            # The event may be over by now, because the interrupted request has started it.
+            words = f"the agent stopped while it asked; the repeated request was answered with {started.status}"
+            return _receipt(order, wire.FAILED, reason=words, attempted_at=tracked.interrupted_at, posts=posts)
         return _receipt(
             order,
             wire.ANSWERED if started else wire.FAILED,
