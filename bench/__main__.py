@@ -19,7 +19,20 @@ from bench.stage import stage
 from bench.table import Line, table
 
 # In this order; each is a module here with `measure(stage) -> list[Line]`.
-MEASUREMENTS = ("raw", "ingest", "held", "storm", "ring", "relay", "tick", "messages", "pages", "keys", "fairness")
+MEASUREMENTS = (
+    "raw",
+    "ingest",
+    "held",
+    "storm",
+    "ring",
+    "relay",
+    "tick",
+    "messages",
+    "pages",
+    "flooded",
+    "keys",
+    "fairness",
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -43,6 +56,8 @@ def main(arguments: list[str]) -> int:
             last.save(lines, day=f"{datetime.now(UTC):%Y-%m-%d}")
     missed = [line.key for line in found if line.aim and line.ratio is not None and not line.aim.held(line.ratio)]
     print(f"\nAims missed: {', '.join(missed) or 'none'}.")
+    for day, keys in last.not_measured({line.key for line in found}).items():
+        print(f"Not measured in this run, last on {day}: {', '.join(keys)}.")
     return 0
 
 

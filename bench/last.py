@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,15 @@ def save(lines: Sequence[Line], *, day: str, file: Path = FILE) -> None:
                 "day": day,
             }
     file.write_text(json.dumps(kept, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def not_measured(keys: Collection[str], *, file: Path = FILE) -> dict[str, list[str]]:
+    """Return the keys of the file that this run did not measure, by the day of their figures."""
+    found: dict[str, list[str]] = {}
+    for key, kept in sorted(_kept(file).items()):
+        if key not in keys:
+            found.setdefault(kept["day"], []).append(key)
+    return found
 
 
 def _kept(file: Path) -> dict[str, dict[str, Any]]:

@@ -79,9 +79,9 @@ class Cost:
 def measure(stage: Stage) -> list[Line]:
     """A line a page: the small base, the large one, and how many times as long it takes there."""
     lines = []
-    with base(SMALL) as few, base(LARGE) as many, _answering(few) as small, _answering(many) as large:
+    with base(SMALL) as few, base(LARGE) as many, answering(few) as small, answering(many) as large:
         for name, address in PAGES.items():
-            taken = [(_ask(small, address), _ask(large, address)) for _ in range(ROUNDS + 1)][1:]
+            taken = [(ask(small, address), ask(large, address)) for _ in range(ROUNDS + 1)][1:]
             one, other = (_middle([pair[side] for pair in taken]) for side in (0, 1))
             lines.append(
                 Line(
@@ -119,9 +119,10 @@ def _middle(costs: list[Cost]) -> Cost:
 
 
 @contextmanager
-def _answering(stage: Stage) -> Iterator[subprocess.Popen[str]]:
+def answering(stage: Stage, *, set_of: str = "middle") -> Iterator[subprocess.Popen[str]]:
+    """Start a process that reads this fleet; addresses name the set in the `middle` or the `flooded` one."""
     child = subprocess.Popen(
-        bound([sys.executable, "-m", "bench.pages"]),
+        bound([sys.executable, "-m", "bench.pages", set_of]),
         env=stage.environment, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     try:
@@ -132,7 +133,7 @@ def _answering(stage: Stage) -> Iterator[subprocess.Popen[str]]:
         child.wait()
 
 
-def _ask(child: subprocess.Popen[str], address: str) -> Cost:
+def ask(child: subprocess.Popen[str], address: str) -> Cost:
     if child.stdin is None or child.stdout is None:
         raise RuntimeError("The child has no pipes.")
     child.stdin.write(f"{address}\n")
@@ -143,7 +144,7 @@ def _ask(child: subprocess.Popen[str], address: str) -> Cost:
     return Cost(**json.loads(said))
 
 
-def answer() -> None:
+def answer(set_of: str) -> None:
     """Addresses in, costs out, a line each; in the process that reads one base."""
     import django
 
@@ -154,13 +155,15 @@ def answer() -> None:
     from django.test import Client
     from django.utils import timezone
 
+    from fleet.operations import clock
+
     now = _bring_up_to_date()
-    timezone.now = lambda: now
+    timezone.now = clock.now = lambda: now
     person, _ = User.objects.get_or_create(username="bench")
     person.groups.add(*Group.objects.all())
     client = Client(SERVER_NAME="localhost")
     client.force_login(person)
-    names = _names(now)
+    names = _names(now, flooded=set_of == "flooded")
     calls = _calls(now)
     for line in sys.stdin:
         address = line.strip().format(**names)
@@ -223,16 +226,21 @@ def _bring_up_to_date() -> datetime:
     return now
 
 
-def _names(now: datetime) -> dict[str, Any]:
-    """Return the names in addresses: a set in the middle of the fleet, and its contents."""
+def _names(now: datetime, *, flooded: bool) -> dict[str, Any]:
+    """Return the names in addresses: a set in the middle of the fleet or the flooded one, and its contents."""
     from fleet.models import AvailabilitySet, Machine, ScheduledEvent
 
     # Called same_suffix in both, so that a search for it finds as much: of `-00` the words begin those of nine others.
     same_suffix = AvailabilitySet.objects.filter(name__endswith="-05").order_by("name")
-    home = same_suffix[same_suffix.count() // 2]
+    # An event that is in both fleets as it is in the other: to be decided.
+    events = ScheduledEvent.objects.filter(status="SCHEDULED", not_before__gt=now).order_by("pk")
+    if flooded:
+        home = AvailabilitySet.objects.order_by("-pk")[0]
+        events = events.filter(availability_set=home)
+    else:
+        home = same_suffix[same_suffix.count() // 2]
     machine = Machine.objects.filter(availability_set=home).order_by("pk")[0]
-    # One that is in both as it is in the other: to be decided.
-    event = ScheduledEvent.objects.filter(status="SCHEDULED", not_before__gt=now).order_by("pk").first()
+    event = events.first()
     return {
         "set": home.pk,
         "service": home.service,
@@ -249,4 +257,4 @@ def _spent(backend: int) -> float:
 
 
 if __name__ == "__main__":
-    answer()
+    answer(sys.argv[1])

@@ -22,11 +22,14 @@ class Command(BaseCommand):
         parser.add_argument("--set-size", type=int, default=20, metavar="N", help="machines a set; default 20")
         parser.add_argument("--entries", type=int, default=100_000, metavar="N", help="about so many; default 100000")
         parser.add_argument("--open-events", type=int, default=10, metavar="N", help="at most one a set; default 10")
+        parser.add_argument("--flood", type=int, default=0, metavar="N", help="open events of one machine")
 
-    def handle(self, *args: Any, machines: int, set_size: int, entries: int, open_events: int, **options: Any) -> None:
-        size = Size(machines, set_size, entries, open_events)
-        if machines < 1 or set_size < 1 or entries < 0 or open_events < 0:
-            raise CommandError("Numbers are counted from 1 on, entries and open events from 0.")
+    def handle(
+        self, *args: Any, machines: int, set_size: int, entries: int, open_events: int, flood: int, **options: Any
+    ) -> None:
+        size = Size(machines, set_size, entries, open_events, flood)
+        if machines < 1 or set_size < 1 or min(entries, open_events, flood) < 0:
+            raise CommandError("Numbers are counted from 1 on, entries and events from 0.")
         if open_events > size.sets:
             raise CommandError(f"There is at most one open event a set: {size.sets:,} sets, {open_events:,} events.")
         if Machine.objects.exists():

@@ -40,12 +40,15 @@ PERSON = "seed"
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of the fleet: `set_size` machines a set, at most one open event a set."""
+    """The size of the fleet: `set_size` machines a set, at most one open event a set, and in addition `flood` open
+    events that one machine of the last set listed.
+    """
 
     machines: int
     set_size: int
     entries: int
     open_events: int
+    flood: int = 0
 
     @property
     def sets(self) -> int:
@@ -152,11 +155,12 @@ class Patterns:
     reconnected: Pattern
     over: list[Pattern]
     of_open: dict[tuple[int, int], Pattern]
+    of_flood: Pattern
 
     @property
     def bodies(self) -> dict[str, bytes]:
         """Documents that are the same for everybody, by hash."""
-        every = [self.of_a_machine, *self.over, *self.of_open.values()]
+        every = [self.of_a_machine, *self.over, *self.of_open.values(), self.of_flood]
         return {hashed: body for pattern in every for hashed, body in pattern.bodies.items()}
 
 
@@ -178,6 +182,7 @@ def patterns(size: Size, *, at: datetime, person: User) -> Patterns:
             for number, story in enumerate(stories.OPEN)
             for count in counts
         },
+        of_flood=stories.of_an_event(stories.undecided, at=at, person=person, machines=1),
     )
 
 
@@ -284,6 +289,10 @@ def _present(filler: Filler, size: Size, played: Patterns) -> None:
         else:
             for number in everyone:
                 filler.put(played.last, filler.now, place.named([number]), place.refs([number]))
+    flooded = filler.places[-1]
+    for _ in range(size.flood):
+        began = filler.now - timedelta(seconds=10 + 600 * pick.random())
+        filler.put(played.of_flood, began, flooded.named([0], event=_event_id(pick)), flooded.refs([0]))
     filler.commit()
     filler.settle()
     machines, counts = zip(*filler.sent.items(), strict=True)

@@ -40,6 +40,8 @@ from fleet.wording.say import say
 from fleet.wording.times import page_reader
 
 UNKNOWN = "No such event is known: check its EventId."
+# At most this many other open events of the set are named.
+MOST_OTHERS = 20
 # Set by annexes, for the top of an event's page and of its report; each loads its value for the event and the request.
 HEAD_PANELS: list[Panel] = []
 REPORT_PANELS: list[Panel] = []
@@ -75,10 +77,17 @@ def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context:
 
     def body() -> dict[str, Any]:
         story = history(entries.for_event(event_id=event_id, size=200), event=event_id)
-        open_in_set = event_rows.named_events(found.other_open)
+        open_in_set = event_rows.named_events(found.other_open[:MOST_OTHERS])
+        more = found.other_open_count - len(open_in_set)
         left = ARCHIVE.archived_at(found.event.id)
-        lanes, panels = draw_event(found, now=request.now), loaded(HEAD_PANELS, found.event, request)
-        return {"lanes": lanes, "open_in_set": open_in_set, "archived_at": left, "panels": panels, **story}
+        return {
+            "lanes": draw_event(found, now=request.now),
+            "open_in_set": open_in_set,
+            "more_open": more,
+            "archived_at": left,
+            "panels": loaded(HEAD_PANELS, found.event, request),
+            **story,
+        }
 
     def raw() -> dict[str, Any]:
         # Built only on request: it is the largest part, far down the page.

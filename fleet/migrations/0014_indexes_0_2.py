@@ -1,21 +1,13 @@
 """Indexes of tables that have rows, built while agents and users continue to work; those that they replace go last."""
 
 from django.contrib.postgres.indexes import GinIndex
-from django.contrib.postgres.operations import AddIndexConcurrently, RemoveIndexConcurrently
+from django.contrib.postgres.operations import RemoveIndexConcurrently
 from django.contrib.postgres.search import SearchVectorField
 from django.db import migrations, models
 from django.db.models import Func, Q
 from django.db.models.functions import Cast, Upper
 
-from fleet.migrations._together import Together
-
-
-class AddIndexAgain(AddIndexConcurrently):
-    """An index that is built again where an earlier try was interrupted and left half of it."""
-
-    def database_forwards(self, app_label, schema_editor, from_state, to_state):
-        schema_editor.remove_index(to_state.apps.get_model(app_label, self.model_name), self.index, concurrently=True)
-        super().database_forwards(app_label, schema_editor, from_state, to_state)
+from fleet.migrations._together import AddIndexAgain, Together
 
 
 def index(model, name, *columns, where=None):

@@ -1,5 +1,6 @@
-"""Operations of one migration that are independent of each other, in one step."""
+"""Operations of migrations: independent ones in one step, and indexes that may be there in half."""
 
+from django.contrib.postgres.operations import AddIndexConcurrently
 from django.db.migrations.operations.base import Operation
 
 
@@ -25,3 +26,11 @@ class Together(Operation):
 
     def describe(self):
         return f"{len(self.operations)} operations"
+
+
+class AddIndexAgain(AddIndexConcurrently):
+    """An index that is built again where an earlier try was interrupted and left half of it."""
+
+    def database_forwards(self, app_label, schema_editor, from_state, to_state):
+        schema_editor.remove_index(to_state.apps.get_model(app_label, self.model_name), self.index, concurrently=True)
+        super().database_forwards(app_label, schema_editor, from_state, to_state)

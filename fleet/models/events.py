@@ -80,10 +80,12 @@ class ScheduledEvent(StatedColumns, ChangeColumn):
                 name="event_open_drill",
                 condition=models.Q(status__in=["SCHEDULED", "STARTED"], drill=True),
             ),
-            # A change of presence, or a decision, concerns the open events of its set.
-            models.Index(fields=["availability_set"], name="event_open_by_set", condition=OPEN),
+            # A change of presence, or a decision, concerns the open events of its set; pages show the first of them.
+            models.Index(fields=["availability_set", "not_before", "id"], name="event_open_in_set", condition=OPEN),
             models.Index(fields=["next_check_at"], name="event_by_next_check"),
             models.Index(fields=["changed_at"], name="event_by_change"),
+            # When a set last changed.
+            models.Index(fields=["availability_set", "-changed_at"], name="event_by_set_change"),
             models.Index(fields=["not_before", "id"], name="event_by_not_before"),
             models.Index(fields=["availability_set", "-first_seen_at", "-id"], name="event_by_set"),
             models.Index(fields=["-first_seen_at", "-id"], name="event_newest"),

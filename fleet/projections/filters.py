@@ -3,26 +3,23 @@
 The library has no type annotations, so its base class needs `type: ignore`.
 """
 
-import json
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 import django_filters
-from django.db.models import Q, QuerySet, TextField
-from django.db.models.functions import Cast, Upper
+from django.db.models import Q, QuerySet
 
 from fleet.domain.sets import KINDS
 from fleet.domain.states import ApprovalState, EventStatus, Presence
 from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import WaveState
 from fleet.models import Admission, Approval, AvailabilitySet, Cache, Drill, Entry, Machine, ScheduledEvent, Wave
-from fleet.models.index_scan import IndexRange, IndexScanRows, words_begin, words_of
+from fleet.models.index_scan import IndexRange, IndexScanRows
 from fleet.projections.changes import ChangeFilter
 from fleet.projections.counts import VALUES, with_presences
 from fleet.projections.desk.find import machines_called
 from fleet.projections.events.rows import needs_decision
-from fleet.projections.machines import waiting_rows, with_presence
+from fleet.projections.machines import named_in_resources, waiting_rows, with_names, with_presence
 from fleet.projections.places import (
     COLUMNS,
     MACHINE_COLUMNS,
@@ -39,18 +36,6 @@ from fleet.projections.places import (
     sets_with,
 )
 from fleet.projections.visibility import listening, visible
-
-
-def _named(names: Iterable[str]) -> Q:
-    """Return the query condition that Resources contain one of these names. They are found by word with an index, then
-    compared whole and without case.
-    """
-    either = Q(pk__in=[])
-    for name in names:
-        whole = Q(named__contains=json.dumps(name, ensure_ascii=False).upper())
-        query = words_begin(name)
-        either |= whole & Q(words=query) if query else whole
-    return either
 
 
 class EventFilter(PlaceFilter):
@@ -105,17 +90,13 @@ class EventFilter(PlaceFilter):
     def filter_machine(self, queryset: QuerySet[ScheduledEvent], name: str, value: Any) -> QuerySet[ScheduledEvent]:
         either = Q(pk__in=[])
         for machine in visible(Machine, every=True).filter(pk__in=value).only("resource_name", "availability_set"):
-            either |= Q(availability_set=machine.availability_set_id) & _named([machine.resource_name])
-        return self._with_names(queryset).filter(either)
+            either |= Q(availability_set=machine.availability_set_id) & named_in_resources([machine.resource_name])
+        return with_names(queryset).filter(either)
 
     def filter_machine_name(
         self, queryset: QuerySet[ScheduledEvent], name: str, value: list[str]
     ) -> QuerySet[ScheduledEvent]:
-        return self._with_names(queryset).filter(_named(value))
-
-    def _with_names(self, queryset: QuerySet[ScheduledEvent]) -> QuerySet[ScheduledEvent]:
-        resources = Cast("resources", TextField())
-        return queryset.alias(named=Upper(resources), words=words_of("event_type", resources))
+        return with_names(queryset).filter(named_in_resources(value))
 
     def filter_needs_decision(
         self, queryset: QuerySet[ScheduledEvent], name: str, value: bool

@@ -1,13 +1,14 @@
 """Read models of machines, enrolment and inventory."""
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Unpack
 
-from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
-from django.db.models.functions import Coalesce
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery, TextField, Value
+from django.db.models.functions import Cast, Coalesce, Upper
 
 from fleet.domain.blind_spots.facts import NO_PROBLEM, BlindSpot, Confidence, code_of
 from fleet.domain.blind_spots.find import SIGNATURES
@@ -20,15 +21,18 @@ from fleet.domain.states import EventStatus, Presence
 from fleet.models import Admission, InventoryMachine, JoinToken, Machine, Preparation, RefusedEnrolment, ScheduledEvent
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
 from fleet.models.facts.machines import entrance_facts
+from fleet.models.index_scan import words_begin, words_of
 from fleet.projections.changes import changed_at
 from fleet.projections.pages import At, OrderedAt, Page, Segment, read_list
-from fleet.projections.refs import SetRef, plain_name, set_ref
+from fleet.projections.refs import SetRef, set_ref
 from fleet.projections.visibility import visible
 
 # Texts of a machine's row that its presence row has.
 FROM_PRESENCE = ("poll_problem", "events_version", "instance_version", "signatures")
 # At most this many refused enrolments are shown on a page.
 MOST_REFUSED = 20
+# At most this many open events are shown with a machine, of those that name it and of the others each.
+MOST_EVENTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +199,16 @@ class EventOfMachine(OpenEventBrief):
 class MachineDetail:
     machine: Annotated[MachineRow, InApi.FLATTENED]
     # Open events of the set that name this machine in Resources, and those that do not.
-    hit_by: Annotated[tuple[EventOfMachine, ...], "Open events that name this machine in `Resources`."]
-    other_events: Annotated[tuple[OpenEventBrief, ...], "Open events of its set that do not."]
+    hit_by: Annotated[tuple[EventOfMachine, ...], "Open events that name this machine in `Resources`, at most 100."]
+    hit_by_count: Annotated[int, "How many there are; `GET events/?machine=` has all of them."]
+    other_events: Annotated[tuple[OpenEventBrief, ...], "Open events of its set that do not, at most 100."]
+    other_event_count: Annotated[int, "How many there are; `GET events/?set=` has all of them."]
     server_time: datetime
+
+    @property
+    def omitted(self) -> int:
+        """Return how many open events of the set are not listed."""
+        return self.hit_by_count - len(self.hit_by) + self.other_event_count - len(self.other_events)
 
 
 def machine_rows(machines: Iterable[Machine], *, now: datetime, limits: Limits) -> tuple[MachineRow, ...]:
@@ -453,25 +464,62 @@ def chosen(*, machine_ids: Collection[int], now: datetime) -> tuple[MachineRow, 
     return machine_rows(rows, now=now, limits=presence_limits())
 
 
+def with_names(events: QuerySet[ScheduledEvent]) -> QuerySet[ScheduledEvent]:
+    """Return events that `named_in_resources` can filter."""
+    resources = Cast("resources", TextField())
+    return events.alias(named=Upper(resources), words=words_of("event_type", resources))
+
+
+def named_in_resources(names: Iterable[str]) -> Q:
+    """Return the query condition that Resources contain one of these names. They are found by word with an index, then
+    compared whole and without case.
+    """
+    either = Q(pk__in=[])
+    for name in names:
+        whole = Q(named__contains=json.dumps(name, ensure_ascii=False).upper())
+        query = words_begin(name)
+        either |= whole & Q(words=query) if query else whole
+    return either
+
+
+def _open_events(machine: Machine) -> tuple[tuple[list[Any], int], ...]:
+    """Return the open events of a machine's set that name the machine, and those that do not: the first of them by time
+    left, and the number of all. One query, and one more for each part that has more.
+    """
+    events = with_names(visible(ScheduledEvent)).filter(
+        availability_set_id=machine.availability_set_id, status__in=("SCHEDULED", "STARTED")
+    )
+    own = named_in_resources([machine.resource_name])
+    parts = events.filter(own), events.exclude(own)
+    firsts = [
+        part.annotate(part=Value(number)).order_by("not_before", "pk")[: MOST_EVENTS + 1]
+        for number, part in enumerate(parts)
+    ]
+    rows: list[Any] = list(firsts[0].union(firsts[1], all=True))
+    # A union does not preserve the order of its parts.
+    rows.sort(key=lambda row: (row.not_before is None, row.not_before, row.pk))
+    found = [[row for row in rows if row.part == number] for number in range(len(parts))]
+    return tuple(
+        (some[:MOST_EVENTS], len(some) if len(some) <= MOST_EVENTS else part.count())
+        for some, part in zip(found, parts, strict=True)
+    )
+
+
 def detail(*, machine_id: int, now: datetime) -> MachineDetail | None:
-    """Return one machine by row id, also a decommissioned one, with the open events of its set; None if it does not
-    exist. Three queries.
+    """Return one machine by row id, also a decommissioned one, with the first open events of its set; None if it does
+    not exist. Three queries, and up to two more if there are more events.
     """
     machine = with_presence(every=True).filter(pk=machine_id).first()
     if machine is None:
         return None
     row = _machine_row(machine, now=now, limits=presence_limits())
-    events = list(
-        visible(ScheduledEvent)
-        .filter(availability_set_id=machine.availability_set_id, status__in=("SCHEDULED", "STARTED"))
-        .order_by("not_before", "pk")
-    )
-    own = plain_name(machine.resource_name)
-    hit_by = [event for event in events if own in map(plain_name, event.resources)]
+    (hit_by, hit_by_count), (others, other_count) = _open_events(machine)
     hooks = {row.event_id: row for row in visible(Preparation).filter(machine=machine, event__in=hit_by)}
     return MachineDetail(
         machine=row,
         hit_by=tuple(_event_of_machine(event, hooks.get(event.pk)) for event in hit_by),
-        other_events=tuple(event_brief(event) for event in events if event not in hit_by),
+        hit_by_count=hit_by_count,
+        other_events=tuple(map(event_brief, others)),
+        other_event_count=other_count,
         server_time=now,
     )

@@ -53,8 +53,11 @@ class SetSummary:
 
 
 def first_machines(set_ids: Collection[int], *, most: int) -> dict[int, list[Machine]]:
-    """Return the first `most` machines of each set (row id) by name, and one more if there are more. One query."""
-    rows = first_of_each(with_presence(), _of(set_ids), ("resource_name", "pk"), most + 1)
+    """Return the first `most` machines of each set (row id) by name, and one more if there are more. Their sets are not
+    loaded. One query.
+    """
+    machines = with_presence().select_related(None).select_related("presence", "latest_document")
+    rows = first_of_each(machines, _of(set_ids), ("resource_name", "pk"), most + 1)
     found: dict[int, list[Machine]] = defaultdict(list)
     for machine in rows:
         found[machine.availability_set_id].append(machine)

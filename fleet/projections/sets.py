@@ -1,12 +1,12 @@
 """Read models of availability sets, with their machines and domains."""
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Annotated, Any, Unpack
 
-from django.db.models import Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 
 from fleet.domain.reasons import Reason
 from fleet.domain.requirements import LOWERING_WAITS
@@ -15,6 +15,7 @@ from fleet.domain.shapes import InApi, from_row
 from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent, Sighting
 from fleet.models.facts.events import presence_limits
+from fleet.models.index_scan import IndexRange, first_of_each
 from fleet.projections.changes import changed_at, with_changes
 from fleet.projections.counts import SetCounts, counts_of_sets
 from fleet.projections.events.rows import OPEN, EventRow, event_rows
@@ -32,6 +33,13 @@ from fleet.projections.visibility import listed_sets, visible
 
 # At most this many machines are shown one by one.
 MOST_SHOWN = 100
+# At most this many open events of a set are read by time left: for a line, for a set in a list, and for one set. A
+# silent machine may leave any number of them open.
+OPEN_IN_LINE, OPEN_IN_LIST, OPEN_IN_SET = 2, 20, 100
+
+
+# Columns of an event that its summary needs.
+BRIEF = [column.name for column in fields(OpenEventBrief)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,9 @@ class Grid:
         )
 
 
+NO_GRID = Grid((), ())
+
+
 @dataclass(frozen=True, slots=True)
 class MissingMachine:
     """A machine of the imported inventory that has no agent. Texts that the inventory does not state are empty."""
@@ -103,7 +114,11 @@ class SetRow(SetRef):
         tuple[MissingMachine, ...], "Machines that an imported inventory lists and that have no agent."
     ]
     presence: Annotated[PresenceCounts, "How many machines are how present."]
-    open_events: Annotated[tuple[OpenEventBrief, ...], "By time left."]
+    open_events: Annotated[
+        tuple[OpenEventBrief, ...],
+        "By time left, at most 100, in a list of sets 20; `GET events/?set=` has all of them.",
+    ]
+    open_event_count: Annotated[int, "How many open events it has; `GET events/?set=` has all of them."]
     warnings: Annotated[tuple[Reason, ...], "What is wrong with the set, in sentences."]
     grid: Annotated[Grid, InApi.OMITTED]
     second_person: Annotated[bool, "Approving in it always takes a second person."]
@@ -142,6 +157,7 @@ class SetLine(SetNumbers):
     """One set as a row of a long list, with counts instead of machines."""
 
     open_events: tuple[OpenEventBrief, ...]
+    open_event_count: int
     admits_until: datetime | None
 
 
@@ -249,15 +265,20 @@ def _warnings(
 
 
 def _shape(
-    sets: Sequence[AvailabilitySet], events: Sequence[ScheduledEvent], *, now: datetime, most: int
+    sets: Sequence[AvailabilitySet],
+    events: Mapping[int, "OpenEvents"],
+    *,
+    now: datetime,
+    most: int,
+    with_grid: bool = True,
 ) -> tuple[SetRow, ...]:
     """Build the rows of sets with at most `most` machines each."""
     limits = presence_limits()
     machines = first_machines([row.pk for row in sets], most=most)
+    for row in sets:
+        for machine in machines[row.pk]:
+            machine.availability_set = row
     large = set_summaries([pk for pk, found in machines.items() if len(found) > most], now=now)
-    open_events: dict[int, list[OpenEventBrief]] = defaultdict(list)
-    for event in events:
-        open_events[event.availability_set_id].append(event_brief(event))
     missing = _without_agent(sets)
     foreign = _foreign(sets)
     shaped = []
@@ -266,6 +287,7 @@ def _shape(
         summary = large.get(row.pk)
         warned = machine_rows(summary.warned, now=now, limits=limits) if summary else inside
         counts = summary.presence if summary else count_presence([machine.presence for machine in inside])
+        briefs = tuple(map(event_brief, events[row.pk].rows))
         shaped.append(
             from_row(
                 SetRow,
@@ -274,10 +296,11 @@ def _shape(
                 omitted=counts.all - len(inside),
                 without_agent=tuple(missing[row.pk]),
                 presence=counts,
-                open_events=tuple(open_events[row.pk]),
+                open_events=briefs,
+                open_event_count=events[row.pk].count,
                 warnings=_warnings(row, warned, counts, missing[row.pk], foreign[row.pk], summary, now=now),
                 changed_at=changed_at(row),
-                grid=_domains(summary) if summary else _grid(inside, open_events[row.pk]),
+                grid=(_domains(summary) if summary else _grid(inside, briefs)) if with_grid else NO_GRID,
                 admits_until=row.admits_until if row.admits_until is not None and row.admits_until > now else None,
             )
         )
@@ -320,27 +343,50 @@ def _foreign(sets: Sequence[AvailabilitySet]) -> dict[int, list[Reason]]:
     return found
 
 
-def _open_events(sets: Sequence[AvailabilitySet]) -> list[ScheduledEvent]:
-    return list(
-        visible(ScheduledEvent)
-        .filter(availability_set__in=[row.pk for row in sets], status__in=OPEN)
-        .select_related("availability_set")
-        .order_by("not_before", "pk")
+@dataclass(slots=True)
+class OpenEvents:
+    """The first open events of a set by time left, and the number of all."""
+
+    rows: list[ScheduledEvent] = field(default_factory=list)
+    count: int = 0
+
+
+def _open_events(
+    sets: Sequence[AvailabilitySet], rows: QuerySet[ScheduledEvent] | None = None, *, most: int
+) -> dict[int, OpenEvents]:
+    """Return the first `most` open events of each set (row id). One query, and one more to count those of sets that
+    have more.
+    """
+    events = (visible(ScheduledEvent).only("availability_set", *BRIEF) if rows is None else rows).filter(
+        status__in=OPEN
     )
+    found: dict[int, OpenEvents] = defaultdict(OpenEvents)
+    where = IndexRange("availability_set", [row.pk for row in sets])
+    for event in first_of_each(events, where, ("not_before", "pk"), most + 1):
+        found[event.availability_set_id].rows.append(event)
+    for of_set in found.values():
+        of_set.count, of_set.rows = len(of_set.rows), of_set.rows[:most]
+    if more := [set_id for set_id, of_set in found.items() if of_set.count > most]:
+        counted = events.filter(availability_set__any=more).order_by().values_list("availability_set")
+        for set_id, count in counted.annotate(Count("pk")):
+            found[set_id].count = count
+    return found
 
 
 def listing(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None, **at: Unpack[OrderedAt]) -> Page[SetRow]:
-    """Return a page of sets by name or by another column, without sets merged into another. Five queries, or ten if one
-    of them is large.
+    """Return a page of sets by name or by another column, without sets merged into another, with their first open
+    events and without grids. Five queries, five more if a set is large, and one more if a set has more open events.
     """
     rows = with_changes(listed_sets(sets))
     page = read_list(Segment(rows, "name"), **at)
-    return page.map(lambda found: _shape(found, _open_events(found), now=now, most=MOST))
+    return page.map(
+        lambda found: _shape(found, _open_events(found, most=OPEN_IN_LIST), now=now, most=MOST, with_grid=False)
+    )
 
 
 def in_numbers(row: SetRow) -> SetRow:
     """Return the set without its list of machines, but with the counts."""
-    return replace(row, machines=(), omitted=row.presence.all, without_agent=(), grid=_grid((), ()))
+    return replace(row, machines=(), omitted=row.presence.all, without_agent=(), grid=NO_GRID)
 
 
 def lines(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None, **at: Unpack[At]) -> Page[SetLine]:
@@ -355,9 +401,7 @@ def lines(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None, **at:
 def _lines(sets: Sequence[AvailabilitySet], *, now: datetime) -> tuple[SetLine, ...]:
     counted = counts_of_sets({"availability_set__any": [row.pk for row in sets]}, now=now)
     names = machine_names(availability_set__any=[row.pk for row in sets if row.kind == PROVISIONAL])
-    events = defaultdict[int, list[OpenEventBrief]](list)
-    for event in _open_events(sets):
-        events[event.availability_set_id].append(event_brief(event))
+    events = _open_events(sets, most=OPEN_IN_LINE)
     return tuple(
         from_row(
             SetLine,
@@ -365,7 +409,8 @@ def _lines(sets: Sequence[AvailabilitySet], *, now: datetime) -> tuple[SetLine, 
             machine_names=names.get(row.pk, ()),
             presence=(counts := counted.get(row.pk, SetCounts())).presence,
             without_agent=counts.without_agent,
-            open_events=tuple(events[row.pk]),
+            open_events=tuple(map(event_brief, events[row.pk].rows)),
+            open_event_count=events[row.pk].count,
             admits_until=row.admits_until if row.admits_until is not None and row.admits_until > now else None,
         )
         for row in sets
@@ -380,7 +425,7 @@ def cards(*, now: datetime, first: Sequence[int] = (), limit: int = 12) -> tuple
     # The others use the index on names: one common order would need all rows.
     others = there.exclude(pk__in=chosen).order_by("name", "pk")[: limit - len(found)]
     sets = [*(found[pk] for pk in chosen if pk in found), *others]
-    return _shape(sets, _open_events(sets), now=now, most=MOST_SHOWN)
+    return _shape(sets, _open_events(sets, most=OPEN_IN_SET), now=now, most=MOST_SHOWN)
 
 
 def named(*, limit: int = 500) -> tuple[SetRef, ...]:
@@ -415,7 +460,9 @@ def detail(*, set_id: int, now: datetime, most: int = 0) -> SetDetail | None:
         return None
     if row.merged_into is not None:
         row = with_changes(visible(AvailabilitySet)).get(pk=row.merged_into.pk)
-    events = _open_events([row])
+    events = _open_events([row], visible(ScheduledEvent).select_related("availability_set"), most=OPEN_IN_SET)
     return SetDetail(
-        set=_shape([row], events, now=now, most=most or MOST)[0], events=event_rows(events, now=now), server_time=now
+        set=_shape([row], events, now=now, most=most or MOST)[0],
+        events=event_rows(events[row.pk].rows, now=now),
+        server_time=now,
     )

@@ -42,6 +42,22 @@ def test_events_that_only_this_machine_listed_end_as_unknown(fleet: Fleet, revok
     assert the_event(OTHER).status == "ENDED"
 
 
+def test_reconciliation_computes_what_would_make_the_call_last_long(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "MOST_AT_ONCE", 1)
+    fleet.enrol("vm1")
+    fleet.say("vm1", listing(resources=["vm1"]), listing(OTHER, resources=["vm1"]))
+    fleet.later(700)
+    fleet.advance()
+    assert discount(fleet, "vm1").data["events"] == 2
+    assert sorted([the_event().status, the_event(OTHER).status]) == ["ENDED", "SCHEDULED"]
+    fleet.later(1)
+    fleet.advance()
+    assert {the_event().status, the_event(OTHER).status} == {"ENDED"}
+    assert Entry.objects.filter(kind="machine_discounted").count() == 1
+
+
 def test_reports_count_again_once_the_machine_reports(fleet: Fleet) -> None:
     fleet.enrol("vm1")
     fleet.say("vm1", listing(resources=["vm1"]))

@@ -38,6 +38,8 @@ def test_saving_keeps_what_was_not_measured(tmp_path: Path) -> None:
     last.save([Line("the queue", "90 ms", key="queue", ratio=0.912345, aim=at_most(1.3))], day="2026-11-24", file=file)
     assert last.ratios(file) == {"documents": 0.013, "queue": 0.9123}
     assert json.loads(file.read_text())["queue"]["figure"] == "90 ms"
+    assert last.not_measured({"queue"}, file=file) == {"2026-11-23": ["documents"]}
+    assert last.not_measured({"queue", "documents"}, file=file) == {}
 
 
 def test_the_committed_figures_can_be_read() -> None:

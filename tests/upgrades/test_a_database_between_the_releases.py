@@ -20,6 +20,7 @@ REPLACING = ("0012_schema_0_2", "0013_data_0_2", "0014_indexes_0_2", "0015_parti
 names = import_module("fleet.migrations.0016_names_0_2")
 NEWER = ("0016_names_0_2", "0017_metadata_state", "0018_route_wordings")
 NEWER += ("0019_prepare_planned_at", "0020_discounted_machines", "0021_decommissioned_machines")
+NEWER += ("0022_events_of_sets",)
 ADDED = {("fleet_presencerow", name, "text") for name in ("poll_problem", "events_version", "instance_version")}
 ADDED |= {
     ("fleet_availabilityset", "terminate_notice_seconds", "int4"),

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Exists, OuterRef, Q, Subquery
+from django.db.models import Case, Exists, OuterRef, Q, Subquery, When
 
 from fleet.domain.approvals.guards import DecisionFacts, EventFacts, HoldFacts, MachineFacts, OtherEvent, WindowFacts
 from fleet.domain.events import MergedListing, Witness
@@ -25,6 +25,8 @@ from fleet.models.facts.machines import MachineBasics, machine_rows, not_counted
 from fleet.models.intake import Preparation
 from fleet.models.machines import AvailabilitySet, Machine
 from fleet.models.policy import NoApprovalWindow, stop_in_force
+
+STARTED = EventStatus.STARTED.value
 
 
 def presence_limits() -> Limits:
@@ -361,23 +363,32 @@ def _others(events: Collection[ScheduledEvent]) -> dict[int, Sequence[OtherEvent
     rows = (
         ScheduledEvent.objects.filter(availability_set__in=homes)
         .filter(status__in=OPEN_EVENTS)
-        .annotate(relayed=Exists(relayed), granted_at=Subquery(approved.values("granted_at")[:1]))
+        .annotate(
+            relayed=Exists(relayed),
+            granted_at=Subquery(approved.values("granted_at")[:1]),
+            # Of others they are not needed, and a set may have thousands.
+            taken=Case(When(status=STARTED, then="resources")),
+        )
         .order_by("pk")
         .values_list(
             "pk", "event_id", "status", "drill", "availability_set_id", "availability_set__name",
-            "availability_set__service", "relayed", "resources", "granted_at",
+            "availability_set__service", "relayed", "taken", "granted_at",
         )
     )  # fmt: skip
     near: dict[tuple[str | int, bool], list[OtherEvent]] = defaultdict(list)
     places: dict[int, int] = {}
-    for pk, event_id, status, drill, set_id, name, service, is_relayed, resources, granted_at in rows if events else ():
+    for pk, event_id, status, drill, set_id, name, service, is_relayed, taken, granted_at in rows if events else ():
         others_in_service = near[service or set_id, drill]
         places[pk] = len(others_in_service)
-        started = status == EventStatus.STARTED.value
-        taken = tuple(resources) if started else ()
-        in_flight = started or is_relayed
         others_in_service.append(
-            OtherEvent(event_id, set_id, name, in_flight=in_flight, taken=taken, granted_at=granted_at)
+            OtherEvent(
+                event_id,
+                set_id,
+                name,
+                in_flight=is_relayed or status == STARTED,
+                taken=tuple(taken or ()),
+                granted_at=granted_at,
+            )
         )
     found: dict[int, Sequence[OtherEvent]] = {}
     for event in events:

@@ -16,13 +16,24 @@ from fleet.domain.machines.enrolment import Proof, key_name, machine_key, next_g
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.secrets import hash_of
-from fleet.domain.states import OPEN_ORDERS, EventStatus, Presence
+from fleet.domain.states import LIVE_APPROVALS, OPEN_ORDERS, EventStatus, Presence
 from fleet.domain.timeline import EntryKind
-from fleet.models import AvailabilitySet, Cache, Coverage, Entry, JoinToken, Machine, ScheduledEvent, UnusedKey
+from fleet.models import (
+    Approval,
+    AvailabilitySet,
+    Cache,
+    Coverage,
+    Entry,
+    JoinToken,
+    Machine,
+    ScheduledEvent,
+    UnusedKey,
+)
 from fleet.models.cipher import derived_keys
 from fleet.models.facts.events import machine_presence, presence_limits
 from fleet.models.machines import UNSET
 from fleet.operations import wake_up
+from fleet.operations.events import scheduling
 from fleet.operations.machines import admissions
 from fleet.operations.machines.entrance import is_the_same
 from fleet.operations.orders import advance
@@ -30,6 +41,8 @@ from fleet.operations.rights import acting
 from fleet.operations.timeline.entries import tell_machine
 
 PURPOSE = "drydock machine keys"
+# At most this many events are computed at once for a machine that loses its vote; each takes milliseconds.
+MOST_AT_ONCE = 500
 
 
 def next_key(known: Machine | None, vm_id: str, *, now: datetime) -> tuple[str, int, str]:
@@ -63,8 +76,10 @@ def are_bearer_credentials_accepted(now: datetime) -> bool:
 def revoke(*, machine_id: int, actor: Actor, now: datetime) -> None:
     """Revoke a machine (row id): the credential ends, and open events are computed without the machine's reports.
 
-    All of this is one transaction. Gateways learn of it by a wake-up, or without Redis within about a second; reports
-    in between are not stored. Raises Refused `not-permitted`, `validation` or `unknown-machine`.
+    All of this is one transaction, except that reconciliation computes the events beyond the first 500. Gateways learn
+    of it by a wake-up, or without Redis within about a second; reports in between are not stored.
+
+    Raises Refused `not-permitted`, `validation` or `unknown-machine`.
     """
     actor = acting(actor, Right.ADMINISTER)
     found = Machine.objects.defer("compute").filter(pk=machine_id).first()
@@ -82,8 +97,7 @@ def shut_out(machine: Machine, *, now: datetime) -> None:
     admissions.done(machine.vm_id)
     ordered = Q(approvals__orders__machine=machine.pk, approvals__orders__state__in=OPEN_ORDERS)
     said = ScheduledEvent.objects.filter(Q(sightings__machine=machine.pk) | ordered)
-    pks = said.exclude(status=EventStatus.ENDED.value).values_list("pk", flat=True)
-    advance.recompute(pks, now=now, via="report")
+    _recompute(said, now=now)
     transaction.on_commit(lambda: wake_up.forget_credentials([machine.pk]))
 
 
@@ -101,11 +115,9 @@ def discount(*, machine_id: int, actor: Actor, now: datetime) -> None:
     if machine_presence(machine, now=now, limits=presence_limits()) in (Presence.LIVE, Presence.LATE):
         raise Refused("machine-live", Reason("machine-live"))
     Machine.objects.filter(pk=machine_id).update(discounted_at=now)
-    listed = ScheduledEvent.objects.filter(sightings__machine=machine_id).exclude(status=EventStatus.ENDED.value)
-    events = list(listed.values_list("pk", flat=True))
-    advance.recompute(events, now=now, via="report")
+    events = _recompute(ScheduledEvent.objects.filter(sightings__machine=machine_id), now=now)
     deleted = delete_named_alone(machine_id)
-    tell_machine(EntryKind.MACHINE_DISCOUNTED, actor, machine, now=now, events=len(events), **deleted)
+    tell_machine(EntryKind.MACHINE_DISCOUNTED, actor, machine, now=now, events=events, **deleted)
 
 
 def delete_named_alone(machine_id: int) -> dict[str, list[str]]:
@@ -121,6 +133,18 @@ def delete_named_alone(machine_id: int) -> dict[str, list[str]]:
         "sets": [row.name for row in sets if _delete_if_empty(row)],
         "caches": [row.host for row in caches if _delete_if_empty(row, coverage.filter(cache=row))],
     }
+
+
+def _recompute(events: QuerySet[ScheduledEvent], *, now: datetime) -> int:
+    """Compute the open ones of these events without a machine's reports, those with a decision first, and return their
+    number. Reconciliation computes those that would make this transaction last for seconds.
+    """
+    decided = Exists(Approval.objects.filter(event=OuterRef("pk"), state__in=LIVE_APPROVALS))
+    still_open = events.exclude(status=EventStatus.ENDED.value).annotate(decided=decided).distinct()
+    pks = list(still_open.order_by("-decided", "pk").values_list("pk", flat=True))
+    scheduling.make_due(Q(pk__any=pks[MOST_AT_ONCE:]))
+    advance.recompute(pks[:MOST_AT_ONCE], now=now, via="report")
+    return len(pks)
 
 
 def _delete_if_empty(row: AvailabilitySet | Cache, *own: QuerySet[Coverage]) -> bool:

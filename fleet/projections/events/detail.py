@@ -37,6 +37,9 @@ from fleet.projections.orders import ByHandRow
 from fleet.projections.refs import MachineRef, count_presence, facts_ref, machine_ref, plain_name
 from fleet.projections.visibility import facts_of, visible
 
+# At most this many other open events of the set are named with an event.
+MOST_OTHERS = 100
+
 
 @dataclass(frozen=True, slots=True)
 class SightingRow:
@@ -88,7 +91,8 @@ class EventDetail:
     asked: Annotated[tuple[MachineRef, ...], "Who will be asked to start it, in this order."]
     seen_by: tuple[MachineRef, ...]
     not_seen_by: tuple[MachineRef, ...]
-    other_open: Annotated[tuple[str, ...], "Other open events of the set."]
+    other_open: Annotated[tuple[str, ...], "Other open events of the set, at most 100."]
+    other_open_count: Annotated[int, "How many there are; `GET events/?set=` has all of them."]
     # The place of the event, for checking rights.
     place: Annotated[Place, InApi.OMITTED]
     not_ready: Annotated[tuple[str, ...], "Names in `resources` that are not prepared: `prepared` waits for them."]
@@ -238,7 +242,8 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
         asked=tuple(facts_ref(machine) for machine in start_candidates(facts)),
         seen_by=tuple(machine_ref(machine) for machine in machines if machine.pk in witnesses),
         not_seen_by=tuple(machine_ref(machine) for machine in there if machine.pk not in witnesses),
-        other_open=tuple(facts.other_open),
+        other_open=facts.other_open[:MOST_OTHERS],
+        other_open_count=len(facts.other_open),
         place=facts.place,
         not_ready=tuple(unprepared_names(facts)),
         by_hand=orders.by_hand(facts, current(approval_rows), machines, now=now),
