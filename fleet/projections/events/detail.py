@@ -221,8 +221,7 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
     there = [machine for machine in machines if presences[machine.pk] is not Presence.GONE]
     witnesses = {sighting.machine_id for sighting in sightings if not sighting.foreign}
     preparations = {row.machine_id: row for row in preparing}
-    seen_to = rows.of_events([event.pk]).get(event.pk, NO_ATTENTION)
-    row = event_row(event, approval_rows, now=now, seen_to=seen_to)
+    row = event_row(event, approval_rows, now=now, seen_to=rows.of_events([event.pk]).get(event.pk, NO_ATTENTION))
     blast = blast_radius(
         event.availability_set,
         event.resources,
