@@ -44,6 +44,12 @@ CHAPTERS: dict[str, tuple[Setting, ...]] = {
             "Address at which users open Drydock. With `https`, cookies are sent over TLS only.",
         ),
         Setting(
+            "AGENT_CA_FILE",
+            "",
+            "PEM file of private certificate authorities that machines need for `BASE_URL` or their package index. The "
+            "install commands of join tokens store them on machines for pip and the agent.",
+        ),
+        Setting(
             "ALLOWED_HOSTS",
             "",
             "Further accepted host names, separated by commas. The host of `BASE_URL` and loopback are always "

@@ -2,6 +2,7 @@
 
 import os
 import re
+import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from ipaddress import ip_network
@@ -16,6 +17,9 @@ from fleet.domain.sign_on import issuer_fault
 
 HOST = re.compile(r"[\w.-]+", re.ASCII)
 HEADER = re.compile(r"[A-Za-z0-9-]{1,100}")
+CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\s[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
+# They are part of commands, which Azure limits.
+MAX_CERTIFICATES = 16_384
 FOR_EVER = "for ever"
 MAX_DAYS = 36_500
 TRUE = ("1", "yes", "true", "on")
@@ -180,6 +184,22 @@ class Reader:
         if value and not os.access(value, os.R_OK):
             raise ImproperlyConfigured(f"{name} names {value}, which cannot be read.")
         return value
+
+    def certificates(self, name: str) -> str:
+        """Return the certificates of a PEM file, without anything else that it holds; empty if not set."""
+        path = self.readable_file(name)
+        if not path:
+            return ""
+        found = "\n".join(CERTIFICATE.findall(Path(path).read_text(encoding="utf-8", errors="replace")))
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=found)
+        except (ssl.SSLError, ValueError):
+            raise ImproperlyConfigured(f"{name} names {path}, which holds no certificates in PEM.") from None
+        if len(found) > MAX_CERTIFICATES:
+            raise ImproperlyConfigured(
+                f"{name} names {path}, whose certificates are more than {MAX_CERTIFICATES} bytes."
+            )
+        return found
 
     def one_of(self, name: str, choices: tuple[str, ...]) -> str:
         value = self.text(name)

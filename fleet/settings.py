@@ -79,6 +79,7 @@ JOIN_TOKEN_SECONDS = read.whole("JOIN_TOKEN_SECONDS")
 ENROLMENT_POLICY = read.one_of("ENROLMENT_POLICY", ("", "join", "auto", "attested", "admit", "token"))
 ATTESTED_SUBSCRIPTIONS = frozenset(read.ids("ATTESTED_SUBSCRIPTIONS"))
 ATTESTED_ROOTS = read.folder("ATTESTED_ROOTS")
+AGENT_CA_CERTIFICATES = read.certificates("AGENT_CA_FILE")
 # The beginning of a day; None while agents of 0.1.0 may connect.
 LEGACY_CREDENTIALS_UNTIL = read.date("LEGACY_CREDENTIALS_UNTIL")
 AVAILABILITY_SET_TAG = read.text("AVAILABILITY_SET_TAG")

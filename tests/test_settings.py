@@ -17,6 +17,7 @@ from fleet.configuration import SETTINGS, markdown
 from fleet.embedded.parent_death import bound
 from fleet.environment import Reader
 from fleet.settings import broker, database
+from tests.certificates import Authority
 from tests.processes import PYTHON, ROOT
 
 NAMES = {setting.name for setting in SETTINGS}
@@ -166,6 +167,24 @@ def test_where_messages_may_go_is_checked_before_one_is_sent() -> None:
         Reader({"EGRESS_ALLOWLIST": "inside"}).networks("EGRESS_ALLOWLIST")
     with pytest.raises(ImproperlyConfigured, match=r"^EGRESS_CA_FILE names /nowhere/ca\.pem, which cannot be read"):
         Reader({"EGRESS_CA_FILE": "/nowhere/ca.pem"}).readable_file("EGRESS_CA_FILE")
+
+
+def test_only_certificates_of_a_file_are_shown_to_machines(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    authority.server("localhost")
+    path = tmp_path / "localhost.pem"
+    read = Reader({"AGENT_CA_FILE": str(path)})
+    assert "PRIVATE KEY" in path.read_text()
+    shown = read.certificates("AGENT_CA_FILE")
+    assert shown.count("BEGIN") == 1 and shown.startswith("-----BEGIN CERTIFICATE-----") and shown in path.read_text()
+    for text in ("", "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"):
+        path.write_text(text)
+        with pytest.raises(ImproperlyConfigured, match="holds no certificates in PEM"):
+            read.certificates("AGENT_CA_FILE")
+    path.write_text(authority.path.read_text() * 100)
+    with pytest.raises(ImproperlyConfigured, match="more than 16384 bytes"):
+        read.certificates("AGENT_CA_FILE")
+    assert Reader({}).certificates("AGENT_CA_FILE") == ""
 
 
 def test_nothing_is_wrong_with_the_settings_of_the_tests() -> None:

@@ -31,7 +31,7 @@ from fleet.dashboard.pages import (
     read_view,
     refused,
 )
-from fleet.domain.machines.enrolment import install_lines
+from fleet.domain.machines.enrolment import CA_FILE, install_lines
 from fleet.domain.machines.inventory import read_inventory, read_json
 from fleet.domain.people import Right
 from fleet.domain.reasons import Refused
@@ -366,9 +366,15 @@ def _token_form(data: Any = None) -> JoinTokenForm:
 def created_token(request: Asked, form: JoinTokenForm) -> dict[str, Any]:
     """Create a join token. Return it with the install commands that contain it; the page shows them only once."""
     token, plain = entrance.create_join_token(form, actor=request.actor, now=request.now)
-    current = requirements_address()
-    lines = install_lines(fleet_url=settings.BASE_URL, join_token=plain, package=requirement(), current=current)
-    return {"new_token": token, "lines": lines}
+    certificates = settings.AGENT_CA_CERTIFICATES
+    lines = install_lines(
+        fleet_url=settings.BASE_URL,
+        join_token=plain,
+        package=requirement(),
+        current=requirements_address(),
+        certificates=certificates,
+    )
+    return {"new_token": token, "lines": lines, "ca_file": CA_FILE if certificates else ""}
 
 
 @action_view(refused_form(tokens_answer, _token_form))

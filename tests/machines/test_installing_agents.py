@@ -7,17 +7,21 @@ import shutil
 import stat
 import subprocess
 import sys
+import threading
+from functools import partial
 from hashlib import sha256
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from django.test import Client
+from pytest_django import Settings
 
 from fleet.dashboard import agent_package
-from fleet.domain.machines.enrolment import HOOKS_DROP_IN, SETTINGS_FILE, UNIT, UNIT_FILE, install_lines
+from fleet.domain.machines.enrolment import CA_FILE, HOOKS_DROP_IN, SETTINGS_FILE, UNIT, UNIT_FILE, install_lines
+from fleet.environment import Reader
 from fleet.wording.machines import PLATFORMS
-from tests import factories
-from tests.dashboard.conftest import logged_in
+from tests.certificates import Authority
 from tests.processes import ROOT
 
 URL, TOKEN = "https://desk.example.org", "join_abc-DEF_123"
@@ -25,10 +29,15 @@ URL, TOKEN = "https://desk.example.org", "join_abc-DEF_123"
 PACKAGE = f"drydock-agent[signed] @ {URL}/agent/drydock_agent-1-py3-none-any.whl#sha256=0a1b"
 
 CURRENT = f"{URL}/agent/requirements.txt"
+CERTIFICATES = "-----BEGIN CERTIFICATE-----\nMIIB+/8=\n-----END CERTIFICATE-----"
 
 
-def lines_of(fleet_url: str = URL, join_token: str = TOKEN, package: str = PACKAGE) -> dict[str, str]:
-    lines = install_lines(fleet_url=fleet_url, join_token=join_token, package=package, current=CURRENT)
+def lines_of(
+    fleet_url: str = URL, join_token: str = TOKEN, package: str = PACKAGE, certificates: str = ""
+) -> dict[str, str]:
+    lines = install_lines(
+        fleet_url=fleet_url, join_token=join_token, package=package, current=CURRENT, certificates=certificates
+    )
     return {line.platform: line.text for line in lines}
 
 
@@ -51,9 +60,11 @@ def pretended(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     for folder in (programs, tmp_path / "etc/systemd/system", tmp_path / "opt/drydock-agent/bin"):
         folder.mkdir(parents=True)
     note = f'#!/bin/sh\necho "$(basename "$0") $*" >> {tmp_path}/calls\n'
-    for path in (programs / "python3", programs / "systemctl", tmp_path / "opt/drydock-agent/bin/pip"):
+    python, pip = (tmp_path / "opt/drydock-agent/bin" / name for name in ("python", "pip"))
+    for path in (programs / "python3", programs / "systemctl", pip, python):
         path.write_text(note)
         path.chmod(0o755)
+    python.write_text('#!/bin/sh\necho "public ones: $*"\n')
     (programs / "sudo").write_text('#!/bin/sh\nexec "$@"\n')
     (programs / "sudo").chmod(0o755)
     return tmp_path, {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
@@ -115,6 +126,54 @@ def test_the_drop_in_for_hooks_is_valid_and_lifts_each_restriction(tmp_path: Pat
     assert analyze(tmp_path, "verify") == ""
     found = re.search(r"Overall exposure level for \S+: ([\d.]+)", analyze(tmp_path, "security", "--offline=true"))
     assert found and float(found[1]) > 9
+
+
+def test_private_authorities_are_stored_for_pip_and_the_agent(pretended: tuple[Path, dict[str, str]]) -> None:
+    root, environment = pretended
+    texts = lines_of(certificates=CERTIFICATES)
+    script = texts["linux"].replace("/etc/", f"{root}/etc/").replace("/opt/", f"{root}/opt/")
+    subprocess.run(["/bin/sh", "-c", script], check=True, env=environment, umask=0o077)
+    stored = Path(f"{root}{CA_FILE}")
+    # The agent is not root.
+    assert (stored.read_text(), stat.S_IMODE(stored.stat().st_mode)) == (f"{CERTIFICATES}\n", 0o644)
+    settings = Path(f"{root}{SETTINGS_FILE}").read_text()
+    assert settings.endswith(f"\nDRYDOCK_CA_FILE={stored}\n")
+    bundle = root / "opt/drydock-agent/pip-ca.pem"
+    assert bundle.read_text() == f"public ones: -m pip._vendor.certifi --contents\n{CERTIFICATES}\n"
+    assert (root / "opt/drydock-agent/pip.conf").read_text() == f"[global]\ncert = {bundle}\n"
+    windows = texts["windows"]
+    quoted = ", ".join(f"'{line}'" for line in CERTIFICATES.splitlines())
+    assert rf"Set-Content -Encoding ascii 'C:\ProgramData\Drydock\ca.pem' {quoted}; " in windows
+    assert r"'ca_file = ''C:\ProgramData\Drydock\ca.pem''" in windows and "'cert = C:" in windows
+    assert texts["other"].endswith(f"\nDRYDOCK_CA_FILE={CA_FILE}")
+
+
+@pytest.mark.long
+@pytest.mark.django_db
+def test_agent_is_installed_from_a_backend_with_a_private_authority(
+    pretended: tuple[Path, dict[str, str]], settings: Settings
+) -> None:
+    root, environment = pretended
+    shutil.rmtree(root / "opt")
+    (root / "programs" / "python3").unlink()
+    authority, found = Authority(root), agent_package.package()
+    (root / "agent").mkdir()
+    (root / "agent" / found.name).write_bytes(found.content)
+    handler = partial(SimpleHTTPRequestHandler, directory=str(root))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.socket = authority.server("127.0.0.1").wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        settings.BASE_URL = f"https://127.0.0.1:{server.server_port}"
+        certificates = Reader({"AGENT_CA_FILE": str(authority.path)}).certificates("AGENT_CA_FILE")
+        text = lines_of(settings.BASE_URL, package=agent_package.requirement(), certificates=certificates)["linux"]
+        script = text.replace("/etc/", f"{root}/etc/").replace("/opt/", f"{root}/opt/")
+        # As `sudo` does; its libraries are not here.
+        alone = {name: environment[name] for name in ("PATH", "HOME")} | {"PIP_NO_DEPS": "1"}
+        subprocess.run(["/bin/sh", "-c", script], check=True, env=alone)
+        server.shutdown()
+    show = "import importlib.metadata as m; print(m.version('drydock-agent'))"
+    said = subprocess.check_output([root / "opt/drydock-agent/bin/python", "-c", show], text=True)
+    assert said.strip() == found.name.split("-")[1]
 
 
 def test_what_a_shell_would_take_for_its_own_stays_text(pretended: tuple[Path, dict[str, str]]) -> None:
@@ -198,13 +257,14 @@ def test_it_installs_and_runs_and_holds_no_simulator(tmp_path: Path) -> None:
 
 
 @pytest.mark.django_db
-def test_no_line_names_a_package_of_an_index() -> None:
-    page = logged_in(factories.admin()).post(
-        "/join-tokens/make/", {"comment": "for web", "expires_in_seconds": "86400"}
-    )
+def test_no_line_names_a_package_of_an_index(ada: Client, settings: Settings) -> None:
+    page = ada.post("/join-tokens/make/", {"comment": "for web", "expires_in_seconds": "86400"})
     body = page.content.decode()
     assert len(PLATFORMS) > 2 and "/agent/drydock_agent-" in body
-    assert bare_names(body) == []
+    assert bare_names(body) == [] and CA_FILE not in body
+    settings.AGENT_CA_CERTIFICATES = CERTIFICATES
+    page = ada.post("/join-tokens/make/", {"comment": "for web", "expires_in_seconds": "86400"})
+    assert "pip.conf" in page.content.decode() and CA_FILE in page.content.decode()
     documents = [*ROOT.glob("*.md"), *ROOT.glob("agents/*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "Dockerfile"]
     documents += [path for path in (ROOT / "examples").rglob("*") if path.is_file()]
     assert len(documents) > 30

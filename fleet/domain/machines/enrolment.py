@@ -258,6 +258,7 @@ DynamicUser=no
 {_LIFTED}
 """
 SETTINGS_FILE = "/etc/drydock-agent.env"
+CA_FILE = "/etc/drydock-agent-ca.pem"
 UNIT_FILE = "/etc/systemd/system/drydock-agent.service"
 WINDOWS_HOME = r"C:\Program Files\Drydock Agent"
 WINDOWS_FOLDER = r"C:\ProgramData\Drydock"
@@ -271,40 +272,53 @@ class InstallLine:
     text: str
 
 
-def install_lines(*, fleet_url: str, join_token: str, package: str, current: str) -> tuple[InstallLine, ...]:
+def install_lines(
+    *, fleet_url: str, join_token: str, package: str, current: str, certificates: str = ""
+) -> tuple[InstallLine, ...]:
     """Return the install commands for each platform. `package` is the agent's package as an argument of `pip install`.
 
     `current` is the address of a requirements file with the newest one: the model of a scale set outlasts upgrades of
-    the backend.
+    the backend. `certificates` are those of private certificate authorities as PEM, for pip and the agent.
     """
-    steps = _linux_steps(fleet_url, join_token, f'"{_plain(package)}"')
-    lasting = _linux_steps(fleet_url, join_token, f'-r "{_plain(current)}"')
+    authorities = certificates.splitlines()
+    steps = _linux_steps(fleet_url, join_token, f'"{_plain(package)}"', authorities)
+    lasting = _linux_steps(fleet_url, join_token, f'-r "{_plain(current)}"', authorities)
     return (
         InstallLine("linux", f"sudo sh -c {shlex.quote(steps)}"),
-        InstallLine("windows", _windows(fleet_url, join_token, package)),
+        InstallLine("windows", _windows(fleet_url, join_token, package, authorities)),
         InstallLine("cloud-init", f"#!/bin/sh\n{lasting}"),
         InstallLine(
             "azure-cli",
             "az vm run-command invoke --resource-group GROUP --name VM --command-id RunShellScript"
             f" --scripts {shlex.quote(steps)}",
         ),
-        InstallLine("other", "\n".join(_settings(fleet_url, join_token))),
+        InstallLine("other", "\n".join(_settings(fleet_url, join_token, bool(certificates)))),
     )
 
 
-def _settings(fleet_url: str, join_token: str) -> list[str]:
-    return [f"DRYDOCK_FLEET_URL={fleet_url}", f"DRYDOCK_JOIN_TOKEN={join_token}"]
+def _settings(fleet_url: str, join_token: str, has_ca_file: bool) -> list[str]:
+    ca_file = [f"DRYDOCK_CA_FILE={CA_FILE}"] if has_ca_file else []
+    return [f"DRYDOCK_FLEET_URL={fleet_url}", f"DRYDOCK_JOIN_TOKEN={join_token}", *ca_file]
 
 
-def _linux_steps(fleet_url: str, join_token: str, packages: str) -> str:
+def _linux_steps(fleet_url: str, join_token: str, packages: str, certificates: list[str]) -> str:
     """Return the install commands for root in a POSIX shell. Running them again upgrades the agent, writes the settings
     again, and restarts the agent. `packages` are quoted arguments of `pip install`.
     """
+    home, bundle = "/opt/drydock-agent", "/opt/drydock-agent/pip-ca.pem"
+    # The package index may have a public certificate: pip trusts its own authorities, too.
+    trusted = [
+        f"(umask 022 && {_written(certificates, CA_FILE)})",
+        f"({home}/bin/python -m pip._vendor.certifi --contents && cat {CA_FILE}) > {bundle}",
+        # Also for upgrades of the agent.
+        _written(["[global]", f"cert = {bundle}"], f"{home}/pip.conf"),
+    ]
     return " && ".join(
         [
-            "python3 -m venv /opt/drydock-agent",
-            f"/opt/drydock-agent/bin/pip install --quiet {packages}",
-            f"(umask 077 && {_written(_settings(fleet_url, join_token), SETTINGS_FILE)})",
+            f"python3 -m venv {home}",
+            *(trusted if certificates else []),
+            f"{home}/bin/pip install --quiet {packages}",
+            f"(umask 077 && {_written(_settings(fleet_url, join_token, bool(certificates)), SETTINGS_FILE)})",
             _written(UNIT.splitlines(), UNIT_FILE),
             "systemctl daemon-reload",
             "systemctl enable drydock-agent",
@@ -320,7 +334,8 @@ def _written(lines: list[str], path: str) -> str:
     """
     formats = [line.replace("\\", "\\\\").replace("%", "%%") for line in lines]
     shown = "".join(_plain(line) + r"\n" for line in formats)
-    return f'printf "{shown}" > {path}'
+    # The first line of a certificate begins with dashes.
+    return f'printf -- "{shown}" > {path}'
 
 
 def _plain(text: str) -> str:
@@ -328,23 +343,34 @@ def _plain(text: str) -> str:
     return re.sub(r'([\\"$`])', r"\\\1", text)
 
 
-def _windows(fleet_url: str, join_token: str, package: str) -> str:
+def _windows(fleet_url: str, join_token: str, package: str, certificates: list[str]) -> str:
     """Return the install commands for an administrator's PowerShell.
 
     They create a task that starts with the machine, and a settings file that only administrators can read.
     """
     scripts, settings = rf"{WINDOWS_HOME}\Scripts", rf"{WINDOWS_FOLDER}\agent.toml"
+    ca_file, bundle = rf"{WINDOWS_FOLDER}\ca.pem", rf"{WINDOWS_HOME}\pip-ca.pem"
     run = rf'/c set "DRYDOCK_CONFIG={settings}" && "{scripts}\drydock-agent.exe" run'
     lines = [f'fleet_url = "{fleet_url}"', f'join_token = "{join_token}"']
+    trusted = []
+    if certificates:
+        lines.append(f"ca_file = '{ca_file}'")
+        trusted = [
+            f"Set-Content -Encoding ascii '{ca_file}' {', '.join(map(_ps, certificates))}",
+            rf"@(& '{scripts}\python.exe' -m pip._vendor.certifi --contents) + @(Get-Content '{ca_file}')"
+            f" | Set-Content -Encoding ascii '{bundle}'",
+            rf"Set-Content -Encoding ascii '{WINDOWS_HOME}\pip.ini' '[global]', 'cert = {bundle}'",
+        ]
     return "; ".join(
         [
             "$ErrorActionPreference = 'Stop'",
             f"py -3 -m venv '{WINDOWS_HOME}'",
-            rf"& '{scripts}\pip.exe' install --quiet {_ps(package)}",
             f"New-Item -ItemType Directory -Force '{WINDOWS_FOLDER}' | Out-Null",
             # The system and administrators, by their well-known ids: names are translated.
             f"icacls '{WINDOWS_FOLDER}' /inheritance:r"
             " /grant '*S-1-5-18:(OI)(CI)F' '*S-1-5-32-544:(OI)(CI)F' | Out-Null",
+            *trusted,
+            rf"& '{scripts}\pip.exe' install --quiet {_ps(package)}",
             f"Set-Content -Encoding ascii '{settings}' {', '.join(_ps(line) for line in lines)}",
             "Register-ScheduledTask -Force -TaskName 'Drydock agent' -User SYSTEM"
             " -Trigger (New-ScheduledTaskTrigger -AtStartup)"
