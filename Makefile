@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export UV_SYSTEM_CERTS ?= true
 
 .DEFAULT_GOAL := install
-.PHONY: install site demo test test-long check lint types docs sentences screenshots lock browser access bench soak faults dist clean
+.PHONY: install site demo test test-long check lint types docs sentences screenshots lock browser access bench soak faults dist bundle clean
 
 install: $(DEV_READY)
 .venv: $(DEV_READY)
@@ -114,6 +114,11 @@ faults: $(DEV_READY)
 # Both distributions with their hashes, for servers and machines: docs/admin/install.md says how they are installed.
 dist: $(DEV_READY) $(SITE)
 	@$(BIN)/python requirements/dist.py
+
+# The same with every library, for servers and machines without a package index, in dist/bundle and as a tar file.
+# PYTHONS="3.10 3.12": the versions of Python that they run, by default the one of `.venv`.
+bundle: $(DEV_READY) $(SITE)
+	@$(BIN)/python requirements/bundle.py dist/bundle $(PYTHONS)
 
 clean:
 	rm -rf .venv dist fleet/site .mypy_cache .ruff_cache .pytest_cache .hypothesis staticfiles test-artifacts

@@ -85,7 +85,7 @@ def names(path: Path) -> set[str]:
 def test_files_hold_what_they_should_and_their_sums_are_right(dist: Path) -> None:
     run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=dist, environment=alone())
     listed = {line.split()[1] for line in (dist / "SHA256SUMS").read_text().splitlines()}
-    assert listed == {path.name for path in dist.glob("drydock*")}
+    assert listed == {path.name for path in dist.iterdir()} - {"SHA256SUMS"}
     for path in dist.glob("drydock_agent-*"):
         held = names(path)
         assert {name for name in held if "simulator" in name or name.startswith(("tests", "fleet"))} == set()
@@ -111,6 +111,33 @@ def test_no_file_of_requirements_leaves_a_name_of_ours_to_an_index(dist: Path) -
         lines = [line for line in path.read_text().splitlines() if "drydock" in line]
         assert lines
         assert [line for line in lines if not re.fullmatch(r"\./drydock_\S+\.whl\S* --hash=sha256:\w{64}", line)] == []
+
+
+def test_bundle_installs_both_without_an_index(tmp_path: Path) -> None:
+    with_packages = {name: value for name, value in os.environ.items() if WAYS_TO_PACKAGES.search(name)}
+    folder = tmp_path / "bundle"
+    said = run([PYTHON, ROOT / "requirements" / "bundle.py", folder], cwd=ROOT, environment=alone(**with_packages))
+    shutil.rmtree(folder)
+    (archive,) = tmp_path.glob("drydock-*.tar")
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path, filter="data")
+    folder = tmp_path / archive.stem
+    check, *commands = (folder / "INSTALL.txt").read_text().splitlines()
+    run([*check.split(), "--strict"], cwd=folder, environment=alone())
+    listed = {line.split()[1] for line in (folder / "SHA256SUMS").read_text().splitlines()}
+    assert listed == {path.name for path in folder.iterdir()} - {"SHA256SUMS"}
+    assert {path.name.partition("-")[0] for path in folder.glob("*.tar.gz")} == {"drydock_fleet", "drydock_agent"}
+    versions = set()
+    for name, command in zip(("fleet", "agent"), commands, strict=True):
+        assert command in said
+        run([PYTHON, "-m", "venv", tmp_path / name], cwd=folder, environment=alone())
+        programs = tmp_path / name / "bin"
+        # No setting of this machine names a place of packages.
+        without_index = alone(PIP_CONFIG_FILE=os.devnull, PATH=f"{programs}:{os.environ['PATH']}")
+        run([programs / "pip", *command.split()[1:], "--quiet"], cwd=folder, environment=without_index)
+        run([programs / "pip", "check"], cwd=folder, environment=without_index)
+        versions.add(run([programs / f"drydock-{name}", "--version"], cwd=tmp_path, environment=without_index))
+    assert len(versions) == 1 and f"-{versions.pop().strip()}.tar" in archive.name
 
 
 def test_each_build_replaces_the_one_before(tmp_path: Path) -> None:

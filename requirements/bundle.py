@@ -1,0 +1,75 @@
+"""Builds what is installed without a package index: `python requirements/bundle.py [FOLDER] [PYTHON …]`.
+
+The folder, `dist/bundle` by default, holds what `dist.py` makes and every library as a wheel, for this platform and the
+stated versions of Python, such as 3.12 (this one by default), with SHA256SUMS. The same lies next to it as a tar file.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+import dist
+from packaging.requirements import Requirement
+from packaging.tags import platform_tags
+from version import version
+
+# The oldest Python of the backend.
+BACKEND = (3, 11)
+INSTALL = "pip install --no-index --find-links . --require-hashes -r drydock-{}.txt"
+
+
+def pinned(text: str, python: str) -> list[str]:
+    """Return the requirements of a lock that this version of Python needs, without their markers, with their hashes."""
+    # A marker may tell the first patch releases from later ones.
+    environments = [{"python_version": python, "python_full_version": f"{python}.{patch}"} for patch in (0, 99)]
+    found = []
+    for block in text.replace("\\\n", " ").splitlines():
+        # Files of ours are here already.
+        if not block.strip() or block.startswith(("#", "./")):
+            continue
+        stated, *hashes = block.split(" --hash=")
+        requirement = Requirement(stated)
+        if requirement.marker is None or any(map(requirement.marker.evaluate, environments)):
+            requirement.marker = None
+            found.append(" --hash=".join([str(requirement), *(each.strip() for each in hashes)]))
+    return found
+
+
+def download(requirements: list[str], python: str, folder: Path) -> None:
+    """Download the wheels of these requirements for this platform, checked by hash."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+    command += ["--only-binary", ":all:", "--python-version", python, "--implementation", "cp"]
+    for platform in platform_tags():
+        command += ["--platform", platform]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write("\n".join(requirements))
+        file.flush()
+        subprocess.run([*command, "--dest", str(folder), "-r", file.name], check=True)
+
+
+def main(arguments: list[str]) -> int:
+    folder = Path(arguments[0] if arguments else dist.ROOT / "dist" / "bundle").resolve()
+    versions = arguments[1:] or [f"{sys.version_info[0]}.{sys.version_info[1]}"]
+    for old in folder.glob("*.whl"):
+        old.unlink()
+    dist.main([str(folder)])
+    for python in versions:
+        is_backend = tuple(map(int, python.split("."))) >= BACKEND
+        for name in ("fleet", "agent") if is_backend else ("agent",):
+            download(pinned((folder / f"drydock-{name}.txt").read_text(), python), python, folder)
+    commands = "".join(f"{INSTALL.format(name)}\n" for name in ("fleet", "agent"))
+    (folder / "INSTALL.txt").write_text(f"sha256sum --check SHA256SUMS\n{commands}")
+    dist.write_sums(folder)
+    target = folder.with_name(f"drydock-{version()}.tar")
+    with tarfile.open(target, "w") as archive:
+        archive.add(folder, arcname=target.stem)
+    print(f"\n{target}\n\nIn the unpacked folder, with the pip of a virtual environment:\n\n{commands}", end="")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
