@@ -22,8 +22,6 @@ ROOT = Path(__file__).resolve().parent.parent
 # By distribution: where it lies, the lock of what it needs, and the extras that the lock covers.
 AGENT = "agent"
 SOURCES = {AGENT: (ROOT / "agents", "agent.txt", "[redis,signed]"), "fleet": (ROOT, "base.txt", "")}
-
-
 # Published as sources only.
 SOURCES_ONLY = "http-ece"
 PINNED = re.compile(rf"^{SOURCES_ONLY}==(?:.*\\\n)*.*\n", re.MULTILINE)
@@ -84,6 +82,8 @@ def main(arguments: list[str]) -> int:
         old.unlink(missing_ok=True)
     for source, _, _ in SOURCES.values():
         build(source, folder)
+    # uv writes one.
+    (folder / ".gitignore").unlink(missing_ok=True)
     wheels = {name: next(folder.glob(f"drydock_{name}-*.whl")) for name in SOURCES}
     pack_as_served(wheels[AGENT])
     for name, (_, lock, extras) in SOURCES.items():
