@@ -42,7 +42,6 @@ PAGES = {
     "timeline of the set": "/timeline/?set={set}",
     "search by name": "/find/?q={machine_name}",
     "the status bar": "/pulse/",
-    "handover": "/handover/",
     "/metrics, uncached": "=metrics",
 }
 
