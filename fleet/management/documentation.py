@@ -33,7 +33,6 @@ from fleet.domain.states import (
     OrderState,
     Presence,
 )
-from fleet.domain.timeline import EntryKind
 from fleet.gateway import metrics as gateway_metrics
 from fleet.notifications.notification_types import NotificationType, cache_severity
 from fleet.wording.badges import badge_of
@@ -180,7 +179,6 @@ PARTS: tuple[Part, ...] = (
     Part("order", "dev/states.md", lambda: f"{diagram(ORDER_MOVES, (OrderState.OFFERED,))}\n\n{badges(OrderState)}"),
     Part("presence", "dev/states.md", lambda: badges(Presence)),
     Part("guards", "guide/blocked.md", guard_table),
-    Part("entries", "admin/audit.md", lambda: badges(EntryKind, "Kind")),
     Part("moments", "admin/notifications.md", moments),
     Part("severities", "admin/notifications.md", severities),
     Part("roles", "admin/people.md", lambda: table(("Role", "What it may"), ((f"`{it}`", MAY[it]) for it in MAY))),
