@@ -384,4 +384,4 @@ def test_guesses_of_join_tokens_are_slowed_and_keep_out_no_machine_at_the_same_a
         assert limited.metric("drydock_shed_total", why="rate") >= counted[429]
         lines = [json.loads(line) for line in limited.process.said().splitlines()]
         assert {403, 429} <= {line.get("status") for line in lines if line.get("route") == wire.ENROL_PATH}
-    wait_for(lambda: RefusedEnrolment.objects.filter(address="203.0.113.1").exists(), seconds=20, what="it is shown")
+        wait_for(lambda: RefusedEnrolment.objects.filter(address="203.0.113.1").exists(), seconds=20, what="shown")

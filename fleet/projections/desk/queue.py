@@ -20,7 +20,7 @@ from fleet.projections.visibility import load_facts, visible
 # At most `SHOWN` events that need a decision are shown one by one, the first `CARDS` with their recommendation. Every
 # other part has a smaller bound. The rest is shown in groups.
 SHOWN = 100
-CARDS = 25
+CARDS = 14
 MAX_NEAR = 25
 # The smaller bound when not all waiting events can be shown: the page is for those.
 MAX_NEAR_MANY = 3
