@@ -152,7 +152,7 @@ def test_on_a_phone_decide_shows_the_card_and_its_button_together(
     )
     page.wait_for_function("window.scrollY > 0")
     expect(page.locator("h1")).to_be_in_viewport(ratio=1)
-    for part in (".decide-when", ".decide-what", ".decide-stays", ".decide-advice", ".decide-default"):
+    for part in (".decide-when", ".decide-what", ".decide-stays", "[data-fact=advice]", "[data-fact=default]"):
         expect(page.locator(f"#decision {part}")).to_be_in_viewport(ratio=1)
     button = page.locator("#approve-now")
     expect(button).to_be_in_viewport(ratio=1)

@@ -77,7 +77,7 @@ def test_open_event_marks_the_queue_and_ended_event_marks_events(fleet: factorie
     fleet.all_say()
     body = operator.get(address).content.decode()
     assert current(body, "History") == ["Events"]
-    assert 'Where you are"><a\n    href="/history/">Events</a>' in body
+    assert re.search(r'Where you are"><a\s+href="/history/">Events</a>', body)
 
 
 @pytest.mark.parametrize(("old", "new"), [("/events/", "/history/"), ("/rules/", "/policy/")])

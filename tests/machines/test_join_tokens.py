@@ -242,7 +242,7 @@ def test_every_example_lives_a_day() -> None:
     calls = [
         call for path in texts for call in re.findall(r"drydock-fleet create_join_token[^`)]*", path.read_text("utf-8"))
     ]
-    assert len(calls) > 2
+    assert len(calls) > 1
     assert [call for call in calls if "--expires-in 1d" not in call] == []
     assert timedelta(seconds=django_settings.JOIN_TOKEN_SECONDS) == prepare_demo.JOIN_TOKEN_TIME == timedelta(days=1)
 
