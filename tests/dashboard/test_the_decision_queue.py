@@ -79,3 +79,14 @@ def test_the_time_of_the_server_comes_with_every_part(fleet: factories.Fleet, op
     answer = operator.get("/?part=queue", headers={"HX-Request": "true"})
     assert answer["X-Drydock-Time"].endswith("Z")
     assert "no-store" in answer["Cache-Control"]
+
+
+def test_events_of_one_type_and_machine_are_told_apart(fleet: factories.Fleet, operator: Client) -> None:
+    fleet.enrol_set()
+    fleet.later(1)
+    twins = dict.fromkeys(("AAAAAAAA-0000-4000-8000-000000000001", "BBBBBBBB-0000-4000-8000-000000000002"), "Freeze")
+    types, due = {**twins, OTHER: "Reboot"}, fleet.now + timedelta(minutes=14)
+    told = (factories.listing(one, event_type=of, resources=("vm1",), not_before=due) for one, of in types.items())
+    fleet.all_say(*told)
+    rows = operator.get("/").content.decode().split('data-rows="waiting"')[1].split("</ul>")[0]
+    assert [f"<code>{one[:8]}</code>" in rows for one in types] == [True, True, False]

@@ -1,5 +1,6 @@
 """The decision queue: events that need a decision by a user, by time left."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -102,6 +103,13 @@ class DecisionQueue:
     def set_ids(self) -> tuple[int, ...]:
         """Return the row ids of the affected sets, the most urgent first."""
         return tuple(dict.fromkeys(item.event.set.id for item in self.items))
+
+    @property
+    def alike(self) -> frozenset[str]:
+        """Return the EventIds of waiting events that have the type and the machines of another one."""
+        named = {item.event.event_id: (item.event.event_type, *item.event.resources) for item in self.waiting}
+        counts = Counter(named.values())
+        return frozenset(event_id for event_id, name in named.items() if counts[name] > 1)
 
     @property
     def in_groups(self) -> int:
