@@ -187,7 +187,7 @@ def test_a_line_about_many_machines_fits_a_phone(fleet: Fleet, open_page: OpenPa
     fleet.enrol_set(prefix="a-machine-with-a-long-name-")
     fleet.later(1)
     fleet.all_say(listing(resources=("a-machine-with-a-long-name-1",)))
-    page = open_page("/timeline/", viewport=PHONE).page
+    page = open_page("/timeline/?kind=event_sighted", viewport=PHONE).page
     expect(page.locator(".entry-who").filter(has_text="machines a-machine").first).to_be_visible()
     assert width_beyond(page) <= 0
 
