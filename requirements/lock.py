@@ -42,6 +42,8 @@ OUTPUTS: dict[str, list[str]] = {
 }
 OPTIONS = [
     "--universal",
+    # pip requires a pin that names the same extras as the requirement.
+    "--no-strip-extras",
     "--generate-hashes",
     "--no-emit-index-url",
     "--no-header",
@@ -87,9 +89,9 @@ def versions_to_agree_on(name: str) -> str:
     """
     wider = {"uv.txt": "", "dev.txt": "uv.txt"}.get(name, "dev.txt")
     text = split(FOLDER / wider)[1] if wider else ""
-    pins = re.findall(r"^(\S+==[^\s;]+)(?: ; ([^\\\n]+?))? *\\?$", text, re.MULTILINE)
+    pins = re.findall(r"^([^\s\[]+)(?:\[.+\])?(==[^\s;]+)(?: ; ([^\\\n]+?))? *\\?$", text, re.MULTILINE)
     newer = f"python_version >= '{BACKEND_PYTHON}'"
-    return "".join(f"{pin} ; {newer}{f' and ({marker})' if marker else ''}\n" for pin, marker in pins)
+    return "".join(f"{package}{pin} ; {newer}{f' and ({marker})' if marker else ''}\n" for package, pin, marker in pins)
 
 
 def write(name: str, upgrade: bool) -> None:

@@ -1,6 +1,7 @@
 """Habits of the code that a reader relies on."""
 
 import ast
+import tomllib
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -37,6 +38,14 @@ def test_nothing_is_imported_inside_a_function() -> None:
         if item.inside
     ]
     assert wrong == []
+
+
+def test_requirements_with_extras_are_pinned_with_the_same_extras() -> None:
+    """pip with `--require-hashes` refuses any other pin when the index has a newer release."""
+    pinned = (ROOT / "requirements" / "base.txt").read_text(encoding="utf-8").replace(", ", ",")
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    with_extras = [one.partition("]")[0] + "]" for one in needed if "[" in one]
+    assert with_extras and [one for one in with_extras if f"\n{one}==" not in pinned] == []
 
 
 def test_allauth_is_used_by_its_public_modules() -> None:
