@@ -22,6 +22,7 @@ from drydock_agent.metadata_service.client import Imds, MetadataUnavailable, NoC
 from drydock_agent.settings.load import Settings
 from drydock_agent.spool.store import SpoolError
 from drydock_agent.state_folder import StateError, StateFolder
+from drydock_agent.version import agent_version
 
 # Time for the first answer of the metadata service at start.
 ANSWER_TIMEOUT_SECONDS = 60.0
@@ -249,7 +250,8 @@ class Instance:
             "complete": self._complete,
         }
         spool = self._context.spool
-        digest = sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+        # The backend takes the agent's version from this report, so an upgraded agent sends it again.
+        digest = sha256(json.dumps([data, agent_version()], sort_keys=True).encode()).hexdigest()
         if self._report_again.is_set() or digest != spool.get("instance"):
             spool.add(wire.INSTANCE, self._clock.now(), data, remember={"instance": digest})
             self._report_again.clear()

@@ -216,6 +216,13 @@ def test_a_report_says_whether_the_answer_was_complete(parts: Parts, answer: str
     assert instance.resource_name() == "web-vm1"
 
 
+def test_upgraded_agent_reports_its_instance_metadata_again(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    for version, reports in (("0.2.0", 1), ("0.2.0", 1), ("0.2.1", 2)):
+        monkeypatch.setattr("drydock_agent.machine.agent_version", lambda version=version: version)
+        instance_of(parts, Identity(REAL, "imds", {"vmId": REAL, "name": "web-vm1"})).step()
+        assert len(parts.waiting()) == reports
+
+
 def test_a_partial_answer_is_soon_followed_by_another_question_and_takes_no_name_away(parts: Parts) -> None:
     instance = instance_of(parts, Identity(REAL, "imds", {"vmId": REAL, "name": "web-vm1"}))
     assert instance.step() < AN_HOUR
