@@ -120,11 +120,11 @@ SIGNATURES: dict[str, str] = {
 PLATFORMS: dict[str, tuple[str, str]] = {
     "linux": (
         "Linux with systemd",
-        "Run in a shell on the machine. Requires Python 3.11 or newer with the venv module.",
+        "Run in a shell on the machine. Requires Python 3.10 or newer with the venv module.",
     ),
     "windows": (
         "Windows",
-        "Run in PowerShell as administrator. Requires Python 3.11 or newer with the launcher py.",
+        "Run in PowerShell as administrator. Requires Python 3.10 or newer with the launcher py.",
     ),
     "cloud-init": ("New Linux VMs, with cloud-init", "Use this as the custom data of a VM or of a scale set."),
     "azure-cli": (
