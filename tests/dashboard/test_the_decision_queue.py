@@ -81,11 +81,11 @@ def test_the_time_of_the_server_comes_with_every_part(fleet: factories.Fleet, op
     assert "no-store" in answer["Cache-Control"]
 
 
-def test_events_of_one_type_and_machine_are_told_apart(fleet: factories.Fleet, operator: Client) -> None:
+def test_events_of_one_type_and_machine_show_their_ids(fleet: factories.Fleet, operator: Client) -> None:
     fleet.enrol_set()
     fleet.later(1)
-    twins = dict.fromkeys(("AAAAAAAA-0000-4000-8000-000000000001", "BBBBBBBB-0000-4000-8000-000000000002"), "Freeze")
-    types, due = {**twins, OTHER: "Reboot"}, fleet.now + timedelta(minutes=14)
+    pair = dict.fromkeys(("AAAAAAAA-0000-4000-8000-000000000001", "BBBBBBBB-0000-4000-8000-000000000002"), "Freeze")
+    types, due = {**pair, OTHER: "Reboot"}, fleet.now + timedelta(minutes=14)
     told = (factories.listing(one, event_type=of, resources=("vm1",), not_before=due) for one, of in types.items())
     fleet.all_say(*told)
     rows = operator.get("/").content.decode().split('data-rows="waiting"')[1].split("</ul>")[0]

@@ -105,7 +105,7 @@ class DecisionQueue:
         return tuple(dict.fromkeys(item.event.set.id for item in self.items))
 
     @property
-    def alike(self) -> frozenset[str]:
+    def repeated_titles(self) -> frozenset[str]:
         """Return the EventIds of waiting events that have the type and the machines of another one."""
         named = {item.event.event_id: (item.event.event_type, *item.event.resources) for item in self.waiting}
         counts = Counter(named.values())
