@@ -78,7 +78,7 @@ def test_a_new_event_is_a_card_at_once_and_the_row_under_the_pointer_stays(fleet
     assert place_of(button) == pytest.approx(place, abs=0.1)
     urgent = listing(URGENT, event_type="Preempt", resources=("vm3",), not_before=ahead(35))
     fleet.all_say(first, second, urgent)
-    expect(row_of(page, URGENT).locator(".decide")).to_be_visible()
+    expect(row_of(page, URGENT).locator(".row-link")).to_be_visible()
     assert place_of(button) == pytest.approx(place, abs=0.1)
     expect(page.locator("#waiting-title")).to_contain_text("3 events")
     expect(page).to_have_title(re.compile(r"^\(3\) 0:"))
@@ -122,7 +122,7 @@ def test_what_is_urgent_breaks_the_hold_of_a_row_that_is_gone(fleet: Fleet, open
     expect(page.locator("#queue .pill")).to_have_text("Show changes")
     expect(row_of(page, EVENT)).to_have_count(1)
     fleet.all_say(second, listing(URGENT, event_type="Preempt", resources=("vm3",), not_before=ahead(60)))
-    expect(row_of(page, URGENT).locator(".decide")).to_be_visible()
+    expect(row_of(page, URGENT).locator(".row-link")).to_be_visible()
     expect(row_of(page, EVENT)).to_have_count(0)
 
 
