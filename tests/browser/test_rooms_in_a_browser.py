@@ -182,9 +182,11 @@ def test_on_a_phone_the_box_and_the_bar_of_places_fit(fleet: Fleet, open_page: O
     page.locator("#find-text").fill("vm2")
     expect(page.get_by_role("link", name="vm2").first).to_be_visible()
     assert watched.faults() == []
+    # The status bar is lower, as WCAG allows, so that more of a decision fits on the screen.
     small = page.evaluate(
         """() => [...document.querySelectorAll('.places a, .tabs a, .watch a, #find a, #find button, .saved a')]
-            .filter((node) => node.getClientRects().length && node.getBoundingClientRect().height < 43.5)
+            .filter((node) => node.getClientRects().length
+              && node.getBoundingClientRect().height < (node.closest('.watch') ? 24 : 43.5))
             .map((node) => node.outerHTML.slice(0, 90))"""
     )
     assert small == []

@@ -94,5 +94,6 @@ def test_what_it_keeps_has_the_form_that_the_release_before_reads(agents: Agents
     now, tables_now = kept(folder)
     # That release ignores the column, and leaves it empty.
     assert [table.replace(", reading TEXT)", ")") for table in tables_now] == tables
-    assert set(now) == set(meta)
+    # It reads single keys, so it ignores the time of the last test of the disk.
+    assert set(now) - {"checked_at"} == set(meta)
     assert [key for key in meta if isinstance(meta[key], dict) and not set(meta[key]) <= set(now[key])] == []
