@@ -14,7 +14,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.machines import created_token
-from fleet.dashboard.pages import Asked, action_view, done, filters_of, listed, page, read_view
+from fleet.dashboard.pages import Asked, action_view, done, filters_of, listed, page, query_with, read_view
 from fleet.dashboard.places import ADMIN, PLACES, Tab
 from fleet.dashboard.sets import KINDS
 from fleet.domain.blind_spots.find import ORDER
@@ -56,6 +56,8 @@ SAME = ("desk/head.html", "desk/queue.html", "desk/cards.html", "desk/under_main
 
 # At most this many services are offered as filters.
 MAX_SERVICES = 8
+# The filter by claim that leads to the reader's own name.
+MINE = "me"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +86,13 @@ def _sets(waiting: queue.DecisionQueue) -> int:
     return next(most for up_to, most in SETS_BELOW if len(waiting.items) <= up_to)
 
 
-def _choices(found: queue.DecisionQueue, asked: Mapping[str, str], me: str) -> list[Choice]:
-    """Return the filters that the queue offers: by claim, severity, and the types and services of its events."""
-    offered = [("claim", me, "Mine"), ("claim", "none", "Unclaimed"), ("severity", "critical", "Critical")]
+def _choices(found: queue.DecisionQueue, asked: Mapping[str, str]) -> list[Choice]:
+    """Return the filters that the queue offers: by claim, severity, and the types and services of its events. They name
+    no user, because readers share them.
+    """
+    if asked.get("claim", "none") != "none":
+        asked = {**asked, "claim": MINE}
+    offered = [("claim", MINE, "Mine"), ("claim", "none", "Unclaimed"), ("severity", "critical", "Critical")]
     types = {item.event.event_type for item in found.waiting} | {asked.get("type", "")}
     services = {item.place.service for item in found.waiting} | {asked.get("service", "")}
     offered += [("type", name, name) for name in sorted(types - {""})]
@@ -99,7 +105,9 @@ def decision_queue(request: Asked) -> HttpResponse:
     """Show the front page. The browser requests each of its parts (`data-live`) again when the event stream reports a
     change.
     """
-    now = request.now
+    now, me = request.now, request.user.get_username()
+    if request.GET.get("claim") == MINE != me:
+        return redirect(f"{request.path}?{query_with(request, claim=me)}")
     asked = {name: request.GET[name] for name in queue.FILTERS if request.GET.get(name)}
     only = queue.filter_of(asked)
     waiting = cache(lambda: queue.decision_queue(now=now, rights=request.rights, only=only))
@@ -117,7 +125,7 @@ def decision_queue(request: Asked) -> HttpResponse:
                 "asked": asked,
                 # All of a list can be selected only without a filter.
                 "selectable": 0 if asked else waiting().counts["waiting"],
-                "choices": _choices(waiting(), asked, request.user.get_username()),
+                "choices": _choices(waiting(), asked),
                 "query": urlencode(asked),
             },
             "desk/cards.html": lambda: {"cards": sets.cards(now=now, first=waiting().set_ids, limit=_sets(waiting()))},

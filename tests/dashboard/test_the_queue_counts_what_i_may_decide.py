@@ -93,3 +93,11 @@ def test_a_filter_narrows_the_rows_and_not_the_count(
     (part,) = [address for address in marks(page, "hx-get") if address.endswith("part=queue")]
     rows = marks(operator.get(unescape(part), headers={"HX-Request": "true"}), "data-key")
     assert {key for key in rows if key in (factories.EVENT, OTHER)} == shown
+
+
+def test_the_shared_part_names_no_reader_and_leads_each_to_their_own_claims(
+    fleet: factories.Fleet, operator: Client
+) -> None:
+    part = operator.get("/?type=Reboot&part=queue", headers={"HX-Request": "true"}).content.decode()
+    assert "claim=me" in part and "claim=otto" not in part
+    assert operator.get("/?type=Reboot&claim=me").headers["Location"] == "/?type=Reboot&claim=otto"
