@@ -121,12 +121,8 @@ CHAPTERS: dict[str, tuple[Setting, ...]] = {
         Setting(
             "ENROLMENT_POLICY",
             "",
-            "How unknown machines enrol: `join` (with a join token or an attested document; an administrator admits "
-            "the others), `auto` (with an attested document; an administrator admits the others), `attested` (with "
-            "an attested document only), `admit` (an administrator admits each machine) or `token` (with a join "
-            "token only, as in 0.1.0). Empty: the choice made on First steps. Before that choice: `auto` if "
-            "ATTESTED_SUBSCRIPTIONS is set, `token` if there were machines or join tokens before release 0.2.0, "
-            "otherwise `join`.",
+            "How unknown machines [enrol](enrolment.md#who-may-enrol): `join`, `auto`, `attested`, `admit` or `token`. "
+            "Empty: the choice made on First steps.",
         ),
         Setting(
             "ATTESTED_SUBSCRIPTIONS",

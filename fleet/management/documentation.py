@@ -11,7 +11,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
 from fleet import configuration
@@ -39,8 +38,6 @@ from fleet.wording.badges import badge_of
 from fleet.wording.caches import TIERS
 from fleet.wording.orders import TIMEOUTS
 from fleet.wording.problems import PROBLEMS
-
-ALERTS = Path(__file__).parents[2] / "examples" / "prometheus" / "alerts.yml"
 
 State = TypeVar("State", bound=StrEnum)
 
@@ -137,17 +134,6 @@ def metrics() -> str:
     return table(("Metric", "Labels", "What it says"), rows)
 
 
-def alerts() -> str:
-    """Return a table of the alerts in the documentation's alerting rules."""
-    groups = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
-    rows = [
-        (f"`{rule['alert']}`", rule["labels"]["severity"], rule.get("for", "at once"), rule["annotations"]["summary"])
-        for group in groups
-        for rule in group["rules"]
-    ]
-    return table(("Alert", "Severity", "After", "What it says"), rows)
-
-
 def install() -> str:
     """Return the install commands for Linux and Windows with a placeholder for the token, and the systemd unit that
     they write.
@@ -184,7 +170,6 @@ PARTS: tuple[Part, ...] = (
     Part("roles", "admin/people.md", lambda: table(("Role", "What it may"), ((f"`{it}`", MAY[it]) for it in MAY))),
     Part("problems", "problems.md", problems),
     Part("metrics", "admin/monitoring.md", metrics),
-    Part("alerts", "admin/monitoring.md", alerts),
     Part("settings", "admin/settings.md", configuration.markdown),
     Part("timeouts", "admin/settings.md", timeouts_table),
     Part("install", "admin/agent.md", install),
