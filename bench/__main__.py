@@ -12,6 +12,7 @@ import os
 import platform
 import sys
 import time
+import traceback
 from datetime import UTC, datetime
 
 from bench import last
@@ -43,12 +44,18 @@ def main(arguments: list[str]) -> int:
     if unknown := [name for name in asked.names if name not in MEASUREMENTS]:
         parser.error(f"there is no measurement {', '.join(unknown)}: choose from {', '.join(MEASUREMENTS)}")
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    before, found = last.ratios(), list[Line]()
+    before, found, failed = last.ratios(), list[Line](), list[str]()
     for name in asked.names or MEASUREMENTS:
         began = time.monotonic()
         # A stage of its own for each: no measurement leaves rows or processes for the next.
-        with stage() as one:
-            lines = importlib.import_module(f"bench.{name}").measure(one)
+        try:
+            with stage() as one:
+                lines = importlib.import_module(f"bench.{name}").measure(one)
+        except Exception:  # noqa: BLE001
+            # The others are still worth an hour's run.
+            failed.append(name)
+            traceback.print_exc()
+            continue
         print(f"\n{name} ({time.monotonic() - began:.0f} s)\n{table(lines, before)}", flush=True)
         found += lines
         if asked.save:
@@ -58,7 +65,9 @@ def main(arguments: list[str]) -> int:
     print(f"\nAims missed: {', '.join(missed) or 'none'}.")
     for day, keys in last.not_measured({line.key for line in found}).items():
         print(f"Not measured in this run, last on {day}: {', '.join(keys)}.")
-    return 0
+    if failed:
+        print(f"Failed, see above: {', '.join(failed)}.")
+    return bool(failed)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,8 @@
 from fleet.settings import *  # noqa: F403
 
 ROOT_URLCONF = "bench.drf"
-# Doors of people want a middleware of their own, which the baseline is to do without.
-INSTALLED_APPS = [app for app in INSTALLED_APPS if not app.startswith(("allauth", "django.contrib.admin"))]  # noqa: F405
-# It states the length of answers; the load generator reads no chunks.
-MIDDLEWARE = ["django.middleware.common.CommonMiddleware"]
+# The first states the length of answers, because the load generator reads no chunks; allauth demands the second.
+MIDDLEWARE = ["django.middleware.common.CommonMiddleware", "allauth.account.middleware.AccountMiddleware"]
 REST_FRAMEWORK = {
     # The view names its own.
     "DEFAULT_AUTHENTICATION_CLASSES": [],

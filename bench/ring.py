@@ -249,10 +249,10 @@ def click(demo: Demo, page: Page) -> float:
     until(demo.quiet, seconds=120)
     event_id = seen_by_all(demo)
     page.goto(f"{demo.url}/events/{event_id}/")
-    page.wait_for_selector("#approve button.approve:not([disabled])", timeout=PATIENCE * 1000)
+    page.wait_for_selector("#approve-now:not([disabled])", timeout=PATIENCE * 1000)
     time.sleep(0.5)
     began = time.time()
-    page.click("#approve button.approve")
+    page.click("#approve-now")
     return float(until(lambda: demo.started_at(event_id))) - began
 
 

@@ -1,10 +1,15 @@
 """What `make bench` says of a figure: whether its aim is held, and whether it is better than the one committed."""
 
 import json
+import os
+import subprocess
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from bench import __main__ as bench
 from bench import last
 from bench.table import Line, at_least, at_most, table
 
@@ -44,3 +49,19 @@ def test_saving_keeps_what_was_not_measured(tmp_path: Path) -> None:
 
 def test_the_committed_figures_can_be_read() -> None:
     assert all(ratio >= 0 for ratio in last.ratios().values())
+
+
+def test_a_measurement_that_fails_is_named_and_the_others_are_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "stage", nullcontext)
+    monkeypatch.setattr("bench.raw.measure", lambda stage: 1 / 0)
+    monkeypatch.setattr("bench.keys.measure", lambda stage: [PAGE])
+    assert bench.main(["raw", "keys"]) == 1
+    said = capsys.readouterr().out
+    assert "the queue" in said and "Failed, see above: raw." in said
+
+
+def test_the_baseline_of_documents_starts() -> None:
+    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "bench.drf_settings", "PYTHONDONTWRITEBYTECODE": "1"}
+    subprocess.run([sys.executable, "-c", "import bench.drf"], env=environment, check=True, timeout=60)
