@@ -54,20 +54,25 @@ SETS_BELOW = ((queue.CARDS, 12), (queue.SHOWN, 6), (float("inf"), 3))
 SAME = ("desk/head.html", "desk/queue.html", "desk/cards.html", "desk/under_maintenance.html", "desk/recent.html")
 
 
-# At most this many services are offered as filters.
-MAX_SERVICES = 8
+# Filters are offered above this many events.
+FILTERED_FROM = 5
+# At most this many types and services are offered as filters.
+MAX_OFFERED = 8
 # The filter by claim that leads to the reader's own name.
 MINE = "me"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One filter of the queue as a link that adds it to those in use (`asked`), or takes it away."""
+    """One filter of the queue as a link that adds it to those in use (`asked`), or takes it away. `count` is the number
+    of events that it shows; None for those of the reader, because readers share the part of the page.
+    """
 
     name: str
     value: str
     label: str
     asked: Mapping[str, str]
+    count: int | None
 
     @property
     def is_chosen(self) -> bool:
@@ -86,18 +91,24 @@ def _sets(waiting: queue.DecisionQueue) -> int:
     return next(most for up_to, most in SETS_BELOW if len(waiting.items) <= up_to)
 
 
-def _choices(found: queue.DecisionQueue, asked: Mapping[str, str]) -> list[Choice]:
+def _choices(request: Asked, found: queue.DecisionQueue, asked: Mapping[str, str]) -> list[Choice]:
     """Return the filters that the queue offers: by claim, severity, and the types and services of its events. They name
-    no user, because readers share them.
+    no user, because readers share them. One query.
     """
-    if asked.get("claim", "none") != "none":
-        asked = {**asked, "claim": MINE}
-    offered = [("claim", MINE, "Mine"), ("claim", "none", "Unclaimed"), ("severity", "critical", "Critical")]
     types = {item.event.event_type for item in found.waiting} | {asked.get("type", "")}
     services = {item.place.service for item in found.waiting} | {asked.get("service", "")}
-    offered += [("type", name, name) for name in sorted(types - {""})]
-    offered += [("service", name, name) for name in sorted(services - {""})][:MAX_SERVICES]
-    return [Choice(name, value, label, asked) for name, value, label in offered]
+    offered = [("claim", "none", "Unclaimed"), ("severity", "critical", "Critical")]
+    offered += [("type", name, name) for name in sorted(types - {""})][:MAX_OFFERED]
+    offered += [("service", name, name) for name in sorted(services - {""})][:MAX_OFFERED]
+    wanted = [{**asked, name: value} for name, value, _ in offered]
+    counts = queue.counts_of(wanted, now=request.now, rights=request.rights)
+    shown = found.counts["waiting"] if asked.get("claim", "none") != "none" else None
+    if shown is not None:
+        asked = {**asked, "claim": MINE}
+    return [
+        Choice("claim", MINE, "Mine", asked, shown),
+        *(Choice(*each, asked, count) for each, count in zip(offered, counts, strict=True)),
+    ]
 
 
 @read_view
@@ -125,7 +136,9 @@ def decision_queue(request: Asked) -> HttpResponse:
                 "asked": asked,
                 # All of a list can be selected only without a filter.
                 "selectable": 0 if asked else waiting().counts["waiting"],
-                "choices": _choices(waiting(), asked),
+                "choices": _choices(request, waiting(), asked)
+                if asked or waiting().counts["waiting"] > FILTERED_FROM
+                else (),
                 "query": urlencode(asked),
             },
             "desk/cards.html": lambda: {"cards": sets.cards(now=now, first=waiting().set_ids, limit=_sets(waiting()))},

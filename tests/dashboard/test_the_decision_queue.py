@@ -5,6 +5,8 @@ from typing import Any
 
 from django.test import Client
 
+from fleet.models import AvailabilitySet
+from fleet.projections.desk import queue
 from tests import factories
 from tests.dashboard.conftest import codes, marks, text_of
 
@@ -90,3 +92,31 @@ def test_events_of_one_type_and_machine_show_their_ids(fleet: factories.Fleet, o
     fleet.all_say(*told)
     rows = operator.get("/").content.decode().split('data-rows="waiting"')[1].split("</ul>")[0]
     assert [f"<code>{one[:8]}</code>" in rows for one in types] == [True, True, False]
+
+
+def test_many_events_fold_by_service_and_set_and_few_do_not(fleet: factories.Fleet, operator: Client) -> None:
+    due = fleet.now + timedelta(minutes=30)
+
+    def announce(name: str, count: int, *, after: int) -> None:
+        fleet.enrol(name, availability_set=name)
+        times = {f"{name}-{number}": due + timedelta(seconds=after + number) for number in range(count)}
+        told = [factories.listing(one, resources=(name,), not_before=at) for one, at in times.items()]
+        fleet.say(name, *told)
+
+    def folded(*names: str) -> list[tuple[str, int, int]]:
+        AvailabilitySet.objects.filter(name__in=names).update(service="shop")
+        folds = queue.decision_queue(now=fleet.now).folds
+        return [(fold.service or fold.items[0].place.name, len(fold.items), len(fold.sets)) for fold in folds]
+
+    announce("web", queue.CARDS, after=0)
+    assert folded() == []
+    announce("mail", 5, after=100)
+    announce("db", 4, after=200)
+    assert folded() == [("web", queue.CARDS - queue.FIRST, 0), ("mail", 5, 0), ("db", 4, 0)]
+    assert folded("web", "mail") == [("shop", 13, 0), ("db", 4, 0)]
+    # Of one service: by set.
+    assert folded("db") == [("web", 8, 0), ("mail", 5, 0), ("db", 4, 0)]
+    announce("lone", 1, after=300)
+    assert folded() == [("shop", 17, 3), ("lone", 1, 0)]
+    shown = marks(part(operator, "queue"), "data-key")
+    assert shown.count("service-shop") == 2 and shown.index("service-shop") < shown.index("LONE-0")

@@ -1,5 +1,6 @@
 """Decision queue: list, badge and buttons show what the user may decide; other users' events are one click away."""
 
+import re
 from datetime import timedelta
 from html import unescape
 
@@ -101,3 +102,16 @@ def test_the_shared_part_names_no_reader_and_leads_each_to_their_own_claims(
     part = operator.get("/?type=Reboot&part=queue", headers={"HX-Request": "true"}).content.decode()
     assert "claim=me" in part and "claim=otto" not in part
     assert operator.get("/?type=Reboot&claim=me").headers["Location"] == "/?type=Reboot&claim=otto"
+
+
+def test_filters_state_how_many_events_each_would_show(fleet: factories.Fleet, operator: Client) -> None:
+    AvailabilitySet.objects.filter(name="db").update(service="shop")
+    claims.claim(event_id=OTHER, actor=acting(factories.approver()), now=fleet.now)
+
+    def counts(asked: str) -> list[str]:
+        chips = operator.get(f"/?{asked}").content.decode().split('aria-label="Filters"')[1].split("</ul>")[0]
+        return [" ".join(re.sub("<[^>]*>", " ", chip).split()) for chip in chips.split("<li>")[1:]]
+
+    assert counts("type=Reboot") == ["Mine", "Unclaimed 1", "Critical 0", "Reboot 1", "All"]
+    assert counts("claim=anna") == ["Mine 1", "Unclaimed 1", "Critical 0", "Freeze 1", "shop 1", "All"]
+    assert counts("claim=anna&type=Reboot") == ["Mine 0", "Unclaimed 1", "Critical 0", "Reboot 0", "All"]

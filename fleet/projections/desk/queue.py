@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Case, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, Value, When
+from django.db.models import Case, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, QuerySet, Value, When
 
 from fleet.domain.event_types import EVENT_TYPES
 from fleet.domain.events import FAR_AHEAD
@@ -22,6 +22,8 @@ from fleet.projections.visibility import load_facts, visible
 # other part has a smaller bound. The rest is shown in groups.
 SHOWN = 100
 CARDS = 14
+# Of more than `CARDS` rows, only the first are single; the others fold by service and set.
+FIRST = 6
 MAX_NEAR = 25
 # The smaller bound when not all waiting events can be shown: the page is for those.
 MAX_NEAR_MANY = 3
@@ -73,6 +75,33 @@ class QueueGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class Fold:
+    """Waiting events of one `service`, or of one set (empty `service`), by time left."""
+
+    service: str
+    items: tuple[QueueItem, ...]
+
+    @property
+    def key(self) -> str:
+        return f"service-{self.service}" if self.service else f"set-{self.items[0].event.set.id}"
+
+    @property
+    def sets(self) -> tuple["Fold", ...]:
+        """Return one fold for each set of a service with many events; empty if the events are shown as they are."""
+        found = fold(self.items, by_set=True) if self.service and len(self.items) > CARDS else ()
+        return found if len(found) > 1 else ()
+
+
+def fold(items: Sequence[QueueItem], *, by_set: bool = False) -> tuple[Fold, ...]:
+    """Return events by service, those without a service (with `by_set` all) by set; the most urgent first."""
+    found: dict[tuple[str, int], list[QueueItem]] = {}
+    for item in items:
+        service = "" if by_set else item.place.service
+        found.setdefault((service, 0 if service else item.event.set.id), []).append(item)
+    return tuple(Fold(service, tuple(rows)) for (service, _), rows in found.items())
+
+
+@dataclass(frozen=True, slots=True)
 class DecisionQueue:
     """Decision queue in five parts.
 
@@ -103,6 +132,18 @@ class DecisionQueue:
     def set_ids(self) -> tuple[int, ...]:
         """Return the row ids of the affected sets, the most urgent first."""
         return tuple(dict.fromkeys(item.event.set.id for item in self.items))
+
+    @property
+    def first(self) -> tuple[QueueItem, ...]:
+        """Return the waiting events that are shown as single rows."""
+        return self.waiting[: FIRST if len(self.waiting) > CARDS else CARDS]
+
+    @property
+    def folds(self) -> tuple[Fold, ...]:
+        """Return the other waiting events by service and set; if all are of one service, by set."""
+        rest = self.waiting[len(self.first) :]
+        found = fold(rest)
+        return found if len(found) > 1 else fold(rest, by_set=True)
 
     @property
     def repeated_titles(self) -> frozenset[str]:
@@ -264,18 +305,23 @@ def _band(number: int | None, first: datetime, now: datetime) -> dict[str, Any]:
     return {"within": BANDS[number], "since": since, "until": now + BANDS[number]}
 
 
+def _waiting(now: datetime, rights: Rights) -> QuerySet[ScheduledEvent]:
+    return visible(ScheduledEvent).filter(_parts(now, rights)["waiting"], status__in=OPEN, drill=False)
+
+
 def pulse(*, now: datetime, rights: Rights = NO_RIGHTS) -> Pulse:
     """Return the queue summary that the status bar of every page shows to a user with these rights. One query."""
-    waiting = _parts(now, rights)["waiting"]
-    found = (
-        visible(ScheduledEvent)
-        .filter(waiting, status__in=OPEN, drill=False)
-        .aggregate(waiting=Count("pk"), next_at=Min("not_before"), newest=Max("pk"))
-    )
+    found = _waiting(now, rights).aggregate(waiting=Count("pk"), next_at=Min("not_before"), newest=Max("pk"))
     return Pulse(found["waiting"], found["next_at"], found["newest"] or 0)
+
+
+def counts_of(filters: Sequence[Mapping[str, str]], *, now: datetime, rights: Rights) -> list[int]:
+    """Return how many waiting events each of these filters (see `filter_of`) matches. One query."""
+    asked = {f"count_{number}": Count("pk", filter=filter_of(each)) for number, each in enumerate(filters)}
+    found = _waiting(now, rights).aggregate(**asked)
+    return [found[name] for name in asked]
 
 
 def oldest(*, now: datetime, rights: Rights = NO_RIGHTS) -> ScheduledEvent | None:
     """Return the event that has waited longest for a decision by a user with these rights. One query."""
-    waiting = visible(ScheduledEvent).filter(_parts(now, rights)["waiting"], status__in=OPEN, drill=False)
-    return waiting.order_by("first_seen_at", "pk").only("event_id", "first_seen_at").first()
+    return _waiting(now, rights).order_by("first_seen_at", "pk").only("event_id", "first_seen_at").first()

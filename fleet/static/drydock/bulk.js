@@ -50,7 +50,8 @@ function restore() {
 document.addEventListener("click", (event) => {
   const box = event.target.closest?.(`input[type=checkbox][name=${name()}]`);
   if (!box) return;
-  const all = boxes();
+  // Not those of a closed group.
+  const all = boxes().filter((one) => one.checkVisibility());
   // By its event: the row itself may have been replaced meanwhile.
   const from = all.findIndex((one) => one.value === last);
   if (event.shiftKey && from >= 0) {

@@ -212,7 +212,7 @@ function showUnseen() {
   for (const [id, keys] of unseen) {
     const region = document.getElementById(id);
     const rows = [...(region?.querySelectorAll("[data-rows] > [data-key]") ?? [])].filter((row) => {
-      if (!keys.has(row.dataset.key)) return false;
+      if (!keys.has(row.dataset.key) || !row.checkVisibility()) return false;
       const { top, bottom } = row.getBoundingClientRect();
       return bottom <= edge() || (top < 0 && bottom < innerHeight / 4);
     });
@@ -232,7 +232,7 @@ const URGENT_MS = 120_000;
 const isUrgent = (row) => Date.parse(row.querySelector("[data-countdown]")?.dataset.countdown ?? "") - serverNow() < URGENT_MS;
 const newRows = (region, fresh) => {
   const old = keysOf(region);
-  return [...fresh.querySelectorAll("[data-key]")].filter((row) => !old.has(row.dataset.key));
+  return [...fresh.querySelectorAll("[data-key]:not(details, .fold)")].filter((row) => !old.has(row.dataset.key));
 };
 
 const before = new Map();

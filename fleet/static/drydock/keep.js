@@ -44,7 +44,9 @@ export function focusLike(region, was) {
   const alike = [...(within?.querySelectorAll(was.node.tagName) ?? [])].filter((node) => node.matches(FOCUSED));
   const to = was.node.getAttribute("href");
   return alike.find((node) => node.getAttribute("href") === to && words(node) === was.words)
-    ?? alike.find((node) => (to ? node.getAttribute("href") === to : words(node) === was.words));
+    ?? alike.find((node) => (to ? node.getAttribute("href") === to : words(node) === was.words))
+    // Its text may count down.
+    ?? alike.find((node) => node.matches("summary"));
 }
 
 // What has to outlive the replacement of a part. `sent` is the form whose answer it is: what was typed there is the

@@ -5,7 +5,7 @@ const dialog = document.getElementById("shortcuts");
 const ROWS = "#main [data-rows] > [data-key], #main tbody > tr[data-key]";
 const FIELDS = "textarea, select, input:not([type=hidden]):not([disabled]), button:not([disabled])";
 
-const shown = (node) => node.getClientRects().length > 0;
+const shown = (node) => node.checkVisibility();
 const rows = () => [...document.querySelectorAll(ROWS)].filter(shown);
 const current = () => document.activeElement?.closest?.(ROWS) ?? null;
 
@@ -14,7 +14,7 @@ function move(step) {
   if (!all.length) return;
   const at = all.indexOf(current());
   const next = all[at < 0 ? (step > 0 ? 0 : all.length - 1) : Math.min(Math.max(at + step, 0), all.length - 1)];
-  const target = next.querySelector("a.row-link") ?? next.querySelector("a[href], button, input:not([type=hidden])") ?? next;
+  const target = next.querySelector("a.row-link, :scope > details > summary") ?? next.querySelector("a[href], button, input:not([type=hidden])") ?? next;
   if (target === next) next.tabIndex = -1;
   target.focus();
   next.scrollIntoView({ block: "nearest" });
