@@ -323,6 +323,6 @@ def query_with(request: HttpRequest, **changed: str) -> str:
 
 def history(found: Page[TimelineRow], **of: Any) -> dict[str, Any]:
     """Return the template context with the newest entries about an object, and the filter that shows all of them on the
-    timeline.
+    timeline (`jump`: from a time).
     """
-    return {"entries": found.results, "more": urlencode(of) if found.next else ""}
+    return {"entries": found.results, "more": urlencode(of) if found.next else "", "jump": of.items()}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache, partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from django.http.response import HttpResponseBase
 from django.urls import reverse
 
 from fleet.dashboard.export import csv_file
+from fleet.dashboard.forms import Sent
 from fleet.dashboard.lanes.picture import Interval, Row
 from fleet.dashboard.lanes.timeline import (
     MOST_LANES,
@@ -27,18 +28,22 @@ from fleet.dashboard.lanes.timeline import (
     shard_rows,
     within,
 )
-from fleet.dashboard.pages import Asked, listed, query_with, read_view
+from fleet.dashboard.pages import Asked, listed, query_with, read_view, refused
 from fleet.dashboard.tags import service_url
 from fleet.domain.event_types import TYPES
+from fleet.domain.reasons import Refused
 from fleet.domain.timeline import GROUPS, kinds_of
+from fleet.operations.inputs import MomentField
 from fleet.projections import spans
 from fleet.projections.caches.overview import CacheDetail
 from fleet.projections.filters import EntryFilter
 from fleet.projections.machines import MachineDetail
+from fleet.projections.pages import Page, cursor_before
 from fleet.projections.refs import plain_name
 from fleet.projections.sets import SetRow
 from fleet.projections.spans import EventSpan, Spans
 from fleet.projections.timeline import entries
+from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.say import say
 from fleet.wording.times import iso, page_reader
 
@@ -219,17 +224,32 @@ def _groups(request: Asked) -> list[Way]:
     return found
 
 
+class JumpForm(Sent):
+    wrong = "Enter a date and a time of day between the years 2000 and 2100, such as 2026-11-26 03:00."
+    at = MomentField(required=False)
+
+
 @read_view
 def fleet_timeline(request: Asked) -> HttpResponseBase:
     found = EntryFilter(request.GET).qs
     if not any(request.GET.get(name) for name in ("event", "kind", "machine", "machine_name")):
         found = entries.without_sightings(found)
-    read = partial(entries.fleet, entries=found)
+    context: dict[str, Any]
+    try:
+        context = {"jump_at": JumpForm(request.GET).values["at"]}
+    except Refused as error:
+        context = {"refusal": refused(error)["refusal"]}
+    # The whole minute: the field has no seconds.
+    start = cursor_before(context["jump_at"] + timedelta(minutes=1)) if context.get("jump_at") else None
+
+    def read(cursor: str | None) -> Page[TimelineRow]:
+        return entries.fleet(entries=found, cursor=cursor or start)
+
     drawn = cache(lambda: of_fleet(request))
     if wants_file(request):
         return as_file(request, drawn(), "fleet-timeline")
     # A timeline filtered by one object has no picture here: the object's own page has it.
-    whole = not any(request.GET.get(name) for name in EntryFilter.base_filters) and "cursor" not in request.GET
+    whole = start is None and not any(request.GET.get(name) for name in (*EntryFilter.base_filters, "cursor"))
     more_parts = {"timeline/fleet_picture.html": lambda: drawn().context} if whole else {}
     return listed(
         request,
@@ -239,4 +259,6 @@ def fleet_timeline(request: Asked) -> HttpResponseBase:
         more_parts,
         whole=whole,
         groups=_groups(request),
+        jump=[(name, value) for name in EntryFilter.base_filters for value in request.GET.getlist(name)],
+        **context,
     )

@@ -130,6 +130,11 @@ def _decode(text: str, segments: int) -> _Cursor:
     return _Cursor(segment=segment, backwards=bool(backwards), value=value, id=key)
 
 
+def cursor_before(at: datetime) -> str:
+    """Return the cursor of a list by time, the newest first, whose page begins with the last row before this time."""
+    return _encode(_Cursor(segment=0, backwards=False, value=at, id=0))
+
+
 def _is_key(key: Any) -> bool:
     """Return whether the value can be a row id: a number, or a UUID as text."""
     return (type(key) is int and abs(key) < 2**63) or (isinstance(key, str) and str(UUID(key)) == key)

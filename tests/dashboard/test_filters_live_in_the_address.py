@@ -11,7 +11,7 @@ from django.test import Client
 from fleet.domain.timeline import GROUPS, EntryKind, kinds_of
 from fleet.operations.timeline.entries import tell
 from tests import factories
-from tests.dashboard.conftest import text_of
+from tests.dashboard.conftest import marks, text_of
 
 OTHER = "0A1B2C3D-0000-4000-8000-000000000001"
 
@@ -77,3 +77,28 @@ def test_next_page_link_keeps_the_filter(two: factories.Fleet, operator: Client)
     assert "many50" in second
     assert "many59" in second
     assert "many49" not in second
+
+
+def test_a_timeline_opens_at_a_time_and_keeps_its_filter(two: factories.Fleet, operator: Client) -> None:
+    at, home = f"{two.now:%Y-%m-%dT%H:%M}", two.agents["lone"].machine.availability_set_id
+    two.later(3600)
+    two.enrol("newcomer", availability_set="standalone:lone")
+    assert "newcomer" in text_of(operator.get(f"/timeline/?set={home}"))
+    for address in (f"/sets/{home}/", "/timeline/?kind=machine_enrolled", f"/events/{OTHER}/", "/machines/"):
+        body = operator.get(address).content.decode()
+        assert ('name="at"' in body) == (address != "/machines/"), address
+    assert (
+        '<input type="hidden" name="kind" value="machine_enrolled">'
+        in operator.get(f"/timeline/?kind=machine_enrolled&at={at}").content.decode()
+    )
+    then = operator.get(f"/timeline/?set={home}&at={at}")
+    assert "newcomer" not in text_of(then) and "lone" in text_of(then)
+    later = unescape(re.findall(r'href="([^"]*)" rel="prev"', then.content.decode())[0])
+    assert f"set={home}" in later and "newcomer" in text_of(operator.get(f"/timeline/{later}"))
+
+
+@pytest.mark.parametrize("at", ["yesterday", "1999-12-31T00:00", "2026-02-30T00:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_that_cannot_be_read_is_refused(two: factories.Fleet, operator: Client, at: str) -> None:
+    page = operator.get("/timeline/", {"at": at})
+    assert marks(page, "data-refusal") == ["validation"]
+    assert "Reboot" in text_of(page)
