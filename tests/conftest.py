@@ -32,6 +32,7 @@ LONG = (
 )
 NOT_LONG = (
     "tests/browser/test_deciding_in_a_browser.py::test_a_click_can_be_undone_in_front_of_everybody",
+    "tests/browser/test_everybody_can_use_it.py::test_a_long_queue_and_a_decision_can_be_used_by_everybody[chromium-zoomed]",
     "tests/browser/test_nothing_moves_under_the_thumb.py::test_a_page_that_comes_alive_stays_where_it_is",
     "tests/browser/test_pages_follow_the_fleet.py::test_a_comment_that_is_being_typed_is_not_swept_away",
     "tests/browser/test_pages_follow_the_fleet.py::test_two_operators_one_decision_and_the_other_sees_it_at_once",

@@ -78,6 +78,12 @@ def width_beyond(page: Page) -> int:
     return int(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
 
 
+# What the content policy blocks is an error of the console.
+REFUSALS = (
+    "addEventListener('securitypolicyviolation', (it) => console.error('CSP', it.violatedDirective, it.blockedURI))"
+)
+
+
 class Watched:
     """A page whose console is read: an error there fails the test."""
 
@@ -89,6 +95,7 @@ class Watched:
         self.expected: tuple[str, ...] = ()
         page.on("console", self._heard)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.add_init_script(REFUSALS)
 
     def _heard(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):

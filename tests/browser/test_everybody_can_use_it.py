@@ -4,6 +4,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
+from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -12,16 +13,17 @@ from django.test import Client
 from playwright.sync_api import Page, expect
 
 from fleet.dashboard.tags import icon
-from fleet.models import PresenceRow
+from fleet.models import AvailabilitySet, PresenceRow
 from fleet.operations.policy import rules as stop
 from fleet.urls import PAGES
 from tests import accounts, factories
 from tests.browser.conftest import PHONE, WIDE, OpenPage, Watched, described, width_beyond
 from tests.browser.every_page import pages, whole_fleet
 from tests.browser.story import START_NOW, tell
+from tests.browser.test_deciding_in_a_browser import announce
 from tests.caches.walking import Listeners
 from tests.dashboard.test_states_have_shape_and_words import TABLES
-from tests.factories import Fleet, acting
+from tests.factories import Fleet, acting, listing, seconds
 from tests.gateway_process import Gateway
 
 pytestmark = [pytest.mark.browser, pytest.mark.real_time]
@@ -68,6 +70,22 @@ SMALL_TARGETS = """() => {
 SEEN = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block", "target-size"]}}
 
 
+# How pages are seen, with the rules that it may break. The browser runs all with reduced motion.
+DESK = {"width": 1280, "height": 800}
+VIEWS: dict[str, tuple[dict[str, Any], Mapping[str, object]]] = {
+    "light": ({"viewport": DESK}, RULES),
+    "dark": ({"viewport": DESK, "color_scheme": "dark"}, SEEN),
+    "phone": ({"viewport": PHONE}, RULES),
+    # 1280 x 800 at 200 %.
+    "zoomed": ({"viewport": {"width": 640, "height": 400}, "device_scale_factor": 2}, RULES),
+    "forced": ({"viewport": DESK, "forced_colors": "active"}, RULES),
+}
+# Controls that the keyboard does not reach.
+UNREACHED = """() => [...document.querySelectorAll("a, button, summary, select, textarea, input:not([type=hidden])")]
+  .filter((node) => node.checkVisibility() && !node.disabled && (node.tabIndex < 0 || node.matches("a:not([href])")))
+  .map((node) => node.outerHTML.slice(0, 90))"""
+
+
 def faults(page: Page, rules: Mapping[str, object] = RULES) -> list[str]:
     """Everything that axe-core finds by these rules, however small, each with its first place."""
     violations = Axe().run(page, options=dict(rules)).response["violations"]
@@ -91,6 +109,7 @@ def looked_at(watched: Watched, path: str, rules: Mapping[str, object] = RULES) 
             box.click()
     page.evaluate("scrollTo(0, 0)")
     found = faults(page, rules)
+    found += [f"{path}: without a keyboard: {one}" for one in page.evaluate(UNREACHED)]
     if width_beyond(page) > 0:
         found.append(f"{path} is wider than its window by {width_beyond(page)} px")
     viewport = page.viewport_size
@@ -106,21 +125,24 @@ def test_every_address_of_the_routing_table_has_an_example(fleet: Listeners) -> 
     assert len(pages(whole, session, every_state=False)) > 35
 
 
+SEEN_BY = [*(("ada", view) for view in VIEWS), ("vera", "light"), ("vera", "zoomed")]
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(("scheme", "size", "rules"), [("light", PHONE, RULES), ("dark", WIDE, SEEN)])
+@pytest.mark.parametrize(("who", "view"), SEEN_BY, ids=map("-".join, SEEN_BY))
 def test_every_page_of_the_routing_table_can_be_used_by_everybody(
-    fleet: Listeners, open_page: OpenPage, scheme: str, size: object, rules: Mapping[str, object]
+    fleet: Listeners, open_page: OpenPage, who: str, view: str
 ) -> None:
     whole = whole_fleet(fleet)
-    accounts.token(
-        user=User.objects.get(username="ada"), name="The deployment pipeline", scopes=["read"], now=fleet.now
-    )
+    factories.person("vera", "viewer")
+    accounts.token(user=User.objects.get(username=who), name="The deployment pipeline", scopes=["read"], now=fleet.now)
     session = Client()
-    session.force_login(User.objects.get(username="ada"))
-    # Of the second theme one example of each page: it has no words of its own.
-    paths = pages(whole, session, every_state=rules is RULES)
+    session.force_login(User.objects.get(username=who))
+    window, rules = VIEWS[view]
+    # Of other views one example of each page: they have the same words.
+    paths = pages(whole, session, every_state=view == "phone", may_all=who == "ada")
     assert len(paths) > 35
-    watched = open_page("/", who="ada", color_scheme=scheme, viewport=size)
+    watched = open_page("/", who=who, **window)
     found = []
     for path in [*paths, "/no/such/page/", "/sets/999999/"]:
         if path in ("/no/such/page/", "/sets/999999/"):
@@ -129,6 +151,42 @@ def test_every_page_of_the_routing_table_can_be_used_by_everybody(
     watched.page.context.clear_cookies()
     found += looked_at(watched, "/accounts/login/", rules)
     assert found == []
+
+
+@pytest.mark.parametrize("view", ["zoomed", "forced"])
+def test_a_long_queue_and_a_decision_can_be_used_by_everybody(fleet: Fleet, open_page: OpenPage, view: str) -> None:
+    announce(fleet, 18)
+    AvailabilitySet.objects.filter(name__in=[f"web-{number}" for number in range(9, 17)]).update(service="shop")
+    window, rules = VIEWS[view]
+    watched = open_page("/", **window)
+    page = watched.page
+    found = looked_at(watched, "/", rules)
+    fold = page.locator("#queue .fold > details")
+    expect(fold).to_have_attribute("open", "")
+    fold.locator("> summary").press("Enter")
+    rows = fold.locator(".desk-row")
+    expect(rows.first).to_be_hidden()
+    # The next key goes past what is closed, and the one after the group is open goes into it.
+    fold.locator("> summary").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("j")
+    expect(rows.first.locator(".row-link")).to_be_focused()
+    page.keyboard.press("k")
+    expect(fold.locator("> summary")).to_be_focused()
+    # It stays open, and the focus where it is, when the part is renewed.
+    fleet.say("web-0-a", listing("NEW-EVENT", resources=["web-0-b"], not_before=fleet.now + seconds(900)))
+    expect(page.locator("#waiting-title")).to_contain_text("19 events")
+    expect(rows).to_have_count(8)
+    expect(rows.first).to_be_visible()
+    expect(fold.locator("> summary")).to_be_focused()
+    page.get_by_role("link", name="shop 8").press("Enter")
+    expect(page.locator("#queue .desk-row")).to_have_count(8)
+    found += looked_at(watched, "/events/00000000-0000-4000-8000-000000000003/#decision", rules)
+    assert found == []
+    page.goto("about:blank")
+    watched.open("/events/00000000-0000-4000-8000-000000000003/#decision")
+    for part in ("#decision .countdown", "#approve-now"):
+        expect(page.locator(part)).to_be_in_viewport(ratio=1)
 
 
 # What an empty installation has: pages whose address names nothing.

@@ -1,11 +1,12 @@
 """Nothing moves while a page comes alive, and what is selected covers nothing that could be reached before."""
 
+from collections import defaultdict
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PHONE, WIDE, OpenPage
+from tests.browser.conftest import PHONE, WIDE, OpenPage, width_beyond
 from tests.browser.test_deciding_in_a_browser import announce
 from tests.factories import Fleet
 
@@ -53,6 +54,24 @@ def _overflow(page: Page) -> int:
     """By how many pixels the word is wider than its badge."""
     return int(page.evaluate("(() => { const { scrollWidth, clientWidth } = document.getElementById('live');"
                              " return scrollWidth - clientWidth; })()"))  # fmt: skip
+
+
+def test_the_status_bar_has_one_place_at_every_width(fleet: Fleet, open_page: OpenPage) -> None:
+    announce(fleet, 1)
+    watched, places = open_page("/"), defaultdict[int, set[Any]](set)
+    page = watched.page
+    for path in ("/", "/sets/", "/policy/", "/timeline/", "/events/00000000-0000-4000-8000-000000000000/"):
+        watched.open(path)
+        for width in (360, 390, 768, 1024, 1280, 1440, 1920):
+            page.set_viewport_size({"width": width, "height": 800})
+            places[width].add(
+                page.evaluate(
+                    """() => { const { right, top, height } = document.getElementById("strip").getBoundingClientRect();
+                         return [right, top, height].map(Math.round).join(" "); }"""
+                )
+            )
+            assert width_beyond(page) <= 0, (path, width)
+    assert {width: len(found) for width, found in places.items()} == dict.fromkeys(places, 1), places
 
 
 def test_what_is_selected_covers_nothing_that_could_be_reached_before(fleet: Fleet, open_page: OpenPage) -> None:

@@ -103,6 +103,8 @@ class Command(BaseCommand):
         if settings.DEMO_SINGLE_SIGN_ON:
             self.launch(recipes.directory(port=settings.DEMO_SINGLE_SIGN_ON_PORT, back=f"{url}/accounts/sign-on/back/"))
         self.launch(recipes.simulator(port=settings.SIMULATOR_PORT, fleet_file=FLEET_FILE, caches=caches))
+        # Its inbox receives the first notifications: if it does not answer, the status bar is red.
+        self.wait_until(lambda: answers(f"{simulator_url}/control/log"), "the simulator does not answer")
         # The file of an earlier start is kept under another name until everything answers.
         credentials_file, people_file = folder / CREDENTIALS, folder / "people.json"
         if credentials_file.exists():
@@ -114,7 +116,6 @@ class Command(BaseCommand):
         join_token = prepare(people_file, url, simulator_url)
         if not has_tables:
             self.launch(recipes.web(settings.PORT))
-        self.wait_until(lambda: answers(f"{simulator_url}/control/log"), "the simulator does not answer")
         trust_simulator(folder, simulator_url)
         self.wait_until(lambda: answers(f"{url}/readyz"), "the web server does not answer")
         where: dict[str, Any] = {"folder": folder, "fleet_url": url, "simulator_url": simulator_url}
