@@ -116,7 +116,8 @@ dist: $(DEV_READY) $(SITE)
 	@$(BIN)/python requirements/dist.py
 
 # The same with every library, for servers and machines without a package index, in dist/bundle and as a tar file.
-# PYTHONS="3.10 3.12": the versions of Python that they run, by default the one of `.venv`.
+# PYTHONS="3.10 3.12": the versions of Python that they run, by default the one of `.venv`. "windows-3.12" adds the agent
+# for that Python on Windows.
 bundle: $(DEV_READY) $(SITE)
 	@$(BIN)/python requirements/bundle.py dist/bundle $(PYTHONS)
 

@@ -4,11 +4,12 @@ The packages and shared modules are listed below. Each imports only modules that
 therefore import no client of the metadata service, and only `supervisor` and `check` import everything.
 
     wire                wire format shared with the backend; standard library only
+    lazy_import         imports of modules at first use
+    platforms           the operating system: POSIX or Windows
     clock               the machine's time, the backend's time, and times as text
     backoff             waits after failures
     version             version of the agent
-    lazy_import         imports of modules at first use
-    service_manager     messages to systemd
+    service_manager     messages to systemd or Windows
     log_limiter         limit for repeated warnings
     small_http_client   `requests` with less memory
     connections         HTTP calls that another thread can abort
@@ -26,5 +27,7 @@ therefore import no client of the metadata service, and only `supervisor` and `c
     supervisor          runs each part in its own thread
     check               connectivity check in plain sentences
     loop                `run` and `once`
+    windows_service     the service of Windows
+    windows_main        the program of that service
     __main__            the command
 """

@@ -1,4 +1,4 @@
-"""Command line of the agent: `python -m drydock_agent run | check | once | trust KEY`."""
+"""Command line of the agent: `python -m drydock_agent run | check | once | trust KEY | service WORD`."""
 
 from __future__ import annotations
 
@@ -9,27 +9,38 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from drydock_agent import loop
 from drydock_agent.backend.signatures import key_of
 from drydock_agent.check import check
 from drydock_agent.clock import Clock
+from drydock_agent.lazy_import import LazyImport
 from drydock_agent.logs import log_to_stderr
 from drydock_agent.machine import UnknownMachine
+from drydock_agent.platforms import system
 from drydock_agent.service_manager import STOPPING, notify
 from drydock_agent.settings.load import ConfigError, Settings, load
 from drydock_agent.spool.store import SpoolBusy, SpoolError
 from drydock_agent.state_folder import StateError, StateFolder
 from drydock_agent.version import agent_version
 
-USAGE = """usage: drydock-agent run | check | once | trust KEY | --version
+if TYPE_CHECKING:
+    from drydock_agent import windows_service
+else:
+    windows_service = LazyImport("drydock_agent.windows_service")
 
-  run    watch and forward until stopped
-  check  report what this machine can reach
-  once   poll once, deliver once, request orders once
-  trust  trust this signing key (base64) and no other; restart the agent after it
+USAGE = """usage: drydock-agent run | check | once | trust KEY | service install | service remove | --version
+
+  run      watch and forward until stopped
+  check    report what this machine can reach
+  once     poll once, deliver once, request orders once
+  trust    trust this signing key (base64) and no other; restart the agent after it
+  service  install or remove the service of Windows
 
 Settings come from DRYDOCK_* variables, then from the TOML file that DRYDOCK_CONFIG names."""
+
+NO_SERVICE = "The command service is for Windows only. On Linux a unit of systemd runs the agent."
 
 log = logging.getLogger("drydock_agent")
 
@@ -49,6 +60,10 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments == ["--version"]:
         print(agent_version())
         return 0
+    if arguments[:1] == ["service"] and arguments[1:] in (["install"], ["remove"]):
+        status, sentence = windows_service.command(arguments[1]) if system.HAS_SERVICE else (2, NO_SERVICE)
+        print(sentence, file=sys.stderr if status else sys.stdout)
+        return status
     command, *rest = arguments or [""]
     if command not in _COMMANDS or len(rest) != (1 if command == "trust" else 0):
         print(USAGE, file=sys.stderr)

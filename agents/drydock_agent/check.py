@@ -14,6 +14,7 @@ from drydock_agent.lazy_import import LazyImport
 from drydock_agent.metadata_service import endpoint
 from drydock_agent.metadata_service.client import Imds, MetadataUnavailable
 from drydock_agent.metadata_service.document import read
+from drydock_agent.platforms import system
 from drydock_agent.settings.load import Settings
 from drydock_agent.state_folder import StateError, StateFolder
 
@@ -49,7 +50,7 @@ def check(settings: Settings, *, clock: Clock) -> list[Finding]:
     looked = []
     if endpoint.needs_discovery(settings):
         kept = state.endpoint()
-        where = f"DHCP named {kept} earlier" if kept else "`run` will ask DHCP, which needs CAP_NET_BIND_SERVICE"
+        where = f"DHCP named {kept} earlier" if kept else f"`run` will ask DHCP, which needs {system.DISCOVERY_NEEDS}"
         looked = [Finding(bool(kept), f"The metadata service is not at the configured address: {where}.")]
         settings = replace(settings, imds_url=f"http://{kept}" if kept else settings.imds_url)
     return [

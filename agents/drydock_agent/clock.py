@@ -7,7 +7,8 @@ import re
 import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
+
+from drydock_agent.platforms import system
 
 _FRACTION = re.compile(r"\.(\d+)")
 # A smaller difference is only drift, or the time between reading the two clocks; the clock was not changed.
@@ -15,11 +16,8 @@ STEP_SECONDS = 1.0
 
 
 def boot() -> str:
-    """Return an id that changes with each boot, or an empty string on systems other than Linux."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except (OSError, ValueError):
-        return ""
+    """Return an id that changes with each boot, or an empty string if the system has none."""
+    return system.boot_id()
 
 
 class Clock:
@@ -39,9 +37,7 @@ class Clock:
         """Return the seconds since boot, the same in every process. On Linux they include the time in which the machine
         slept.
         """
-        # Windows has neither.
-        read, kind = getattr(time, "clock_gettime", None), getattr(time, "CLOCK_BOOTTIME", None)
-        return float(read(kind)) if read is not None and kind is not None else time.monotonic()
+        return system.since_boot()
 
 
 @dataclass(slots=True, frozen=True)

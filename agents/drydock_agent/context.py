@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 
 from drydock_agent.clock import Clock, ServerClock
@@ -30,3 +31,7 @@ class Context:
     def outbox(self) -> Outbox:
         """Create an outbox for one part."""
         return Outbox(spool=self.spool, limiter=self.limiter, written=self.to_upload)
+
+    def hook_record(self, run: str) -> Path:
+        """Return the file that records the process of a running hook, on systems that need it."""
+        return self.settings.state_dir / f"hook-{run}.json"

@@ -74,16 +74,22 @@ def log_to_stderr(level: str, style: str) -> None:
     root = logging.getLogger()
     # Before the settings were loaded, another style may have been used.
     handler = next((one for one in root.handlers if isinstance(one, StderrHandler)), None) or StderrHandler()
-    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    handler.setFormatter(formatter(style))
     logging.basicConfig(level=level.upper(), handlers=[handler])
     if handler in root.handlers:
         root.setLevel(level.upper())
     logging.getLogger("urllib3").setLevel(logging.WARNING)
     if style == "json":
-        _log_uncaught_errors()
+        log_uncaught_errors()
 
 
-def _log_uncaught_errors() -> None:
+def formatter(style: str) -> logging.Formatter:
+    """Return the formatter of this style, `text` or `json`."""
+    return JsonFormatter() if style == "json" else TextFormatter()
+
+
+def log_uncaught_errors() -> None:
+    """Log warnings of Python and exceptions that end a thread."""
     logging.captureWarnings(capture=True)
 
     def raised(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -15,19 +14,22 @@ from drydock_agent.log_limiter import LogLimiter
 from drydock_agent.metadata_service import endpoint
 from drydock_agent.metadata_service.client import Imds
 from drydock_agent.metadata_service.early_poller import EarlyPoller
+from drydock_agent.platforms import system
 from drydock_agent.service_manager import ALIVE, READY, notify
 from drydock_agent.settings.load import Settings
 from drydock_agent.state_folder import StateFolder
 from drydock_agent.supervisor import Part, Supervisor
 
 # How often the main thread ends overdue calls.
-WATCH_SECONDS = 10.0
+WATCH_SECONDS = system.WATCH_SECONDS
 
 log = logging.getLogger("drydock_agent")
 
 
-def run(settings: Settings, *, clock: Clock, stop: threading.Event) -> None:
-    """Run the agent until `stop` is set. Raises `StateError` or `SpoolError` if the state folder cannot be used."""
+def run(settings: Settings, *, clock: Clock, stop: threading.Event, hooks_may_end: bool = False) -> None:
+    """Run the agent until `stop` is set. With `hooks_may_end`, running hooks then end as usual. Raises `StateError` or
+    `SpoolError` if the state folder cannot be used.
+    """
     state = StateFolder(settings.state_dir, clock)
     state.prepare()
     limiter = LogLimiter(clock)
@@ -42,6 +44,8 @@ def run(settings: Settings, *, clock: Clock, stop: threading.Event) -> None:
     def early_pause(seconds: float) -> None:
         notify(ALIVE)
         early.pause(seconds)
+        if stop.is_set():
+            raise machine.UnknownMachine("the agent stops")
 
     while not stop.is_set():
         found = endpoint.find(settings, state, limiter, pause)
@@ -60,7 +64,9 @@ def run(settings: Settings, *, clock: Clock, stop: threading.Event) -> None:
         supervisor.scheduled_events.add_early_documents(early.documents)
         supervisor.start()
         try:
-            _watch(supervisor, limiter, rediscover=found.is_discovered)
+            _watch(supervisor, limiter, rediscover=found.is_discovered, stop=stop)
+            if hooks_may_end and stop.is_set():
+                supervisor.let_hooks_end()
         finally:
             supervisor.stop()
 
@@ -105,17 +111,15 @@ def _until_idle(part: Part) -> None:
         pass
 
 
-def _watch(supervisor: Supervisor, limiter: LogLimiter, *, rediscover: bool) -> None:
-    """Wait until the machine turns out to have another identity. With `rediscover`, also return after `RETRY_SECONDS`
-    without a response of the metadata service.
+def _watch(supervisor: Supervisor, limiter: LogLimiter, *, rediscover: bool, stop: threading.Event) -> None:
+    """Wait until `stop` is set or the machine turns out to have another identity. With `rediscover`, also return after
+    `RETRY_SECONDS` without a response of the metadata service.
 
     Tells the service manager that the agent is alive, as long as each part makes progress; otherwise it restarts the
     agent.
     """
-    # A wait without end cannot be interrupted by Ctrl-C on Windows.
-    pause = 0.5 if sys.platform == "win32" else WATCH_SECONDS
     heard, last = time.monotonic(), supervisor.scheduled_events.last_poll_at
-    while not supervisor.finished.wait(pause):
+    while not supervisor.finished.wait(WATCH_SECONDS) and not stop.is_set():
         supervisor.cut_overdue_calls()
         if stalled := supervisor.stalled_parts():
             limiter.warn("stalled", f"No progress in {', '.join(stalled)}.")

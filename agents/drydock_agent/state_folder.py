@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drydock_agent.clock import Clock
+from drydock_agent.platforms import system
 from drydock_agent.spool.store import Spool, SpoolDamaged
 
 log = logging.getLogger("drydock_agent")
@@ -46,7 +47,7 @@ class StateFolder:
         """Create the folder if it does not exist, and check that it can be written."""
         probe = self.root / f"probe-{os.getpid()}"
         try:
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            system.make_private_folder(self.root)
             probe.write_bytes(b"")
             probe.unlink()
         except OSError as error:

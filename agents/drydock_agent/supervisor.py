@@ -43,6 +43,8 @@ JOIN_SECONDS = 0.5
 SURVIVAL_PAUSE_SECONDS = 5.0
 # No step lasts as long, not even an enrolment with every call at its timeout. Hooks have a timeout of their own.
 STALLED_SECONDS = 600.0
+# Time to end a hook after its time limit.
+HOOK_END_SECONDS = 15.0
 
 
 class Part(Protocol):
@@ -75,7 +77,7 @@ class Supervisor:
         limiter: LogLimiter,
         wait: int,
     ) -> None:
-        self.finished, self.stopping = threading.Event(), threading.Event()
+        self.finished, self.stopping, self.finishing = threading.Event(), threading.Event(), threading.Event()
         tls = tls_context(settings.ca_file)
         self.context = context = Context(
             settings=settings,
@@ -123,7 +125,7 @@ class Supervisor:
             *self.cache_listeners,
             *cache_hooks,
         )
-        self._programs = (self.hooks, *cache_hooks)
+        self._programs: tuple[Part, ...] = (self.hooks, *cache_hooks)
         self._threads: dict[Part, threading.Thread] = {}
 
     def _backend_parts(
@@ -185,6 +187,15 @@ class Supervisor:
             if not thread.is_alive() or (part not in self._programs and self._began.get(part, latest) < latest)
         ]
 
+    def let_hooks_end(self) -> None:
+        """Start no further hooks, and wait for the running ones until their time limit. Reports are still sent."""
+        self.finishing.set()
+        for part in self._programs:
+            part.wake.set()
+        deadline = time.monotonic() + self.context.settings.hook_timeout_seconds + HOOK_END_SECONDS
+        for part in self._programs:
+            self._threads[part].join(max(deadline - time.monotonic(), 0.0))
+
     def stop(self) -> None:
         """Abort all calls, wait briefly for the threads, and close the spool."""
         self.stopping.set()
@@ -203,7 +214,7 @@ class Supervisor:
         self.instance.cut_if_overdue()
 
     def _work(self, part: Part) -> None:
-        while not self.stopping.is_set():
+        while not (self.stopping.is_set() or (self.finishing.is_set() and part in self._programs)):
             # Clear the event before the work, so that a wake during the work is not lost.
             part.wake.clear()
             self._began[part] = time.monotonic()

@@ -1,4 +1,5 @@
-"""The agent as a Python wheel, which machines install from their backend without a package index.
+"""The agent as a Python wheel, which machines install from their backend without a package index, and the script that
+installs it on Windows.
 
 The address of the wheel changes with each version. The requirements file has an address that never changes, for models
 of scale sets and for upgrades; it states the wheel of the running backend with its hash.
@@ -25,6 +26,7 @@ WHEEL = "Wheel-Version: 1.0\nGenerator: drydock\nRoot-Is-Purelib: true\nTag: py3
 METADATA = ("METADATA", "entry_points.txt", "licenses/LICENSE")
 # Timestamp of every file in the wheel, so that each process of the backend builds the same bytes.
 LONG_AGO = (1980, 1, 1, 0, 0, 0)
+INSTALLER = Path(__file__).with_name("windows") / "Install-DrydockAgent.ps1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,27 @@ def requirements_address() -> str:
     exists.
     """
     return f"{settings.BASE_URL}{reverse('agent-requirements')}"
+
+
+def installer() -> bytes:
+    """Return the script that installs the current agent of this backend on Windows."""
+    text = INSTALLER.read_text("ascii")
+    for mark, value in (("@SERVER@", settings.BASE_URL), ("@PACKAGE@", requirement())):
+        # Inside a literal string of PowerShell.
+        text = text.replace(mark, value.replace("'", "''"))
+    return text.encode()
+
+
+def installer_address() -> str:
+    """Return the URL of the script on this backend, with the hash of the script as its fragment."""
+    return f"{settings.BASE_URL}{reverse('agent-installer')}#sha256={sha256(installer()).hexdigest()}"
+
+
+@require_safe
+def download_installer(request: HttpRequest) -> HttpResponse:
+    """Return the script for Windows. It contains no secret."""
+    headers = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+    return HttpResponse(installer(), content_type="text/plain; charset=utf-8", headers=headers)
 
 
 @require_safe

@@ -16,7 +16,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
 from fleet.dashboard import timeline
-from fleet.dashboard.agent_package import requirement, requirements_address
+from fleet.dashboard.agent_package import installer_address, requirement, requirements_address
 from fleet.dashboard.forms import CommentForm, Sent, commented, refused_form
 from fleet.dashboard.pages import (
     HISTORY_SIZE,
@@ -372,6 +372,7 @@ def created_token(request: Asked, form: JoinTokenForm) -> dict[str, Any]:
         join_token=plain,
         package=requirement(),
         current=requirements_address(),
+        installer=installer_address(),
         certificates=certificates,
     )
     return {"new_token": token, "lines": lines, "ca_file": CA_FILE if certificates else ""}

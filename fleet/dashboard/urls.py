@@ -66,6 +66,7 @@ PAGES = [
     path("join-tokens/make/", machines.make_token, name="join-token-make"),
     path("join-tokens/<str:prefix>/end/", machines.end_token, name="join-token-end"),
     path("agent/requirements.txt", agent_package.requirements, name="agent-requirements"),
+    path("agent/install.ps1", agent_package.download_installer, name="agent-installer"),
     path("agent/<str:name>", agent_package.download, name="agent-package"),
     path("inventory/", machines.inventory_page, name="inventory"),
     path("inventory/take/", machines.take_inventory, name="inventory-take"),

@@ -141,9 +141,10 @@ def install() -> str:
     address, token = "https://drydock.example.org", "join_TOKEN"
     package = f"drydock-agent[signed] @ {address}/agent/drydock_agent-VERSION-py3-none-any.whl#sha256=HASH"
     current = f"{address}/agent/requirements.txt"
-    lines = install_lines(fleet_url=address, join_token=token, package=package, current=current)
+    installer = f"{address}/agent/install.ps1#sha256=HASH"
+    lines = install_lines(fleet_url=address, join_token=token, package=package, current=current, installer=installer)
     shown = {line.platform: line.text for line in lines}
-    windows = f"On Windows, in PowerShell as administrator:\n\n```\n{shown['windows']}\n```"
+    windows = f"On Windows, in PowerShell as administrator ([details](windows.md)):\n\n```\n{shown['windows']}\n```"
     unit = f"This writes the following unit. The agent runs as its own user, without root rights:\n\n```ini\n{UNIT}```"
     return f"On Linux with systemd:\n\n```\n{shown['linux']}\n```\n\n{unit}\n\n{windows}"
 

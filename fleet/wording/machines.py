@@ -124,7 +124,7 @@ PLATFORMS: dict[str, tuple[str, str]] = {
     ),
     "windows": (
         "Windows",
-        "Run in PowerShell as administrator. Requires Python 3.10 or newer with the launcher py.",
+        "Run in PowerShell as administrator. Requires Python 3.10 or newer for all users, with the launcher py.",
     ),
     "cloud-init": ("New Linux VMs, with cloud-init", "Use this as the custom data of a VM or of a scale set."),
     "azure-cli": (

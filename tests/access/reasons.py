@@ -37,6 +37,7 @@ PUBLIC: dict[tuple[str, str], str] = {
     ("GET", "static/<path:file>"): BROWSER,
     ("GET", "sw.js"): BROWSER,
     ("GET", "agent/requirements.txt"): "names the agent's package; a new machine has no credential",
+    ("GET", "agent/install.ps1"): "the installation script for Windows; a new machine has no credential",
     ("POST", "/agent/v1/challenges"): "a nonce for Azure to sign; nothing is stored",
     ("GET", "/healthz"): PROBE,
     ("HEAD", "/healthz"): PROBE,

@@ -1,4 +1,4 @@
-"""The agent runs on Windows too, needs nothing but `requests`, and stays small."""
+"""Only the agent's `platforms` know the operating system; the agent needs nothing but `requests`, and stays small."""
 
 import ast
 import subprocess
@@ -14,6 +14,11 @@ FILES = sorted(FOLDER.rglob("*.py"))
 EXTRAS = {"redis/subscription.py": {"redis"}, "backend/ed25519.py": {"cryptography"}}
 # What Python reads TOML with, by itself or before it could.
 EXTRAS |= {"settings/load.py": {"tomllib", "tomli"}}
+# Modules of pywin32, which only Windows has.
+WINDOWS_ONLY = {
+    "ntsecuritycon", "pywintypes", "servicemanager", "win32api", "win32con", "win32event", "win32file", "win32job",
+    "win32pipe", "win32process", "win32security", "win32service", "win32serviceutil", "winerror", "winnt",
+}  # fmt: skip
 
 POSIX_ONLY = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"}
 # Attributes of modules that exist on some systems only.
@@ -43,7 +48,11 @@ def test_there_are_files_to_look_at() -> None:
     assert {"__main__.py", "loop.py", "spool/store.py", "wire.py"} <= {name(path) for path in FILES}
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
+def is_of(platform: str, path: Path) -> bool:
+    return name(path).removeprefix("platforms/").startswith(platform)
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if not is_of("posix", path)], ids=name)
 def test_nothing_posix_only_is_imported_or_used(path: Path) -> None:
     assert imported(path) & POSIX_ONLY == set()
     used = {
@@ -56,9 +65,16 @@ def test_nothing_posix_only_is_imported_or_used(path: Path) -> None:
     assert used == set()
 
 
+@pytest.mark.parametrize("path", [path for path in FILES if name(path) != "platforms/__init__.py"], ids=name)
+def test_no_other_module_asks_for_the_platform(path: Path) -> None:
+    # macOS is a POSIX system, and the oldest Python brings no TOML.
+    text = path.read_text("utf-8").replace('sys.platform == "darwin"', "")
+    assert [word for word in ("sys.platform", "os.name", "platform.system") if word in text] == []
+
+
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_only_requests_and_what_it_brings_is_needed(path: Path) -> None:
-    extra = EXTRAS.get(name(path), set())
+    extra = EXTRAS.get(name(path), set()) | (WINDOWS_ONLY if is_of("windows", path) else set())
     assert imported(path) - set(sys.stdlib_module_names) <= {"requests", "urllib3"} | extra
 
 

@@ -96,7 +96,9 @@ def test_progress_of_each_part_is_required(
         # A hook may run for as long as its own timeout.
         found._programs = (part,)  # type: ignore[assignment]
     found.start()
-    watching = threading.Thread(target=loop._watch, args=(found, limiter), kwargs={"rediscover": False})
+    watching = threading.Thread(
+        target=loop._watch, args=(found, limiter), kwargs={"rediscover": False, "stop": found.stopping}
+    )
     watching.start()
     try:
         assert manager.recv(100) == b"WATCHDOG=1"

@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from drydock_agent.settings.load import SPEC, ConfigError, default_hooks_dir, default_state_dir, load
+from drydock_agent.platforms import posix
+from drydock_agent.settings.load import SPEC, ConfigError, load
 from drydock_agent.settings.loopback import is_loopback
 
 FLEET = {"DRYDOCK_FLEET_URL": "https://drydock.example"}
@@ -91,12 +92,13 @@ def test_a_machine_id_that_is_a_uuid_is_written_in_lower_case() -> None:
     assert settings.machine_id == "5ae706df-54e6-5d67-960f-2d30303bc837"
 
 
-def test_every_system_has_its_state_folder_and_its_hooks_apart_from_what_the_agent_writes() -> None:
-    assert default_state_dir({}, "linux") == "/var/lib/drydock-agent"
-    assert default_state_dir({"PROGRAMDATA": r"D:\Data"}, "win32") == r"D:\Data\Drydock\Agent"
-    assert default_state_dir({}, "darwin").startswith("/Library")
-    for platform in ("linux", "win32", "darwin"):
-        assert not default_hooks_dir({}, platform).startswith(default_state_dir({}, platform))
+def test_every_system_has_its_state_folder_and_its_hooks_apart_from_what_the_agent_writes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert posix.state_dir({}) == "/var/lib/drydock-agent"
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert posix.state_dir({}).startswith("/Library")
+    assert posix.hooks_dir({}) == "/etc/drydock-agent/hooks"
     assert load({**FLEET, "DRYDOCK_HOOKS_DIR": "/srv/hooks"}).hooks_dir == Path("/srv/hooks")
     assert load(FLEET).hook_timeout_seconds == 300
 

@@ -20,7 +20,9 @@ OWN |= {"you-sessions", "sessions-end-others", "session-end"}
 OWN |= {"factor-codes", "factor-remove", "step-up"}
 SIGN_IN = {"login", "login-again", "login-again-factor", "login-passkey", "mfa_authenticate", "logout"}
 SIGN_IN |= {"account_login", "account_logout", "sign-on", "sign-on-back", "sign-on-end"}
-WITHOUT_A_PLACE = OWN | SIGN_IN | {"manifest", "agent-package", "agent-requirements", "pulse", "find"}
+WITHOUT_A_PLACE = (
+    OWN | SIGN_IN | {"manifest", "agent-package", "agent-requirements", "agent-installer", "pulse", "find"}
+)
 
 
 def current(body: str, nav: str) -> list[str]:

@@ -7,7 +7,8 @@ from pathlib import Path
 from azure_simulator.child_process import RunningSimulator
 from drydock_agent.hooks.process import GRACE_SECONDS, STOP_GRACE_SECONDS
 from drydock_agent.hooks.progress import OUTPUT_CHARACTERS
-from drydock_agent.settings.load import SPEC, default_hooks_dir
+from drydock_agent.platforms import posix
+from drydock_agent.settings.load import SPEC
 
 from tests.agent.agents import SteppedClock
 from tests.agent.machine_hooks import HookFolder, Machine
@@ -33,5 +34,5 @@ def test_its_numbers_are_those_of_the_code() -> None:
     assert f"last {OUTPUT_CHARACTERS:,} characters" in PAGE
     assert f"{GRACE_SECONDS:g} seconds later" in PAGE
     assert f"{STOP_GRACE_SECONDS:g} seconds later" in PAGE
-    assert "hooks_dir" in SPEC and default_hooks_dir({}, "linux") in PAGE
-    assert default_hooks_dir({"PROGRAMDATA": "%ProgramData%"}, "win32") in PAGE
+    assert "hooks_dir" in SPEC and posix.hooks_dir({}) in PAGE
+    assert r"%ProgramData%\Drydock\Hooks" in PAGE

@@ -29,15 +29,27 @@ URL, TOKEN = "https://desk.example.org", "join_abc-DEF_123"
 PACKAGE = f"drydock-agent[signed] @ {URL}/agent/drydock_agent-1-py3-none-any.whl#sha256=0a1b"
 
 CURRENT = f"{URL}/agent/requirements.txt"
+INSTALLER = f"{URL}/agent/install.ps1#sha256=0a1b"
 CERTIFICATES = "-----BEGIN CERTIFICATE-----\nMIIB+/8=\n-----END CERTIFICATE-----"
 
 
 def lines_of(
-    fleet_url: str = URL, join_token: str = TOKEN, package: str = PACKAGE, certificates: str = ""
+    fleet_url: str = URL,
+    join_token: str = TOKEN,
+    package: str = PACKAGE,
+    certificates: str = "",
+    installer: str = INSTALLER,
 ) -> dict[str, str]:
     lines = install_lines(
-        fleet_url=fleet_url, join_token=join_token, package=package, current=CURRENT, certificates=certificates
+        fleet_url=fleet_url,
+        join_token=join_token,
+        package=package,
+        current=CURRENT,
+        installer=installer,
+        certificates=certificates,
     )
+    # Only the script for Windows asks for the token, which its command does not contain.
+    assert [line.token for line in lines if line.token] == [join_token]
     return {line.platform: line.text for line in lines}
 
 
@@ -49,8 +61,8 @@ def test_each_platform_has_a_line_and_a_name_and_only_scripts_have_two() -> None
     assert {name: text.count("\n") for name, text in LINES.items()} == {
         "linux": 0, "windows": 0, "azure-cli": 0, "cloud-init": 1, "other": 1,
     }  # fmt: skip
-    for text in LINES.values():
-        assert URL in text and TOKEN in text
+    for name, text in LINES.items():
+        assert URL in text and (TOKEN in text) == (name != "windows")
 
 
 @pytest.fixture
@@ -143,8 +155,8 @@ def test_private_authorities_are_stored_for_pip_and_the_agent(pretended: tuple[P
     assert (root / "opt/drydock-agent/pip.conf").read_text() == f"[global]\ncert = {bundle}\n"
     windows = texts["windows"]
     quoted = ", ".join(f"'{line}'" for line in CERTIFICATES.splitlines())
-    assert rf"Set-Content -Encoding ascii 'C:\ProgramData\Drydock\ca.pem' {quoted}; " in windows
-    assert r"'ca_file = ''C:\ProgramData\Drydock\ca.pem''" in windows and "'cert = C:" in windows
+    assert rf"Set-Content -Encoding ascii 'C:\Program Files\Drydock Agent\ca.pem' {quoted}; " in windows
+    assert windows.endswith(r" -CaFile 'C:\Program Files\Drydock Agent\ca.pem'") and "Invoke-WebRequest" not in windows
     assert texts["other"].endswith(f"\nDRYDOCK_CA_FILE={CA_FILE}")
 
 
@@ -187,8 +199,8 @@ def test_what_a_shell_would_take_for_its_own_stays_text(pretended: tuple[Path, d
 
 
 def test_powershell_gets_strings_in_which_nothing_is_special() -> None:
-    text = lines_of("https://o'hara", "t")["windows"]
-    assert "'fleet_url = \"https://o''hara\"'" in text
+    text = lines_of("https://o'hara", "t", installer="https://o'hara/agent/install.ps1#sha256=0a1b")["windows"]
+    assert "-Uri 'https://o''hara/agent/install.ps1'" in text
     assert text.replace("''", "").count("'") % 2 == 0
 
 

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 import redis
 import yaml
-from drydock_agent.settings.load import SPEC, default_state_dir
+from drydock_agent.platforms import posix
+from drydock_agent.settings.load import SPEC
 
 from fleet.configuration import CHAPTERS, DEMO, SETTINGS
 from fleet.embedded import Urls
@@ -75,7 +76,7 @@ def test_images_are_slim_and_run_without_root() -> None:
 def test_each_agent_keeps_its_state_on_a_volume_of_its_own() -> None:
     """A recreated container finds its credential there, and does not wait for a person."""
     assert AGENTS
-    folder = default_state_dir({}, "linux")
+    folder = posix.state_dir({})
     for name in AGENTS:
         assert OURS[name]["volumes"] == [f"{name}:{folder}"]
         assert name in COMPOSE["volumes"]

@@ -116,13 +116,25 @@ def test_no_file_of_requirements_leaves_a_name_of_ours_to_an_index(dist: Path) -
 def test_bundle_installs_both_without_an_index(tmp_path: Path) -> None:
     with_packages = {name: value for name, value in os.environ.items() if WAYS_TO_PACKAGES.search(name)}
     folder = tmp_path / "bundle"
-    said = run([PYTHON, ROOT / "requirements" / "bundle.py", folder], cwd=ROOT, environment=alone(**with_packages))
+    bundle = [PYTHON, ROOT / "requirements" / "bundle.py", folder, "{}.{}".format(*sys.version_info), "windows-3.12"]
+    said = run(bundle, cwd=ROOT, environment=alone(**with_packages))
     shutil.rmtree(folder)
     (archive,) = tmp_path.glob("drydock-*.tar")
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path, filter="data")
     folder = tmp_path / archive.stem
-    check, *commands = (folder / "INSTALL.txt").read_text().splitlines()
+    check, *commands, on_windows = (folder / "INSTALL.txt").read_text().splitlines()
+    assert "Install-DrydockAgent.ps1" in on_windows and list(folder.glob("pywin32-*-cp312-cp312-win_amd64.whl"))
+    windows = [
+        "--python-platform",
+        "x86_64-pc-windows-msvc",
+        "--python-version",
+        "3.12",
+        "--target",
+        tmp_path / "windows",
+    ]
+    only_here = ["--dry-run", "--no-index", "--find-links", ".", "--require-hashes", "-r", "drydock-agent.txt"]
+    run([PYTHON, "-m", "uv", "pip", "install", *windows, *only_here], cwd=folder, environment=alone())
     run([*check.split(), "--strict"], cwd=folder, environment=alone())
     listed = {line.split()[1] for line in (folder / "SHA256SUMS").read_text().splitlines()}
     assert listed == {path.name for path in folder.iterdir()} - {"SHA256SUMS"}

@@ -208,7 +208,7 @@ class EventHooks:
             hook = progress.running
             if not hook:
                 continue
-            process.end_leftovers(f"DRYDOCK_RUN={progress.run}")
+            process.end_leftovers(progress.run, self._context.hook_record(progress.run))
             again = progress.boot == self._boot != "" and hook not in progress.interrupted
             progress.interrupted.append(hook)
             progress.running = ""
@@ -272,6 +272,7 @@ class EventHooks:
                 timeout=self._timeout,
                 stopping=self._stopping,
                 preempted=self._preempted if is_drill_id(progress.event_id) else None,
+                record=self._context.hook_record(progress.run),
             )
         progress.running = ""
         progress.done[hook.name] = ended.outcome

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
-WINDOWS = os.name == "nt"
+from drydock_agent.platforms import system
 
-# Interpreters of scripts on Windows. Executables need none.
-_RUNNERS: dict[str, tuple[str, ...]] = {
-    ".ps1": ("powershell.exe", "-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass", "-File"),
-    ".cmd": ("cmd.exe", "/d", "/c"),
-    ".bat": ("cmd.exe", "/d", "/c"),
-    ".exe": (),
-}
 # Endings of backup files that editors and package managers leave.
 _BACKUP_SUFFIXES = ("~", ".bak", ".orig", ".swp", ".dpkg-old", ".dpkg-new", ".dpkg-dist", ".rpmnew", ".rpmsave")
-
-# Missing on Windows.
-_own_user = getattr(os, "geteuid", None)
 
 
 class FolderRefused(Exception):
@@ -34,10 +23,9 @@ class Hook:
     path: Path
     refused: str = ""
 
-    def command(self, *, windows: bool = WINDOWS) -> list[str]:
+    def command(self) -> list[str]:
         """Return the command line that runs this hook."""
-        runner = _RUNNERS.get(self.path.suffix.lower(), ()) if windows else ()
-        return [*runner, str(self.path)]
+        return system.hook_command(self.path)
 
 
 def list_hooks(root: Path, phase: str) -> list[Hook]:
@@ -47,7 +35,7 @@ def list_hooks(root: Path, phase: str) -> list[Hook]:
     folder = root.absolute() / f"{phase}.d"
     try:
         for each in (folder.parent, folder):
-            if word := _unsafe_reason(each.stat()):
+            if word := system.unsafe_reason(each):
                 raise FolderRefused(f"Nothing in {folder} is run: {each} {word}.")
         found = [path for path in folder.iterdir() if not _is_ignored(path.name)]
         return [_hook(path) for path in sorted(found, key=lambda path: path.name) if _is_executable(path)]
@@ -58,7 +46,7 @@ def list_hooks(root: Path, phase: str) -> list[Hook]:
 
 
 def _hook(path: Path) -> Hook:
-    word = _unsafe_reason(path.stat())
+    word = system.unsafe_reason(path)
     # Names are reported as text, even if their bytes are not valid text.
     name = path.name.encode("utf-8", "replace").decode()
     return Hook(name, path, f"{name} is not run: it {word}." if word else "")
@@ -70,19 +58,4 @@ def _is_ignored(name: str) -> bool:
 
 def _is_executable(path: Path) -> bool:
     # Call `stat` first, because a broken link is not a file.
-    if not path.is_file():
-        return False
-    return path.suffix.lower() in _RUNNERS if WINDOWS else bool(path.stat().st_mode & 0o111)
-
-
-def _unsafe_reason(found: os.stat_result) -> str:
-    """Return the reason why users other than the owner could change this file, or an empty string. Always empty on
-    Windows (see the documentation).
-    """
-    if _own_user is None:
-        return ""
-    if found.st_uid not in (0, _own_user()):
-        return f"belongs to user {found.st_uid}, not to root or to the agent's user"
-    if found.st_mode & 0o002:
-        return "can be written by everybody"
-    return ""
+    return path.is_file() and system.is_program(path)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -15,6 +13,7 @@ from typing import IO
 
 from drydock_agent.connections import Interrupted
 from drydock_agent.hooks.progress import FAILED, OUTPUT_CHARACTERS, SUCCEEDED, TIMED_OUT
+from drydock_agent.platforms import processes
 
 # Seconds between the signal to end and the kill of a hook; less when the agent itself stops.
 GRACE_SECONDS = 5.0
@@ -23,12 +22,6 @@ STOP_GRACE_SECONDS = 0.3
 DRAIN_SECONDS = 0.5
 # A character is at most four bytes.
 _KEPT_BYTES = 4 * OUTPUT_CHARACTERS
-
-# Missing on Windows.
-_kill_group = getattr(os, "killpg", None)
-_kill = getattr(os, "kill", None)
-_SIGKILL = getattr(signal, "SIGKILL", signal.SIGTERM)
-_NEW_GROUP = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
 
 
 @dataclass(slots=True, frozen=True)
@@ -49,37 +42,42 @@ def run(
     timeout: float,
     stopping: threading.Event,
     preempted: threading.Event | None = None,
+    record: Path | None = None,
 ) -> HookResult:
     """Run `command` with `stdin` on standard input. The outcome is `succeeded` (exit status 0), `failed` or
     `timed-out`.
 
-    When `preempted` is set, the hook is ended with the outcome `failed`. When `stopping` is set, the whole process
-    group of the hook is ended, and `Interrupted` is raised.
+    When `preempted` is set, the hook is ended with the outcome `failed`. When `stopping` is set, the hook and all that
+    it started are ended, and `Interrupted` is raised. `record` is the file that helps `end_leftovers` on some systems.
     """
     if stopping.is_set():
         raise Interrupted
     begun = time.monotonic()
     try:
-        child = subprocess.Popen(
-            command,
-            env=dict(environment),
-            cwd=Path(command[-1]).parent,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            # A separate process group: it can be ended as a whole, and Ctrl-C reaches only the agent.
-            start_new_session=True,
-            creationflags=_NEW_GROUP,
-        )
+        child = processes.Child(command, environment=environment, record=record)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         return HookResult(FAILED, None, time.monotonic() - begun, f"It cannot be run: {reason}.")
+    try:
+        return _result(child, stdin, begun, timeout, stopping, preempted)
+    finally:
+        child.release()
+
+
+def _result(
+    child: processes.Child,
+    stdin: bytes,
+    begun: float,
+    timeout: float,
+    stopping: threading.Event,
+    preempted: threading.Event | None,
+) -> HookResult:
     tail = _OutputTail(child.stdout)
     threading.Thread(target=_write_input, args=(child.stdin, stdin), name="hook input", daemon=True).start()
     _wait(child, begun + timeout, stopping, preempted)
     if timed_out := child.poll() is None:
         cut = preempted is not None and preempted.is_set()
-        _end(child, STOP_GRACE_SECONDS if cut or stopping.is_set() else GRACE_SECONDS)
+        child.end(STOP_GRACE_SECONDS if cut or stopping.is_set() else GRACE_SECONDS)
         if stopping.is_set():
             raise Interrupted
         if cut:
@@ -92,20 +90,11 @@ def run(
     return HookResult(FAILED if child.returncode else SUCCEEDED, child.returncode, seconds, output)
 
 
-def end_leftovers(mark: str) -> int:
-    """End the processes that an earlier run of the agent left: those with `mark` (`NAME=value`) in their environment.
-
-    Return the number of ended processes; always 0 on systems other than Linux.
+def end_leftovers(run: str, record: Path) -> int:
+    """End the processes of the hook with this `DRYDOCK_RUN` that an earlier run of the agent left. Return their
+    number.
     """
-    ended = 0
-    if _kill is None:
-        return 0
-    for entry in Path("/proc").glob("[1-9]*"):
-        with contextlib.suppress(OSError):
-            if mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
-                _kill(int(entry.name), _SIGKILL)
-                ended += 1
-    return ended
+    return processes.end_leftovers(run, record)
 
 
 class _OutputTail:
@@ -121,7 +110,7 @@ class _OutputTail:
         """Return the last part of the output as text, after waiting briefly for the end of the stream."""
         self._thread.join(DRAIN_SECONDS)
         with self._lock:
-            text = self._kept.decode("utf-8", "replace")
+            text = processes.decode(bytes(self._kept))
         # Databases cannot store a NUL character in text.
         return text.replace("\0", "\ufffd")[-OUTPUT_CHARACTERS:]
 
@@ -143,7 +132,7 @@ def _write_input(stream: IO[bytes] | None, stdin: bytes) -> None:
 
 
 def _wait(
-    child: subprocess.Popen[bytes], deadline: float, stopping: threading.Event, preempted: threading.Event | None
+    child: processes.Child, deadline: float, stopping: threading.Event, preempted: threading.Event | None
 ) -> None:
     """Wait until the hook has ended, the deadline has passed, `preempted` is set, or the agent stops."""
     pause = 0.005
@@ -152,32 +141,3 @@ def _wait(
         if left <= 0 or stopping.wait(min(pause, left)):
             return
         pause = min(pause * 1.5, 0.1)
-
-
-def _end(child: subprocess.Popen[bytes], grace: float) -> None:
-    """End the process group of the hook: send a signal, wait `grace` seconds, then kill it."""
-    if _kill_group is None:
-        _end_tree(child)
-        return
-    _signal(child, signal.SIGTERM)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(grace)
-    # Child processes may still run after the hook has ended.
-    _signal(child, _SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(grace)
-
-
-def _signal(child: subprocess.Popen[bytes], number: int) -> None:
-    if _kill_group is not None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            _kill_group(child.pid, number)
-
-
-def _end_tree(child: subprocess.Popen[bytes]) -> None:
-    # Windows finds child processes only while their parent exists.
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        subprocess.run(["taskkill", "/T", "/F", "/PID", str(child.pid)], capture_output=True, timeout=10, check=False)
-    child.kill()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(1.0)

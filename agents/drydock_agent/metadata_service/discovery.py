@@ -13,8 +13,8 @@ import os
 import socket
 import struct
 import time
-import uuid
-from pathlib import Path
+
+from drydock_agent.platforms import system
 
 SERVER_PORT, CLIENT_PORT = 67, 68
 # Seconds to wait before each request.
@@ -43,8 +43,8 @@ def query_dhcp(listen_seconds: float) -> str | None:
     """Send one DHCP request and wait `listen_seconds` for responses. Return the address of the endpoint, or None.
     Raises `NotAllowed`.
     """
-    interface = _interface()
-    xid, mac = os.urandom(4), _mac(interface)
+    interface = system.network_interface()
+    xid, mac = os.urandom(4), system.mac_address(interface)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         _bind(sock, interface)
         try:
@@ -122,28 +122,7 @@ def _bind(sock: socket.socket, interface: str) -> None:
         sock.bind(("", CLIENT_PORT))
     except PermissionError:
         raise NotAllowed(
-            "endpoint discovery sends from UDP port 68, which needs root or the capability CAP_NET_BIND_SERVICE"
-            " (in a unit: AmbientCapabilities=CAP_NET_BIND_SERVICE); or set DRYDOCK_IMDS_URL"
+            f"endpoint discovery sends from UDP port 68, {system.DISCOVERY_REFUSED}; or set DRYDOCK_IMDS_URL"
         ) from None
     except OSError as error:
         raise NotAllowed(f"endpoint discovery cannot have UDP port 68: {error.strerror}") from None
-
-
-def _interface() -> str:
-    """Return the network interface of the default route, else the first one except loopback, else an empty string."""
-    with contextlib.suppress(OSError, IndexError):
-        for line in Path("/proc/net/route").read_text("ascii").splitlines()[1:]:
-            name, destination = line.split()[:2]
-            if destination == "00000000":
-                return name
-    with contextlib.suppress(OSError):
-        return next((name for _, name in socket.if_nameindex() if name != "lo"), "")
-    return ""
-
-
-def _mac(interface: str) -> bytes:
-    with contextlib.suppress(OSError, ValueError):
-        mac = bytes.fromhex(Path(f"/sys/class/net/{interface}/address").read_text("ascii").strip().replace(":", ""))
-        if len(mac) == 6:
-            return mac
-    return uuid.getnode().to_bytes(6, "big")

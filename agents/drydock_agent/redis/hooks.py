@@ -100,7 +100,8 @@ class CacheHooks:
     def step(self) -> float:
         """Run one hook. Return 0 if there may be more, else the seconds until the next check."""
         if self._reports.leftover_run:
-            process.end_leftovers(f"DRYDOCK_RUN={self._reports.leftover_run}")
+            run_id = self._reports.leftover_run
+            process.end_leftovers(run_id, self._context.hook_record(run_id))
             self._reports.leftover_run = ""
         if not self._triggers:
             self._reports.write()
@@ -178,6 +179,7 @@ class CacheHooks:
                 stdin=(json.dumps(self._given(trigger)) + "\n").encode(),
                 timeout=self._timeout,
                 stopping=self._stopping,
+                record=self._context.hook_record(run),
             )
         except Interrupted:
             # The hook is not run again, so its outcome is reported here.

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from drydock_agent.logs import FORMATS
+from drydock_agent.platforms import system
 from drydock_agent.settings.caches import Cache, read_caches
 from drydock_agent.settings.loopback import is_loopback
 
@@ -65,10 +66,11 @@ class Settings:
 def load(environ: Mapping[str, str] | None = None) -> Settings:
     """Load the settings from `environ` and from the TOML file that `DRYDOCK_CONFIG` names. Raises `ConfigError`."""
     environ = os.environ if environ is None else environ
-    table = _toml(environ.get("DRYDOCK_CONFIG", ""))
+    file = environ.get("DRYDOCK_CONFIG") or system.settings_file(environ)
+    table = _toml(file)
     for name in table:
         if name not in SPEC:
-            raise ConfigError(f"{environ['DRYDOCK_CONFIG']} has the unknown setting {name!r}.")
+            raise ConfigError(f"{file} has the unknown setting {name!r}.")
     values: dict[str, Any] = {}
     for name, (default, parse) in SPEC.items():
         variable = f"DRYDOCK_{name.upper()}"
@@ -83,22 +85,6 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     if not values["fleet_url"]:
         raise ConfigError("DRYDOCK_FLEET_URL is not set: it is the address of the Drydock backend.")
     return Settings(**values)
-
-
-def default_state_dir(environ: Mapping[str, str], platform: str = sys.platform) -> str:
-    """Return the default state folder on this operating system."""
-    if platform == "win32":
-        return environ.get("PROGRAMDATA", r"C:\ProgramData") + r"\Drydock\Agent"
-    if platform == "darwin":
-        return "/Library/Application Support/Drydock Agent"
-    return "/var/lib/drydock-agent"
-
-
-def default_hooks_dir(environ: Mapping[str, str], platform: str = sys.platform) -> str:
-    """Return the default hooks folder on this operating system."""
-    if platform == "win32":
-        return environ.get("PROGRAMDATA", r"C:\ProgramData") + r"\Drydock\Hooks"
-    return "/etc/drydock-agent/hooks"
 
 
 def _toml(path: str) -> dict[str, Any]:
@@ -224,7 +210,7 @@ def _signed(value: object) -> str:
 SPEC: dict[str, tuple[str | Callable[[Mapping[str, str]], str], Callable[[object], Any]]] = {
     "fleet_url": ("", _fleet_url),
     "join_token": ("", _text),
-    "state_dir": (default_state_dir, _path),
+    "state_dir": (system.state_dir, _path),
     "imds_url": (DEFAULT_IMDS_URL, _url),
     "discover_endpoint": ("auto", _one_of(DISCOVERY)),
     "availability_set": ("", _set),
@@ -233,7 +219,7 @@ SPEC: dict[str, tuple[str | Callable[[Mapping[str, str]], str], Callable[[object
     # The service allows five requests a second to all programs of a machine together.
     "poll_seconds": ("1", _seconds(0.5, 60)),
     "reminder_seconds": ("300", _seconds(10, 86400)),
-    "hooks_dir": (default_hooks_dir, _path),
+    "hooks_dir": (system.hooks_dir, _path),
     "hook_timeout_seconds": ("300", _seconds(1, 86400)),
     "prepare_minutes": (f"{DEFAULT_PREPARE_MINUTES:g}", _prepare_minutes),
     "redis_caches": ("", read_caches),

@@ -261,31 +261,34 @@ SETTINGS_FILE = "/etc/drydock-agent.env"
 CA_FILE = "/etc/drydock-agent-ca.pem"
 UNIT_FILE = "/etc/systemd/system/drydock-agent.service"
 WINDOWS_HOME = r"C:\Program Files\Drydock Agent"
-WINDOWS_FOLDER = r"C:\ProgramData\Drydock"
 
 
 @dataclass(frozen=True, slots=True)
 class InstallLine:
-    """The install command or file for one platform: `linux`, `windows`, `cloud-init`, `azure-cli`, `other`."""
+    """The install command or file for one platform: `linux`, `windows`, `cloud-init`, `azure-cli`, `other`. `token` is
+    the join token that the command asks for, or empty.
+    """
 
     platform: str
     text: str
+    token: str = ""
 
 
 def install_lines(
-    *, fleet_url: str, join_token: str, package: str, current: str, certificates: str = ""
+    *, fleet_url: str, join_token: str, package: str, current: str, installer: str, certificates: str = ""
 ) -> tuple[InstallLine, ...]:
     """Return the install commands for each platform. `package` is the agent's package as an argument of `pip install`.
 
     `current` is the address of a requirements file with the newest one: the model of a scale set outlasts upgrades of
-    the backend. `certificates` are those of private certificate authorities as PEM, for pip and the agent.
+    the backend. `installer` is the address of the script for Windows with its hash. `certificates` are those of private
+    certificate authorities as PEM, for pip and the agent.
     """
     authorities = certificates.splitlines()
     steps = _linux_steps(fleet_url, join_token, f'"{_plain(package)}"', authorities)
     lasting = _linux_steps(fleet_url, join_token, f'-r "{_plain(current)}"', authorities)
     return (
         InstallLine("linux", f"sudo sh -c {shlex.quote(steps)}"),
-        InstallLine("windows", _windows(fleet_url, join_token, package, authorities)),
+        InstallLine("windows", _windows(installer, authorities), join_token),
         InstallLine("cloud-init", f"#!/bin/sh\n{lasting}"),
         InstallLine(
             "azure-cli",
@@ -343,41 +346,33 @@ def _plain(text: str) -> str:
     return re.sub(r'([\\"$`])', r"\\\1", text)
 
 
-def _windows(fleet_url: str, join_token: str, package: str, certificates: list[str]) -> str:
-    """Return the install commands for an administrator's PowerShell.
-
-    They create a task that starts with the machine, and a settings file that only administrators can read.
+def _windows(installer: str, certificates: list[str]) -> str:
+    """Return the install commands for an administrator's PowerShell. They download the script of the backend, check its
+    hash and run it. The script asks for the join token, which would otherwise remain in the history of commands.
     """
-    scripts, settings = rf"{WINDOWS_HOME}\Scripts", rf"{WINDOWS_FOLDER}\agent.toml"
-    ca_file, bundle = rf"{WINDOWS_FOLDER}\ca.pem", rf"{WINDOWS_HOME}\pip-ca.pem"
-    run = rf'/c set "DRYDOCK_CONFIG={settings}" && "{scripts}\drydock-agent.exe" run'
-    lines = [f'fleet_url = "{fleet_url}"', f'join_token = "{join_token}"']
-    trusted = []
+    address, _, digest = installer.partition("#sha256=")
+    script, ca_file = rf"{WINDOWS_HOME}\Install-DrydockAgent.ps1", rf"{WINDOWS_HOME}\ca.pem"
+    download = [
+        "[Net.ServicePointManager]::SecurityProtocol = 'Tls12'",
+        f"Invoke-WebRequest -UseBasicParsing -Uri {_ps(address)} -OutFile '{script}'",
+    ]
     if certificates:
-        lines.append(f"ca_file = '{ca_file}'")
-        trusted = [
+        # Invoke-WebRequest trusts only authorities of the whole machine.
+        program = "import ssl, sys, urllib.request as r; c = ssl.create_default_context(cafile=sys.argv[2]);"
+        program += " open(sys.argv[3], 'wb').write(r.urlopen(sys.argv[1], context=c).read())"
+        download = [
             f"Set-Content -Encoding ascii '{ca_file}' {', '.join(map(_ps, certificates))}",
-            rf"@(& '{scripts}\python.exe' -m pip._vendor.certifi --contents) + @(Get-Content '{ca_file}')"
-            f" | Set-Content -Encoding ascii '{bundle}'",
-            rf"Set-Content -Encoding ascii '{WINDOWS_HOME}\pip.ini' '[global]', 'cert = {bundle}'",
+            f"py -3 -c {_ps(program)} {_ps(address)} '{ca_file}' '{script}'",
         ]
     return "; ".join(
         [
             "$ErrorActionPreference = 'Stop'",
-            f"py -3 -m venv '{WINDOWS_HOME}'",
-            f"New-Item -ItemType Directory -Force '{WINDOWS_FOLDER}' | Out-Null",
-            # The system and administrators, by their well-known ids: names are translated.
-            f"icacls '{WINDOWS_FOLDER}' /inheritance:r"
-            " /grant '*S-1-5-18:(OI)(CI)F' '*S-1-5-32-544:(OI)(CI)F' | Out-Null",
-            *trusted,
-            rf"& '{scripts}\pip.exe' install --quiet {_ps(package)}",
-            f"Set-Content -Encoding ascii '{settings}' {', '.join(_ps(line) for line in lines)}",
-            "Register-ScheduledTask -Force -TaskName 'Drydock agent' -User SYSTEM"
-            " -Trigger (New-ScheduledTaskTrigger -AtStartup)"
-            f" -Action (New-ScheduledTaskAction -Execute cmd.exe -Argument {_ps(run)})"
-            " -Settings (New-ScheduledTaskSettingsSet -ExecutionTimeLimit 0 -RestartCount 999"
-            " -RestartInterval (New-TimeSpan -Minutes 1)) | Out-Null",
-            "Start-ScheduledTask 'Drydock agent'",
+            # Only administrators can change a file there.
+            f"New-Item -ItemType Directory -Force '{WINDOWS_HOME}' | Out-Null",
+            *download,
+            f"if ((Get-FileHash '{script}').Hash -ne '{digest}') {{ throw 'The checksum of the script is wrong.' }}",
+            f"powershell.exe -NoProfile -ExecutionPolicy Bypass -File '{script}'"
+            + (f" -CaFile '{ca_file}'" if certificates else ""),
         ]
     )
 
