@@ -4,6 +4,7 @@ BIN := .venv/bin
 # The demo needs fewer packages than the development; both live in the one `.venv`, the second contains the first.
 DEMO_READY := .venv/ready-demo
 DEV_READY := .venv/ready-dev
+DEPLOY_READY := .venv/ready-deploy
 SOURCES := requirements/uv.txt requirements/version.py pyproject.toml agents/pyproject.toml CHANGELOG.md
 
 # Set in many containers; then each process of the demo and of the tests would compile all of Django again.
@@ -34,6 +35,12 @@ $(DEMO_READY): requirements/demo.txt $(SOURCES)
 	@if [ -e $(DEV_READY) ]; then $(MAKE) --no-print-directory $(DEV_READY) && touch $@; fi
 	$(if $(wildcard $(DEV_READY)),,$(call install_from,requirements/demo.txt))
 
+# What checks the Ansible role and the manifests of Kubernetes.
+$(DEPLOY_READY): requirements/deploy.txt | $(DEV_READY)
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv/deploy
+	@$(BIN)/uv pip sync --quiet --python .venv/deploy/bin/python --require-hashes requirements/deploy.txt
+	@touch $@
+
 # The documentation as the product serves it at /docs/. Its build fails at a link that leads nowhere.
 SITE := fleet/site/docs/index.html
 site: $(DEMO_READY) $(SITE)
@@ -49,7 +56,7 @@ test: $(DEV_READY) $(SITE)
 	@exec $(BIN)/python -m pytest -n auto --dist loadfile -m "not long" $(ARGS)
 
 # What needs minutes: a longer share of every search, packages, programs of others, hundreds of races, rounds of kills.
-test-long: $(DEV_READY) $(SITE)
+test-long: $(DEV_READY) $(DEPLOY_READY) $(SITE)
 	@exec $(BIN)/python -m pytest -n auto --dist loadfile -m "long or hypothesis" --hypothesis-profile=whole $(ARGS)
 
 check: $(DEV_READY) $(SITE) lint types docs

@@ -39,6 +39,8 @@ OUTPUTS: dict[str, list[str]] = {
     "docs.txt": ["--group", "docs"],
     "demo.txt": [*DEMO],
     "dev.txt": [*DEMO, "--extra", "dev"],
+    # For an environment of its own: these are large, and only `make test-long` runs them.
+    "deploy.txt": ["requirements/deploy.in"],
 }
 OPTIONS = [
     "--universal",
@@ -66,7 +68,8 @@ def inputs_digest(name: str) -> str:
         project = document["project"]
         stated.append([project["requires-python"], project["dependencies"], project.get("optional-dependencies", {})])
         stated.append(document.get("dependency-groups", {}))
-    stated.extend((FOLDER / source).read_text() for source in ("uv.in", "build.in"))
+    own = [path.removeprefix("requirements/") for path in OUTPUTS[name] if path.endswith("/deploy.in")]
+    stated.extend((FOLDER / source).read_text() for source in ("uv.in", "build.in", *own))
     return digest(json.dumps(stated, sort_keys=True))
 
 
@@ -112,7 +115,7 @@ def write(name: str, upgrade: bool) -> None:
 
 def main(arguments: list[str]) -> int:
     if "--check" not in arguments:
-        for name in ("uv.txt", "dev.txt", "demo.txt", "docs.txt", "base.txt", "agent.txt"):
+        for name in ("uv.txt", "dev.txt", "demo.txt", "docs.txt", "base.txt", "agent.txt", "deploy.txt"):
             write(name, "--upgrade" in arguments)
         return 0
     stale = [name for name in OUTPUTS if split(FOLDER / name)[0] != head_of(name, split(FOLDER / name)[1])]

@@ -248,6 +248,7 @@ class Instance:
             "resource_name": self.resource_name(),
             "availability_set": self._context.settings.availability_set,
             "complete": self._complete,
+            "node_name": self._context.settings.node_name,
         }
         spool = self._context.spool
         # The backend takes the agent's version from this report, so an upgraded agent sends it again.

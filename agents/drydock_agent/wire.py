@@ -308,12 +308,15 @@ class InstanceData:
 
     A missing key in `compute` has no meaning. An empty value means no value only with `complete`: then the response has
     every key that Drydock reads. Agents of older versions did not check this, so their responses count as partial.
+    `node_name` is the name of the Kubernetes node that this machine is; empty on other machines and from agents before
+    0.2.0.
     """
 
     compute: dict[str, Any]
     resource_name: str = ""
     availability_set: str = ""
     complete: bool = False
+    node_name: str = ""
 
 
 @dataclass(slots=True, kw_only=True)

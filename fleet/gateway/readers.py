@@ -109,6 +109,8 @@ MOST_RETRY_SECONDS = 3600.0
 
 # Names and addresses of caches.
 HOST = re.compile(r"[a-z0-9._:-]{1,255}")
+# Names of Kubernetes nodes.
+NODE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 def metadata_state(text: str) -> str:
@@ -164,6 +166,8 @@ def _check_receipt(receipt: wire.ReceiptData, limits: GatewayLimits) -> None:
 def _check_instance(instance: wire.InstanceData, limits: GatewayLimits) -> None:
     instance.resource_name = instance.resource_name[:200]
     instance.availability_set = instance.availability_set[:500]
+    if not NODE_NAME.fullmatch(instance.node_name):
+        instance.node_name = ""
 
 
 def _check_hook(hook: wire.HookData, limits: GatewayLimits) -> None:

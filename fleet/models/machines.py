@@ -162,6 +162,8 @@ class Machine(ChangeColumn):
     # The stated name while another machine of its set has it; else empty. And since when it states it.
     called = models.TextField(blank=True, default="", db_default="")
     named_at = models.DateTimeField(null=True, blank=True)
+    # The name of the Kubernetes node that it is; empty for other machines.
+    node_name = models.TextField(blank=True, default="", db_default="")
     availability_set = models.ForeignKey(AvailabilitySet, on_delete=models.PROTECT, related_name="machines")
     # What its configuration and its join token say of the set, as `[kind:]name`; empty when they do not.
     stated_set = models.TextField(blank=True, default="")
@@ -207,6 +209,7 @@ class Machine(ChangeColumn):
             models.Index(fields=["availability_set", "resource_name"], name="machine_by_set_and_name"),
             models.Index(fields=["resource_name", "id"], name="machine_by_name"),
             models.Index(Upper("resource_name"), name="machine_by_name_in_any_case"),
+            models.Index(fields=["node_name"], name="machine_by_node_name", opclasses=["text_pattern_ops"]),
             models.Index(fields=["enrolled_at", "id"], name="machine_by_enrolment"),
             GinIndex(words_of("resource_name"), name="machine_by_words"),
             models.Index(fields=["credential_hash"], name="machine_by_credential"),

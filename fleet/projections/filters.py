@@ -114,8 +114,8 @@ def _value_filter(name: str, text: str) -> TextsFilter:
 
 
 class MachineFilter(MachinePlaceFilter):
-    """Filter of machines. `q` matches the beginning of a vmId or of a word of the resource name. Pass `now=` to the
-    constructor if `presence` may be used.
+    """Filter of machines. `q` matches the beginning of a vmId, node name or word of the resource name. Pass `now=` to
+    the constructor if `presence` may be used.
     """
 
     machine_path = "pk"
@@ -138,7 +138,7 @@ class MachineFilter(MachinePlaceFilter):
     )
     q = django_filters.CharFilter(
         method="filter_q",
-        label="How words of a resource name or a vmId begin; where that finds none, or over a thousand,"
+        label="How words of a resource name, a node name or a vmId begin; where that finds none, or over a thousand,"
         " parts of names.",
     )
     changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")

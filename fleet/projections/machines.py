@@ -44,6 +44,7 @@ class MachineRow:
     id: int
     vm_id: str
     resource_name: Annotated[str, "What Azure puts into `Resources`."]
+    node_name: Annotated[str, "The Kubernetes node that it is; empty if its agent names none."]
     set: SetRef
     fault_domain: int | None
     update_domain: int | None

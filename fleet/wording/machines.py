@@ -127,6 +127,10 @@ PLATFORMS: dict[str, tuple[str, str]] = {
         "Run in PowerShell as administrator. Requires Python 3.10 or newer for all users, with the launcher py.",
     ),
     "cloud-init": ("New Linux VMs, with cloud-init", "Use this as the custom data of a VM or of a scale set."),
+    "custom-script": (
+        "Linux scale sets, with the custom script extension",
+        "Run this where you are signed in to Azure. Replace the names. Protected settings keep the token secret.",
+    ),
     "azure-cli": (
         "Existing Linux VMs, remotely with the Azure CLI",
         "Run this where you are signed in to Azure. Replace the names.",

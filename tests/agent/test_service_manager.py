@@ -1,5 +1,6 @@
 """The agent notifies the service manager when it is ready, makes progress and stops; its hooks do not."""
 
+import os
 import signal
 import socket
 import threading
@@ -47,6 +48,20 @@ def test_it_reports_that_it_is_ready_and_that_it_stops(agents: Agents, manager: 
     while said != b"STOPPING=1":
         said = manager.recv(100)
     assert process.child.wait(10) == 0
+
+
+def test_the_file_for_a_probe_shows_the_last_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "alive"
+    monkeypatch.setenv(service_manager.ALIVE_FILE, str(file))
+    service_manager.notify(service_manager.READY)
+    assert not file.exists()
+    service_manager.notify(service_manager.ALIVE)
+    os.utime(file, (0, 0))
+    service_manager.notify(service_manager.ALIVE)
+    assert time.time() - file.stat().st_mtime < 60
+    # What cannot be written disturbs nothing.
+    monkeypatch.setenv(service_manager.ALIVE_FILE, str(file / "under-a-file"))
+    service_manager.notify(service_manager.ALIVE)
 
 
 @pytest.mark.flow

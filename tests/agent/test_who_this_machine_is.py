@@ -216,6 +216,13 @@ def test_a_report_says_whether_the_answer_was_complete(parts: Parts, answer: str
     assert instance.resource_name() == "web-vm1"
 
 
+def test_a_report_names_the_node(parts: Parts) -> None:
+    parts.restart(node_name="aks-web-21922338-vmss00001b")
+    instance_of(parts, Identity(REAL, "imds")).step()
+    [report] = parts.waiting(wire.INSTANCE)
+    assert report["node_name"] == "aks-web-21922338-vmss00001b"
+
+
 def test_upgraded_agent_reports_its_instance_metadata_again(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     for version, reports in (("0.2.0", 1), ("0.2.0", 1), ("0.2.1", 2)):
         monkeypatch.setattr("drydock_agent.machine.agent_version", lambda version=version: version)

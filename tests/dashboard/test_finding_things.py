@@ -116,7 +116,7 @@ def test_few_of_many_are_shown_at_the_same_cost_and_by_an_index(shop: Fleet, ope
     assert len([to for to in links if to.startswith("/machines/")]) == MOST
     [asked] = [one["sql"] for one in after if one["sql"].startswith('SELECT "fleet_machine"')]
     # Beginnings of vmIds go by the index that Django makes for them.
-    assert is_answered_by(asked, "machine_by_words", "fleet_machine_vm_id_23090f5d_like")
+    assert is_answered_by(asked, "machine_by_words", "fleet_machine_vm_id_23090f5d_like", "machine_by_node_name")
 
 
 def test_the_page_works_without_scripts(shop: Fleet, operator: Client) -> None:

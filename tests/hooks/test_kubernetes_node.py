@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from tests.hooks.conftest import Example, ExampleFactory
+from tests.processes import ROOT
+
+HOOKS = ROOT / "agents" / "deploy" / "kubernetes" / "hooks"
 
 KUBECTL = r"""#!{python}
 import json, os, pathlib, sys
@@ -18,25 +21,24 @@ options = [word for word in sys.argv[2:] if word.startswith("--")]
 if node["name"] not in words:
     sys.exit('Error from server (NotFound): nodes "' + words[-1] + '" not found')
 if verb == "get":
-    path = words[words.index("-o") + 1]
-    if path == "jsonpath={.spec.unschedulable}":
-        print("true" if node["unschedulable"] else "", end="")
-    elif path == "jsonpath={.metadata.annotations.drydock/cordoned}":
-        print(node["annotations"].get("drydock/cordoned", ""), end="")
-    else:
-        sys.exit("error: unknown path " + path)
-elif verb == "annotate":
-    key, _, value = words[-1].partition("=")
-    if key.endswith("-"):
-        node["annotations"].pop(key[:-1], None)
-    elif key in node["annotations"] and "--overwrite" not in options:
-        sys.exit("error: overwrite is false but the annotation is there")
-    else:
-        node["annotations"][key] = value
-elif verb == "cordon":
-    node["unschedulable"] = True
-elif verb == "uncordon":
-    node["unschedulable"] = False
+    values = {
+        "{.metadata.resourceVersion}": str(node["version"]),
+        "{.spec.unschedulable}": "true" if node["unschedulable"] else "",
+        "{.metadata.annotations.drydock/cordoned}": node["annotations"].get("drydock/cordoned", ""),
+    }
+    print(",".join(values[path] for path in words[-1].removeprefix("jsonpath=").split(",")), end="")
+    if node["meddler"]:
+        # Another client cordons the node before the hook does.
+        node["meddler"], node["unschedulable"], node["version"] = False, True, node["version"] + 1
+elif verb == "patch":
+    patch = json.loads(words[-1])
+    if patch["metadata"].get("resourceVersion", str(node["version"])) != str(node["version"]):
+        sys.exit("Error from server (Conflict): the object has been modified")
+    for key, value in patch["metadata"]["annotations"].items():
+        node["annotations"].pop(key, None)
+        if value is not None:
+            node["annotations"][key] = value
+    node["unschedulable"] = patch["spec"]["unschedulable"] or False
 elif verb == "drain":
     node["drained_with"] = options
     node["unschedulable"] = True
@@ -54,7 +56,8 @@ file.write_text(json.dumps(node))
 class Cluster:
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.write(name="node-1", unschedulable=False, annotations={}, pods={"web": "Deployment", "log": "DaemonSet"})
+        pods = {"web": "Deployment", "log": "DaemonSet"}
+        self.write(name="node-1", version=1, unschedulable=False, annotations={}, pods=pods, meddler=False)
 
     def write(self, **changes: Any) -> None:
         self.file.write_text(json.dumps({**(self.node if self.file.exists() else {}), **changes}))
@@ -72,7 +75,7 @@ def cluster(tmp_path: Path) -> Cluster:
 
 @pytest.fixture
 def made(example: ExampleFactory, tmp_path: Path, cluster: Cluster) -> Example:
-    made = example("kubernetes-node", timeout=20)
+    made = example(str(HOOKS), timeout=20)
     made.replace_program(tmp_path / "bin", "kubectl", KUBECTL.replace("{python}", sys.executable))
     made.set(CLUSTER=cluster.file, KUBE_NODE="node-1")
     return made
@@ -94,6 +97,15 @@ def test_a_cordon_that_a_person_laid_stays(made: Example, cluster: Cluster) -> N
     assert "node-1 is already cordoned.\n" in said
     assert cluster.node["pods"] == {"log": "DaemonSet"}
     assert made.recover(event_id) == "node-1 was not cordoned from here.\n"
+    assert cluster.node["unschedulable"] is True
+
+
+def test_a_cordon_laid_meanwhile_stays(made: Example, cluster: Cluster) -> None:
+    cluster.write(meddler=True)
+    event_id, said = made.prepare()
+    assert "Conflict" in said and said.endswith("node-1 is already cordoned.\n")
+    assert cluster.node["annotations"] == {}
+    made.recover(event_id)
     assert cluster.node["unschedulable"] is True
 
 

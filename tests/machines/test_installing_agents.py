@@ -1,5 +1,6 @@
 """Agent installation: one line for each platform, quoted and carried out here, from the backend and no index."""
 
+import json
 import os
 import re
 import shlex
@@ -59,7 +60,7 @@ LINES = lines_of()
 def test_each_platform_has_a_line_and_a_name_and_only_scripts_have_two() -> None:
     assert set(LINES) == set(PLATFORMS)
     assert {name: text.count("\n") for name, text in LINES.items()} == {
-        "linux": 0, "windows": 0, "azure-cli": 0, "cloud-init": 1, "other": 1,
+        "linux": 0, "windows": 0, "azure-cli": 0, "cloud-init": 1, "custom-script": 0, "other": 1,
     }  # fmt: skip
     for name, text in LINES.items():
         assert URL in text and (TOKEN in text) == (name != "windows")
@@ -82,7 +83,7 @@ def pretended(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     return tmp_path, {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
 
 
-@pytest.mark.parametrize("platform", ["linux", "cloud-init", "azure-cli"])
+@pytest.mark.parametrize("platform", ["linux", "cloud-init", "custom-script", "azure-cli"])
 def test_install_lines_run_in_a_shell_and_protect_the_token(
     pretended: tuple[Path, dict[str, str]], platform: str
 ) -> None:
@@ -92,6 +93,8 @@ def test_install_lines_run_in_a_shell_and_protect_the_token(
         words = shlex.split(text)
         assert words[: words.index("--scripts")][-2:] == ["--command-id", "RunShellScript"]
         text = words[-1]
+    elif platform == "custom-script":
+        text = json.loads(shlex.split(text)[-1])["commandToExecute"]
     for _ in range(2):
         script = text.replace("/etc/", f"{root}/etc/").replace("/opt/", f"{root}/opt/")
         subprocess.run(["/bin/sh", "-c", script], check=True, env=environment, umask=0o022)
@@ -102,7 +105,7 @@ def test_install_lines_run_in_a_shell_and_protect_the_token(
     assert unit == UNIT.replace("/etc/", f"{root}/etc/").replace("/opt/", f"{root}/opt/")
     calls = (root / "calls").read_text().splitlines()
     # Only the model of a scale set outlasts the backend's version.
-    package = f"-r {CURRENT}" if platform == "cloud-init" else PACKAGE
+    package = f"-r {CURRENT}" if platform in ("cloud-init", "custom-script") else PACKAGE
     once = [f"python3 -m venv {root}/opt/drydock-agent", f"pip install --quiet {package}"]
     once += ["systemctl daemon-reload", "systemctl enable drydock-agent", "systemctl restart drydock-agent"]
     assert calls == once * 2

@@ -20,7 +20,7 @@ REPLACING = ("0012_schema_0_2", "0013_data_0_2", "0014_indexes_0_2", "0015_parti
 names = import_module("fleet.migrations.0016_names_0_2")
 NEWER = ("0016_names_0_2", "0017_metadata_state", "0018_route_wordings")
 NEWER += ("0019_prepare_planned_at", "0020_discounted_machines", "0021_decommissioned_machines")
-NEWER += ("0022_events_of_sets",)
+NEWER += ("0022_events_of_sets", "0023_node_name")
 ADDED = {("fleet_presencerow", name, "text") for name in ("poll_problem", "events_version", "instance_version")}
 ADDED |= {
     ("fleet_availabilityset", "terminate_notice_seconds", "int4"),
@@ -28,6 +28,7 @@ ADDED |= {
     ("fleet_machine", "discounted_at", "timestamptz"),
     ("fleet_machine", "decommissioned_at", "timestamptz"),
     ("fleet_machine", "unlisted_at", "timestamptz"),
+    ("fleet_machine", "node_name", "text"),
 }
 FIRST, LAST = "0012_names", "0069_bounds_of_machines"
 

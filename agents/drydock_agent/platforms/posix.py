@@ -11,6 +11,8 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
+from drydock_agent.platforms.config_map import is_in_config_map
+
 # How often the main thread checks all parts. A signal interrupts the wait.
 WATCH_SECONDS = 10.0
 # A unit of systemd runs the agent.
@@ -73,7 +75,7 @@ def unsafe_reason(path: Path) -> str:
     found = path.stat()
     if found.st_uid not in (0, os.geteuid()):
         return f"belongs to user {found.st_uid}, not to root or to the agent's user"
-    if found.st_mode & 0o002:
+    if found.st_mode & 0o002 and not is_in_config_map(path):
         return "can be written by everybody"
     return ""
 

@@ -50,6 +50,7 @@ class Settings:
     availability_set: str
     machine_id: str
     resource_name: str
+    node_name: str
     poll_seconds: float
     reminder_seconds: float
     hooks_dir: Path
@@ -216,6 +217,7 @@ SPEC: dict[str, tuple[str | Callable[[Mapping[str, str]], str], Callable[[object
     "availability_set": ("", _set),
     "machine_id": ("", _machine_id),
     "resource_name": ("", _text),
+    "node_name": ("", _text),
     # The service allows five requests a second to all programs of a machine together.
     "poll_seconds": ("1", _seconds(0.5, 60)),
     "reminder_seconds": ("300", _seconds(10, 86400)),

@@ -1,6 +1,7 @@
 """Enrolment policies, install commands, machine keys, and grouping of enrolments for display."""
 
 import hmac
+import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -265,8 +266,8 @@ WINDOWS_HOME = r"C:\Program Files\Drydock Agent"
 
 @dataclass(frozen=True, slots=True)
 class InstallLine:
-    """The install command or file for one platform: `linux`, `windows`, `cloud-init`, `azure-cli`, `other`. `token` is
-    the join token that the command asks for, or empty.
+    """The install command or file for one platform: `linux`, `windows`, `cloud-init`, `custom-script`, `azure-cli`,
+    `other`. `token` is the join token that the command asks for, or empty.
     """
 
     platform: str
@@ -290,6 +291,12 @@ def install_lines(
         InstallLine("linux", f"sudo sh -c {shlex.quote(steps)}"),
         InstallLine("windows", _windows(installer, authorities), join_token),
         InstallLine("cloud-init", f"#!/bin/sh\n{lasting}"),
+        InstallLine(
+            "custom-script",
+            "az vmss extension set --resource-group GROUP --vmss-name SET --publisher Microsoft.Azure.Extensions"
+            " --name CustomScript --version 2.1 --protected-settings"
+            f" {shlex.quote(json.dumps({'commandToExecute': lasting}))}",
+        ),
         InstallLine(
             "azure-cli",
             "az vm run-command invoke --resource-group GROUP --name VM --command-id RunShellScript"

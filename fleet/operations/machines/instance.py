@@ -200,8 +200,10 @@ def claim_of(machine: Machine, data: wire.InstanceData) -> placement.Claim:
     )
 
 
-def take_instance(machine: Machine, claim: placement.Claim, *, now: datetime, agent_version: str) -> None:
-    """Update a machine's row from new instance metadata (`claim`)."""
+def take_instance(
+    machine: Machine, claim: placement.Claim, *, node_name: str, now: datetime, agent_version: str
+) -> None:
+    """Update a machine's row from new instance metadata (`claim`) and the name of its Kubernetes node."""
     placed = placement.place(claim, now=now)
     called = name_columns(machine, vm_id=machine.vm_id, stated=claim.name, set_id=placed.home.pk, now=now)
     values = placed.where | {"resource_name": called["resource_name"]}
@@ -212,6 +214,7 @@ def take_instance(machine: Machine, claim: placement.Claim, *, now: datetime, ag
         **called,
         stated_set=claim.stated,
         compute=claim.compute,
+        node_name=node_name,
         agent_version=agent_version[:100] or machine.agent_version,
         confined_to=placed.confined and asdict(placed.confined),
         now=now,

@@ -156,11 +156,14 @@ def place(one: AgentReport[wire.InstanceData], versions: Mapping[int, str], now:
     """
     machine = Machine.every.select_related("availability_set__merged_into").get(pk=one.machine_id)
     claim = instance.claim_of(machine, one.data)
-    known = (machine.called or machine.resource_name, machine.stated_set, machine.compute)
-    if (claim.name, claim.stated, claim.compute) != known and not bounds.may_state(machine.pk, now=now):
+    known = (machine.called or machine.resource_name, machine.stated_set, machine.compute, machine.node_name)
+    if (claim.name, claim.stated, claim.compute, one.data.node_name) != known and not bounds.may_state(
+        machine.pk, now=now
+    ):
         oddities.add(QuarantineKind.BEYOND, str(machine.pk), [(machine.pk, *one.position)], now=now)
         return
-    instance.take_instance(machine, claim, now=now, agent_version=versions.get(machine.pk, ""))
+    version = versions.get(machine.pk, "")
+    instance.take_instance(machine, claim, node_name=one.data.node_name, now=now, agent_version=version)
 
 
 def take_of_events(said: EventReports, *, now: datetime, only: Collection[str] | None = None) -> TakenEvents:

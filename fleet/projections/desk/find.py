@@ -67,8 +67,8 @@ class Found:
 
 
 def find(text: str, *, rights: Rights) -> Found:
-    """Search all kinds of objects by name. Each word of the text must begin a word of the name; a vmId or EventId
-    matches by its beginning. Every search uses an index and a limit. Seven to nine queries.
+    """Search all kinds of objects by name. Each word of the text must begin a word of the name; a vmId, node name or
+    EventId matches by its beginning. Every search uses an index and a limit. Seven to nine queries.
     """
     text = text.strip()
     query = words_begin(text)
@@ -83,10 +83,10 @@ def find(text: str, *, rights: Rights) -> Found:
     # Uses the index of sets: a service's name is among their words.
     services = named(sets, "name", "service", "resource_group").filter(service__icontains=text)
     machines = visible(Machine).select_related("availability_set").defer("compute")
-    vm_id, event_id = Q(vm_id__startswith=text.lower()), Q(event_id__startswith=text.upper())
+    event_id = Q(event_id__startswith=text.upper())
     return Found(
         asked=True,
-        machines=_first(named(machines, "resource_name", or_else=vm_id), rights, text),
+        machines=_first(named(machines, "resource_name", or_else=_begins(text)), rights, text),
         sets=_first(named(sets, "name", "service", "resource_group"), rights, text),
         services=list(services.values_list("service").annotate(Count("pk")).order_by("service")[:MOST]),
         events=_first(_newest(named, event_id), rights, ""),
@@ -101,11 +101,11 @@ def find(text: str, *, rights: Rights) -> Found:
 
 
 def machines_called(rows: QuerySet[Machine], text: str) -> QuerySet[Machine]:
-    """Return the machines where each word of the text begins a word of the name, or where the text begins the vmId. If
-    none match, or too many to sort, return those whose name contains each word. One or two queries.
+    """Return the machines where each word of the text begins a word of the name, or where the text begins the vmId or
+    the node name. If none match, or too many to sort, return those whose name contains each word. One or two queries.
     """
-    query, vm_id = words_begin(text), Q(vm_id__startswith=text.strip().lower())
-    called = Q(words=query) | vm_id if query else vm_id
+    query, begins = words_begin(text), _begins(text)
+    called = Q(words=query) | begins if query else begins
     # No index supports this: names are scanned in order, which ends early where many match.
     anywhere = Q()
     for word in text.split():
@@ -113,6 +113,12 @@ def machines_called(rows: QuerySet[Machine], text: str) -> QuerySet[Machine]:
     machines = visible(Machine)
     found = _ids(machines.alias(words=words_of("resource_name")).filter(called)) or _ids(machines.filter(anywhere))
     return rows.filter(pk__any=found) if len(found) <= FEW else rows.filter(anywhere)
+
+
+def _begins(text: str) -> Q:
+    """Return the filter of machines whose vmId or node name begins with the text."""
+    start = text.strip().lower()
+    return Q(vm_id__startswith=start) | Q(node_name__startswith=start)
 
 
 def _ids(rows: QuerySet[Any]) -> list[int]:

@@ -66,6 +66,7 @@ class HitMachine:
 
     name: Annotated[str, "As Azure states it in `Resources`."]
     machine: MachineRef | None
+    node_name: Annotated[str, "The Kubernetes node that the machine is; may be empty."]
     presence: Presence | None
     fault_domain: int | None
     update_domain: int | None
@@ -174,6 +175,7 @@ def _hit(
     return HitMachine(
         name=name,
         machine=machine_ref(machine) if machine else None,
+        node_name=machine.node_name if machine else "",
         presence=machine_presence(machine, now=now, limits=limits) if machine else None,
         fault_domain=machine.fault_domain if machine else None,
         update_domain=machine.update_domain if machine else None,
