@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
+from math import ceil
 from typing import Annotated, Any, Unpack
 
 import django_filters
@@ -21,6 +23,7 @@ from fleet.audit.stores import store
 from fleet.dashboard.export import csv_line
 from fleet.domain.actor import ACTOR_KIND, COMMAND_LINE, ActorKind
 from fleet.domain.gauges import ARCHIVE_FAILS, Sample
+from fleet.domain.shapes import InApi
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import Entry
@@ -215,6 +218,9 @@ def _values(row: TimelineRow) -> dict[str, Any]:
 MIN_SPAN = timedelta(hours=1)
 NEXT = 5
 DAY = timedelta(days=1)
+# Points of the course of the size before and after now, and days of a forecast without a known end.
+STEPS = 12
+YEAR = 365
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +269,15 @@ class ArchiveRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeAt:
+    """Size of the database at a time, in bytes: what is stored now and was written until then, or the expected size."""
+
+    at: datetime
+    stored: int | None
+    expected: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Storage:
     """Database size, forecast and archive. Sizes are bytes. `max_size` is the configured maximum
     (`max_size_is_configured`) or else the next round size. `full_at` is when it will be reached, or None if that is
@@ -282,6 +297,7 @@ class Storage:
     next_archived: Annotated[tuple[LeavingRow, ...], "What is archived next."]
     archive: ArchiveRow
     server_time: datetime
+    course: Annotated[tuple[SizeAt, ...], InApi.OMITTED] = ()
 
     @property
     def full_percent(self) -> int:
@@ -293,15 +309,18 @@ def storage(*, now: datetime) -> Storage:
     partition, and about ten more.
     """
     state = visible(ArchiveState).first()
-    kinds = tuple(_kind(kind, state) for kind in ArchiveKind)
-    documents = sum(one.size for one in partitions(BODIES))
+    parts = {kind: partitions(ARCHIVED[kind]) for kind in ArchiveKind}
+    bodies = partitions(BODIES)
+    kinds = tuple(_kind(kind, parts[kind], state) for kind in ArchiveKind)
+    documents = sum(one.size for one in bodies)
     size = int(query("SELECT pg_database_size(current_database())")[0][0])
     other_bytes = max(0, size - documents - sum(kind.size for kind in kinds))
     stated = settings.DATABASE_MAX_GIGABYTES * GIGABYTE
     max_size = stated or next_step(size)
     where = store()
     growths = [Growth(kind.size, kind.daily_bytes or 0, kind.days if where else None) for kind in kinds]
-    days = days_until(max_size, growths, other_bytes + documents) if any(one.daily for one in growths) else None
+    grows = any(one.daily for one in growths)
+    days = days_until(max_size, growths, other_bytes + documents) if grows else None
     coming = sorted(expiring(), key=lambda one: one.at)[:NEXT] if where else []
     return Storage(
         size=size,
@@ -317,7 +336,36 @@ def storage(*, now: datetime) -> Storage:
         ),
         archive=_archive(where.shown() if where else "", state),
         server_time=now,
+        course=_course([*chain(*parts.values()), *bodies], growths, size, days, now=now) if grows else (),
     )
+
+
+def _course(
+    parts: Sequence[Partition], growths: Sequence[Growth], size: int, days: int | None, *, now: datetime
+) -> tuple[SizeAt, ...]:
+    """Return the size of the database at regular times: until now by when the stored rows were written, and from now on
+    as expected, until a little after the maximum (in `days`), or for a year if that is not known.
+    """
+    step = max(1, ceil((YEAR if days is None else 1.1 * days) / STEPS)) * DAY
+    rest = size - sum(growth.size for growth in growths)
+    oldest = min((one.oldest for one in parts if one.oldest is not None), default=now)
+    past = min(STEPS, ceil((now - oldest) / step))
+    before = [
+        SizeAt(at, size - round(sum(_newer(one, at) for one in parts)), None)
+        for at in (now - number * step for number in range(past, 0, -1))
+    ]
+    ahead = [
+        SizeAt(now + number * step, None, rest + round(sum(one.after(number * step.days) for one in growths)))
+        for number in range(1, STEPS + 1)
+    ]
+    return (*before, SizeAt(now, size, size), *ahead)
+
+
+def _newer(part: Partition, at: datetime) -> float:
+    """Return how many bytes of a partition were written after this time, if its rows came evenly."""
+    if part.oldest is None or part.newest is None or at >= part.newest:
+        return 0
+    return part.size * min(1, (part.newest - at) / max(part.newest - part.oldest, timedelta.resolution))
 
 
 def archive_fault() -> str:
@@ -332,8 +380,7 @@ def measure(*, now: datetime) -> tuple[Sample, ...]:
     return (Sample(ARCHIVE_FAILS, {(): max(0.0, (now - since).total_seconds()) if since else 0.0}),)
 
 
-def _kind(kind: ArchiveKind, state: ArchiveState | None) -> StorageKind:
-    parts = partitions(ARCHIVED[kind])
+def _kind(kind: ArchiveKind, parts: Sequence[Partition], state: ArchiveState | None) -> StorageKind:
     rows, size = sum(one.rows for one in parts), sum(one.size for one in parts)
     daily = _daily(parts)
     return StorageKind(

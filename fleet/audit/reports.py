@@ -1,32 +1,25 @@
-"""Reports: on one event, on a month, and for the handover of a shift."""
+"""Reports on one event, and for the handover of a shift."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from functools import partial
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
-from django.db import models
-from django.db.models import Count, Exists, F, Max, OuterRef, Q, QuerySet, Value
-from django.db.models.functions import Coalesce
+from django.db.models import QuerySet
 
-from fleet.audit.text import COLUMNS
 from fleet.domain import history
-from fleet.domain.event_types import NOTICE_TOLERANCE_SECONDS, expected_notice
-from fleet.domain.history import DECISIONS, Decided, Happened, Month
+from fleet.domain.history import DECISIONS, Decided, Happened
 from fleet.domain.reasons import Reason
 from fleet.domain.shapes import from_row
-from fleet.domain.states import ApprovalState, EndedAs
 from fleet.domain.timeline import EntryKind
-from fleet.models import Approval, Claim, Entry, Hold, Machine, ScheduledEvent
-from fleet.models.facts.events import decider, hold_reason, name_of
+from fleet.models import Claim, Entry, Hold, ScheduledEvent
+from fleet.models.facts.events import hold_reason, name_of
 from fleet.models.timeline import ACTING
 from fleet.projections import intake
 from fleet.projections.events.detail import EventDetail, event_detail
 from fleet.projections.events.rows import OPEN, EventRow, event_rows
 from fleet.projections.intake import EventDocuments
-from fleet.projections.pages import MAX_PAGE_SIZE, Page, Segment, read_page
+from fleet.projections.pages import MAX_PAGE_SIZE, Page
 from fleet.projections.timeline import entries
 from fleet.projections.timeline.entries import TimelineRow, fleet
 from fleet.projections.visibility import visible
@@ -204,184 +197,6 @@ def _part(name: str, rows: QuerySet[Entry], kinds: tuple[EntryKind, ...] = ()) -
         entries=rows.filter(kind__in=[kind.value for kind in kinds]) if kinds else rows, size=MAX_HANDOVER_ROWS
     )
     return Part(name, found.results, more=found.next is not None, kinds=kinds)
-
-
-# Report of a month: notice given, decision times, lapsed events, and actions of rules.
-
-# Rows of a table on the page; its file contains all.
-MAX_MONTH_ROWS = 100
-# Months that the list reaches back.
-MONTHS = 60
-
-
-class Median(models.Aggregate):
-    """SQL aggregate for the median. None if there are no values. It needs an `output_field`."""
-
-    template = "percentile_cont(0.5) WITHIN GROUP (ORDER BY %(expressions)s)"
-
-
-@dataclass(frozen=True, slots=True)
-class MonthReport:
-    """Report on a month. Drills count only in `drills`. `lapsed` are events without a decision before NotBefore, or
-    whose approval was too late or refused; at most 100. `ended` counts events by how they ended.
-
-    Rows of `notice`, `people` and `rules` have the columns of their files (`fleet.audit.text.COLUMNS`). Instead of a
-    name, `people` and `rules` have `by`, and `rule_id`, which is None for users. Their times are seconds from the first
-    sighting to the decision, None without an approval.
-    """
-
-    month: Month
-    events: int
-    drills: int
-    still_open: int
-    ended: Mapping[str, int]
-    elsewhere: int
-    notice: tuple[Row, ...]
-    people: tuple[Row, ...]
-    rules: tuple[Row, ...]
-    lapsed: tuple[EventRow, ...]
-    lapsed_count: int
-    made_at: datetime = field(compare=False)
-
-    @property
-    def over(self) -> bool:
-        return self.month.end <= self.made_at
-
-
-def months(*, now: datetime) -> tuple[Month, ...]:
-    """Return the months for which there is a report, newest first. One query."""
-    first = visible(ScheduledEvent).order_by("first_seen_at", "pk").values_list("first_seen_at", flat=True).first()
-    return history.months_back(first, now=now, most=MONTHS)
-
-
-def of_month(month: Month) -> QuerySet[ScheduledEvent]:
-    """Return the events that were first seen in this month, without drills."""
-    rows = visible(ScheduledEvent).filter(first_seen_at__gte=month.begin, first_seen_at__lt=month.end)
-    return rows.filter(drill=False)
-
-
-def month_report(*, month: Month, now: datetime) -> MonthReport:
-    """Return the report on a month. Nine queries, and two more if an event lapsed."""
-    rows = of_month(month)
-    counted = rows.aggregate(
-        events=Count("pk"),
-        still_open=Count("pk", filter=~Q(status="ENDED")),
-        elsewhere=Count("pk", filter=Q(approved_elsewhere=True)),
-        **{how.value: Count("pk", filter=Q(status="ENDED", ended_as=how.value)) for how in EndedAs},
-    )
-    drills = visible(ScheduledEvent).filter(first_seen_at__gte=month.begin, first_seen_at__lt=month.end, drill=True)
-    late = lapsed(month, now=now)
-    deciders = _deciders(rows)
-    return MonthReport(
-        month=month,
-        events=counted["events"],
-        drills=drills.count(),
-        still_open=counted["still_open"],
-        ended={how.value: counted[how.value] for how in EndedAs if counted[how.value]},
-        elsewhere=counted["elsewhere"],
-        notice=_notice(rows),
-        people=tuple(row for row in deciders if row["rule_id"] is None),
-        rules=tuple(row for row in deciders if row["rule_id"] is not None),
-        lapsed=event_rows(
-            list(late.select_related("availability_set").order_by("first_seen_at", "pk")[:MAX_MONTH_ROWS]), now=now
-        ),
-        lapsed_count=late.count(),
-        made_at=now,
-    )
-
-
-def lapsed(month: Month, *, now: datetime) -> QuerySet[ScheduledEvent]:
-    """Return the events of a month that Azure was free to start before a decision from Drydock reached it."""
-    approvals = visible(Approval).filter(event=OuterRef("pk"))
-    decided = approvals.exclude(state__in=["LAPSED", "REFUSED", "WITHDRAWN"])
-    held = visible(Hold).filter(event=OuterRef("pk"), by__isnull=False)
-    # Events that ended before NotBefore needed no decision.
-    gone = Q(ended_at__isnull=False, ended_at__lt=F("not_before"))
-    behind = of_month(month).filter(not_before__lte=now, approved_elsewhere=False).exclude(gone)
-    late = approvals.filter(state__in=["LAPSED", "REFUSED"])
-    return behind.filter(~Exists(decided) & (Exists(late) | ~Exists(held)))
-
-
-def _expected(rows: QuerySet[ScheduledEvent]) -> models.Case:
-    """Return the query expression for the notice to expect of each event, in seconds; NULL if unknown. One query."""
-    configured = "availability_set__terminate_notice_seconds"
-    pairs = rows.order_by().values_list("event_type", configured).distinct()
-    return models.Case(
-        *[
-            models.When(**{"event_type": event_type, configured: seconds}, then=Value(expected))
-            for event_type, seconds in pairs
-            if (expected := expected_notice(event_type, seconds)) is not None
-        ],
-        default=Value(None),
-        output_field=models.IntegerField(),
-    )
-
-
-def _notice(rows: QuerySet[ScheduledEvent]) -> tuple[Row, ...]:
-    """Return the notice that Azure gave for each event type, region (empty if unknown) and expected notice."""
-    located = visible(Machine, every=True).filter(availability_set=OuterRef("availability_set")).exclude(region="")
-    region = Coalesce(
-        models.Subquery(located.order_by("pk").values("region")[:1]), Value(""), output_field=models.TextField()
-    )
-    grouped = (
-        rows.annotate(region=region, expected_notice_seconds=_expected(rows))
-        .values("event_type", "region", "expected_notice_seconds")
-        .annotate(
-            events=Count("pk"),
-            least_seconds=models.Min("notice_seconds"),
-            median_seconds=Median("notice_seconds", output_field=models.FloatField()),
-            most_seconds=Max("notice_seconds"),
-            shorter_than_expected=Count(
-                "pk", filter=Q(notice_seconds__lt=F("expected_notice_seconds") - NOTICE_TOLERANCE_SECONDS)
-            ),
-            without_notice=Count("pk", filter=Q(notice_seconds=None)),
-        )
-    )
-    return tuple(grouped.order_by("event_type", "region", "expected_notice_seconds"))
-
-
-def _deciders(rows: QuerySet[ScheduledEvent]) -> tuple[Row, ...]:
-    """Return all users and rules that decided an event, those with most decisions first."""
-    took = models.ExpressionWrapper(F("decided_at") - F("event__first_seen_at"), models.DurationField())
-    states = ("CONFIRMED", "LAPSED", "REFUSED", "WITHDRAWN")
-    who = ("rule", "rule__name", "decided_by__username")
-    approved = (
-        visible(Approval)
-        .filter(event__in=rows)
-        .annotate(took=took)
-        .values(*who)
-        .annotate(
-            approvals=Count("pk"),
-            median_seconds_to_decision=Median("took", output_field=models.DurationField()),
-            slowest_seconds_to_decision=Max("took"),
-            **{state.lower(): Count("pk", filter=Q(state=ApprovalState[state].value)) for state in states},
-        )
-        .order_by(*who)
-    )
-    columns = COLUMNS["people"][1:]
-    none = {name: None if "seconds" in name else 0 for name in columns}
-    deciders: dict[tuple[Any, ...], dict[str, Any]] = defaultdict(lambda: dict(none))
-    for row in approved:
-        key = tuple(row.pop(name) for name in who)
-        deciders[key] |= {
-            name: max(0.0, value.total_seconds()) if isinstance(value, timedelta) else value
-            for name, value in row.items()
-        }
-    held = visible(Hold).filter(event__in=rows).values_list("rule", "rule__name", "by__username")
-    for rule, name, person, count in held.annotate(left=Count("pk")).order_by("rule", "by__username"):
-        deciders[rule, name, person]["left_to_azure"] = count
-    shaped = [
-        {"by": name if rule is not None else decider(person, None), "rule_id": rule, **row}
-        for (rule, name, person), row in deciders.items()
-    ]
-    return tuple(sorted(shaped, key=lambda row: (-row["approvals"] - row["left_to_azure"], str(row["by"]))))
-
-
-def events_of(rows: QuerySet[ScheduledEvent], *, now: datetime) -> Iterator[EventRow]:
-    """Yield all events of a month, oldest first, page by page."""
-    segment = Segment(rows.select_related("availability_set"), "first_seen_at")
-    for page in every_page(partial(read_page, [segment])):
-        yield from event_rows(page, now=now)
 
 
 def every_page(read: Callable[..., Page[T]]) -> Iterator[tuple[T, ...]]:

@@ -4,9 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.text import capfirst
+
 from fleet.domain.history import Decided, Happened, Month
+from fleet.domain.states import EndedAs
 from fleet.domain.timeline import EntryKind
 from fleet.wording import times
+from fleet.wording.badges import BY_KIND
 from fleet.wording.events import NOTHING_LOST, named
 from fleet.wording.sentences import EntryText, Sentence
 from fleet.wording.times import Reader
@@ -92,6 +96,44 @@ FILTER_LABELS = {
     "since": "Since",
     "until": "Until",
 }
+# Labels of the codes in the tables of a month's report; types of events are their own labels.
+CODES = {
+    "other": "Other types",
+    "open": "Still open",
+    "users": "Users",
+    "rules": "Rules",
+    "user-approved": "Approved by a user",
+    "rule-approved": "Approved by a rule",
+    "user-left": "Left to Azure by a user",
+    "rule-left": "Left to Azure by a rule",
+    "elsewhere": "Approved elsewhere",
+    "undecided": "Not decided",
+    **{how.value: capfirst(badge.label) for how, badge in BY_KIND[EndedAs].items()},
+}
+
+
+NO_EVENTS = "There were no events in this month. Choose another month above."
+# Tables of counts of a month, and the first column of each in its file.
+COUNTS: dict[str, PartWords] = {
+    "days": PartWords("Events by day", "By type, on the day (UTC) on which they were first seen", NO_EVENTS),
+    "times": PartWords(
+        "Time to a decision", "From the announcement of an event to its approval", "No event was approved."
+    ),
+    "decisions": PartWords("Decisions and outcomes", "Who decided, and how the events ended", NO_EVENTS),
+}
+FIRST_COLUMNS = {"days": "day", "times": "time_from_seconds", "decisions": "decision"}
+
+
+def class_named(begin: str, end: str | None) -> str:
+    """Return the label of a class of durations in seconds, for example `10 s to 30 s`."""
+    first = times.duration(int(begin))
+    return f"{first} to {times.duration(int(end))}" if end else f"{first} or more"
+
+
+DECIDER_COLUMNS = (
+    "approvals", "median_seconds_to_decision", "slowest_seconds_to_decision", "confirmed", "lapsed", "refused",
+    "withdrawn", "left_to_azure",
+)  # fmt: skip
 # Columns of each file of a month's report, by table.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "events": (
@@ -103,14 +145,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "event_type", "region", "events", "expected_notice_seconds", "least_seconds", "median_seconds",
         "most_seconds", "shorter_than_expected", "without_notice",
     ),
-    "people": (
-        "person", "approvals", "median_seconds_to_decision", "slowest_seconds_to_decision", "confirmed", "lapsed",
-        "refused", "withdrawn", "left_to_azure",
-    ),
-    "rules": (
-        "rule", "approvals", "median_seconds_to_decision", "slowest_seconds_to_decision", "confirmed", "lapsed",
-        "refused", "withdrawn", "left_to_azure",
-    ),
+    "people": ("person", *DECIDER_COLUMNS),
+    "rules": ("rule", *DECIDER_COLUMNS),
 }  # fmt: skip
 
 SENTENCES: dict[str, Sentence] = {"event-verdict": verdict}

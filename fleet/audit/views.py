@@ -1,7 +1,7 @@
 """Pages for reports, storage and the audit. Reports can be downloaded as Markdown and CSV."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -12,11 +12,12 @@ from django.http import Http404, HttpResponse, JsonResponse, StreamingHttpRespon
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from fleet.audit import queries
-from fleet.audit import reports as months
+from fleet.audit import months, queries
+from fleet.audit.charts import count_chart, notice_chart, size_chart
+from fleet.audit.months import Counts
 from fleet.audit.queries import storage
 from fleet.audit.reports import EventReport, Part, event_report, handover, span
-from fleet.audit.text import COLUMNS, FILTER_LABELS, HANDOVER, month_named
+from fleet.audit.text import COLUMNS, COUNTS, FILTER_LABELS, FIRST_COLUMNS, HANDOVER, month_named
 from fleet.dashboard.events import REPORT_PANELS, UNKNOWN
 from fleet.dashboard.export import csv_file, exported, named
 from fleet.dashboard.forms import Sent
@@ -267,20 +268,38 @@ def month_page(request: Asked, month: Month) -> HttpResponse:
     found = months.month_report(month=_of_address(month, request), now=request.now)
     later = month.next if month.next <= month_of(request.now) else None
     earlier = month.previous if month.previous.year >= FIRST_YEAR else None
-    return page(request, "history/month.html", report=found, title=month_named(month), later=later, earlier=earlier)
+    return page(
+        request,
+        "history/month.html",
+        report=found,
+        title=month_named(month),
+        later=later,
+        earlier=earlier,
+        counted={name: (words, count_chart(name, getattr(found, name))) for name, words in COUNTS.items()},
+        notice_chart=notice_chart(found.notice),
+    )
 
 
 @read_view
 def month_csv(request: Asked, month: Month, table: str) -> StreamingHttpResponse:
     """Return one table of a month's report as CSV, with all rows."""
     of = _of_address(month, request)
-    if table not in TABLES:
+    if table in ("events", "lapsed"):
+        return csv_file(f"{of}-{table}", COLUMNS["events"], _events(request, of, lapsed=table == "lapsed"))
+    report = months.month_report(month=of, now=request.now)
+    if table in COUNTS:
+        counts: Counts = getattr(report, table)
+        lines = ((key, *numbers, sum(numbers)) for key, numbers in counts.rows.items())
+        return csv_file(f"{of}-{table}", (FIRST_COLUMNS[table], *counts.columns, "total"), lines)
+    if table not in COLUMNS:
         raise Http404("A month has no such table.")
-    columns = COLUMNS["events" if table == "lapsed" else table]
-    return csv_file(f"{of}-{table}", columns, TABLES[table](request, of))
+    columns = COLUMNS[table]
+    by = ("person", "rule")
+    rows = ([say(row["by"], API) if name in by else row[name] for name in columns] for row in getattr(report, table))
+    return csv_file(f"{of}-{table}", columns, rows)
 
 
-def _events(request: Asked, month: Month, *, lapsed: bool = False) -> Iterator[Iterable[Any]]:
+def _events(request: Asked, month: Month, *, lapsed: bool) -> Iterator[Iterable[Any]]:
     rows = months.lapsed(month, now=request.now) if lapsed else months.of_month(month)
     return map(_event_cells, months.events_of(rows, now=request.now))
 
@@ -302,19 +321,6 @@ def _event_cells(row: EventRow) -> Iterable[Any]:
     )  # fmt: skip
 
 
-def _part(name: str, request: Asked, month: Month) -> Iterator[Iterable[Any]]:
-    report = months.month_report(month=month, now=request.now)
-    for row in getattr(report, name):
-        yield (say(row["by"], API) if column in ("person", "rule") else row[column] for column in COLUMNS[name])
-
-
-TABLES: dict[str, Callable[[Asked, Month], Iterator[Iterable[Any]]]] = {
-    "events": _events,
-    "lapsed": partial(_events, lapsed=True),
-    **{name: partial(_part, name) for name in ("notice", "people", "rules")},
-}
-
-
 # Storage, for administrators: database size and growth, the next partitions to be archived, and the state of the
 # archive.
 
@@ -323,7 +329,8 @@ TABLES: dict[str, Callable[[Asked, Month], Iterator[Iterable[Any]]]] = {
 def storage_page(request: Asked) -> HttpResponse:
     if not request.rights.may(Right.ADMINISTER):
         return render(request, "403.html", {"reason": "Seeing storage needs the right of an admin."}, status=403)
-    return page(request, "timeline/storage.html", storage=storage(now=request.now))
+    found = storage(now=request.now)
+    return page(request, "timeline/storage.html", storage=found, chart=size_chart(found))
 
 
 # Audit of actions by users and rules, on a page and as files.

@@ -51,7 +51,8 @@ REPORT_PANELS: list[Panel] = []
 def event_list(request: Asked) -> HttpResponse:
     found = EventFilter(request.GET, now=request.now).qs
     read = partial(event_rows.listing, now=request.now, events=found)
-    return listed(request, "events/list.html", "events/event_rows.html", read, pick=_pick(request, found))
+    context = {"orders": ("first_seen_at", "not_before"), "pick": _pick(request, found)}
+    return listed(request, "events/list.html", "events/event_rows.html", read, **context)
 
 
 def _pick(request: Asked, found: QuerySet[Any]) -> dict[str, Any] | None:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 from urllib.parse import parse_qsl
@@ -15,8 +14,9 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
-from fleet.dashboard import timeline
+from fleet.dashboard import charts, timeline
 from fleet.dashboard.agent_package import installer_address, requirement, requirements_address
+from fleet.dashboard.charts import Chart, Row, Series
 from fleet.dashboard.forms import CommentForm, Sent, commented, refused_form
 from fleet.dashboard.pages import (
     HISTORY_SIZE,
@@ -44,7 +44,9 @@ from fleet.operations.machines.inventory import import_inventory, try_inventory
 from fleet.operations.sets.changes import move_machine
 from fleet.projections import counts, machines, sets
 from fleet.projections.filters import MachineFilter
+from fleet.projections.refs import PresenceCounts
 from fleet.projections.timeline import entries
+from fleet.wording.badges import badge_of
 from fleet.wording.machines import VALUE_LABELS
 from fleet.wording.say import say
 from fleet.wording.times import page_reader
@@ -55,6 +57,8 @@ MOST_PASTED = 1024 * 1024
 # The form with all of its fields.
 MAX_FORM_BYTES = MOST_BYTES + 2 * MOST_PASTED
 NOT_HEARD = (Presence.SILENT, Presence.GONE, Presence.EXPECTED)
+# Labels of machines whose value is not listed, or not known.
+OTHER, NOT_STATED = "other", "not stated"
 # At most this many rows of a trial are shown; the counts above them include all rows.
 MOST_CHANGES = 500
 
@@ -214,37 +218,40 @@ def _decommission(request: Asked) -> HttpResponse:
     return page(request, "machines/decommission.html", results=results)
 
 
-@dataclass(frozen=True, slots=True)
-class ValueChip:
-    """A value with its number of machines. The link filters by it, or no longer does if it `is_chosen`. Without a
-    link: all values that are not listed.
-    """
-
-    label: str
-    machines: int
-    link: str = ""
-    is_chosen: bool = False
-
-
 def _chips(request: Asked, rows: Any) -> dict[str, Any]:
     """Return the template context with the numbers of these machines (a query) by value, as links that filter the
-    list.
+    list, and the chart of their versions.
     """
     found = counts.machines_by_value(rows)
     return {
         "value_chips": [
             (label, [_chip(request, name, row) for row in getattr(found, name)]) for name, label in VALUE_LABELS.items()
-        ]
+        ],
+        "version_chart": _version_chart(counts.presence_by_version(rows, now=request.now)),
     }
 
 
-def _chip(request: Asked, name: str, row: counts.ValueCount) -> ValueChip:
+def _version_chart(found: Iterable[tuple[str | None, PresenceCounts]]) -> Chart | None:
+    """Return the chart of machines by agent version and presence, or None without machines."""
+    rows = [
+        Row(OTHER if version is None else version or NOT_STATED, tuple(getattr(count, one.value) for one in Presence))
+        for version, count in found
+    ]
+    series = [Series(badge.label, badge.tone) for badge in map(badge_of, Presence)]
+    table = charts.counted("versions", "Agent versions and presence", "Version", series, rows)
+    return charts.bars(table) if table else None
+
+
+def _chip(request: Asked, name: str, row: counts.ValueCount) -> dict[str, Any]:
+    """Return a value with its number of machines. The link filters by it, or no longer does if it `is_chosen`. Without
+    a link: all values that are not listed.
+    """
     if row.value is None:
-        return ValueChip("other", row.machines)
-    parameter, value, label = (name, row.value, row.value) if row.value else ("not_stated", name, "not stated")
+        return {"label": OTHER, "machines": row.machines}
+    parameter, value, label = (name, row.value, row.value) if row.value else ("not_stated", name, NOT_STATED)
     is_chosen = value.lower() in (each.lower() for each in request.GET.getlist(parameter))
     query = query_with(request, **{"cursor": "", parameter: "" if is_chosen else value})
-    return ValueChip(label, row.machines, f"?{query}", is_chosen)
+    return {"label": label, "machines": row.machines, "link": f"?{query}", "is_chosen": is_chosen}
 
 
 def machine_answer(request: Asked, /, machine_id: int, **context: Any) -> HttpResponseBase:

@@ -1,6 +1,6 @@
 """Common parts of all pages: access control, and responses with a page, a part of a page, a list or a refusal."""
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from functools import wraps
@@ -288,14 +288,19 @@ def listed(
     part: str,
     read: Callable[..., Page[Any]],
     more_parts: Parts | None = None,
+    orders: Sequence[str] = (),
     **context: Any,
 ) -> HttpResponse:
-    """Return a list page with its `part` of rows and further parts. `read` loads the page of rows for a `cursor`. A
-    cursor that cannot be read redirects to the beginning of the list.
+    """Return a list page with its `part` of rows and further parts. `read` loads the page of rows for a `cursor` and,
+    if the address names one of the columns `orders`, in that `order` (see `sort_heading.html`). A cursor that cannot be
+    read redirects to the beginning of the list.
     """
+    order = request.GET.get("order", "")
+    order = order if order.removeprefix("-") in orders else ""
+    context |= {"order": order, "unsorted": query_with(request, order="", cursor="")}
 
     def rows() -> dict[str, Any]:
-        return pager(request, read(cursor=request.GET.get("cursor")))
+        return pager(request, read(cursor=request.GET.get("cursor"), **({"order": order} if order else {})))
 
     try:
         return page(request, template, {part: rows, **(more_parts or {})}, query=query_with(request), **context)

@@ -18,13 +18,13 @@ from fleet.domain.event_types import event_type_of
 from fleet.domain.people import Rights
 from fleet.domain.reasons import Reason
 from fleet.domain.sets import SetSource
-from fleet.domain.states import EndedAs, Presence
+from fleet.domain.states import Presence
 from fleet.operations import clock
 from fleet.projections.cards import DecisionCard
 from fleet.projections.desk.queue import QueueGroup
 from fleet.projections.events.rows import BlastRadius
 from fleet.projections.timeline.entries import by_series
-from fleet.wording import approvals, caches, events, machines, sets, timeline, times
+from fleet.wording import approvals, blind_spots, caches, events, machines, sets, timeline, times
 from fleet.wording import say as wording
 from fleet.wording.badges import STEP_BADGES, badge_of, state_of
 from fleet.wording.card import card_words
@@ -254,7 +254,6 @@ FILTERS: Mapping[str, Callable[[Any], Any]] = {
     "duration": times.duration,
     # Facts about the event's type that apply to this event.
     "effect": events.effect_of,
-    "ended_as_named": lambda how: badge_of(EndedAs(how)).label,
     # The filters of a URL as readable text: `kind: scale_set, q: web`.
     "filters_said": lambda query: ", ".join(f"{name}: {value}" for name, value in parse_qsl(query)),
     "hit_heading": events.hit_heading,
@@ -272,6 +271,7 @@ FILTERS: Mapping[str, Callable[[Any], Any]] = {
     "role": lambda is_replica: caches.ROLES[is_replica],
     "set_kind": lambda kind: sets.KINDS[kind],
     "set_source": lambda source: sets.SOURCES[SetSource(source)].label,
+    "shared_advice": blind_spots.shared_advice,
     "signatures": lambda check: machines.SIGNATURES.get(check, DASH),
     # When an approval starts its event, such as `now`.
     "starts_when": for_reader(lambda row, reader: approvals.when_at(row.when, row.due_at, reader)),

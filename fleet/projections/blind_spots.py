@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any
 
-from django.db.models import Count, Exists, F, OuterRef, QuerySet, Value
+from django.db.models import Count, Exists, F, OuterRef, QuerySet, Sum, Value
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThanOrEqual
 from django.db.models.functions import Coalesce, Collate, Upper
 
@@ -83,11 +83,12 @@ class BlindSpotRow:
 
 @dataclass(frozen=True, slots=True)
 class SpotGroup:
-    """All blind spots of one kind: their number (`count`) and the first `rows`."""
+    """All blind spots of one kind: their number (`count`), that of their machines, and the first `rows`."""
 
     code: str
     title: Reason
     count: int
+    machines: int
     rows: tuple[BlindSpotRow, ...]
 
     @property
@@ -111,10 +112,6 @@ class BlindSpots:
         """Return all blind spots that are shown, in one list."""
         return tuple(row for group in self.groups for row in group.rows)
 
-    @property
-    def count(self) -> int:
-        return sum(group.count for group in self.groups)
-
 
 @dataclass(frozen=True, slots=True)
 class _Look:
@@ -135,7 +132,12 @@ def overview(*, now: datetime) -> BlindSpots:
     look = _look(now, caches=FIRST)
     counts = Counter(row.code for row in look.rows)
     counts.update({UNHEARD: look.more_caches} if look.more_caches else {})
-    counts.update(dict(look.stored.order_by().values_list("code").annotate(Count("pk"))))
+    machines: Counter[str] = Counter()
+    for row in look.rows:
+        machines[row.code] += row.count
+    for code, number, affected in look.stored.order_by().values_list("code").annotate(Count("pk"), Sum("count")):
+        counts[code] += number
+        machines[code] += affected
     codes = sorted(counts, key=RANKS.__getitem__)
     # Query even without codes, so that the number of queries is fixed.
     firsts = [_listed(look.stored.filter(rank=rank))[:FIRST] for rank in [RANKS[code] for code in codes] or [-1]]
@@ -145,10 +147,10 @@ def overview(*, now: datetime) -> BlindSpots:
     for row in _shaped(firsts[0].union(*firsts[1:], all=True)):
         found[row.code].append(row)
     groups = [
-        SpotGroup(code, found[code][0].title, counts[code], _shortened(sorted(found[code], key=_place)[:FIRST]))
+        SpotGroup(code, rows[0].title, counts[code], machines[code], _shortened(sorted(rows, key=_place)[:FIRST]))
         for code in codes
         # Rows that changed since they were counted may be missing.
-        if found[code]
+        if (rows := found[code])
     ]
     return BlindSpots(tuple(groups), visible(Machine).filter(revoked_at=None).exists(), look.waiting, now)
 

@@ -237,6 +237,18 @@ def machines_by_value(machines: QuerySet[Machine]) -> MachineCounts:
     return MachineCounts(machines=total, **found)
 
 
+def presence_by_version(machines: QuerySet[Machine], *, now: datetime) -> tuple[tuple[str | None, PresenceCounts], ...]:
+    """Count these machines by agent version and presence. Each version is listed once, the most frequent first; a last
+    row with the version None counts the machines with other versions. One query that reads all of them.
+    """
+    grouped = machines.alias(polled=last_poll()).order_by().values("agent_version")
+    counted = grouped.annotate(machines=Count("pk"), **counts_by(now=now)).order_by("-machines", "agent_version")
+    rows = list(counted[:MOST_COMBINATIONS])
+    found = [(row["agent_version"], counts_of(row)) for row in rows[:MOST_VALUES]]
+    others = {name: sum(row[name] for row in rows[MOST_VALUES:]) for name in PRESENCES}
+    return tuple(found) + (((None, counts_of(others)),) if any(others.values()) else ())
+
+
 def _most_frequent(counted: Counter[str], total: int) -> tuple[ValueCount, ...]:
     """Return the most frequent values, and the rest of the `total` as one row. The most frequent spelling represents
     a value.

@@ -297,6 +297,13 @@ SPOTS: dict[str, SpotWords] = {
     ),
 }
 
+
+def shared_advice(code: str) -> str:
+    """Return the advice for a kind of blind spots if it is the same for all of them, else an empty text."""
+    advice = SPOTS[code].advice
+    return advice if isinstance(advice, str) and "{" not in advice else ""
+
+
 SENTENCES: dict[str, Sentence] = {
     f"{code}.{part}": getattr(words, part) for code, words in SPOTS.items() for part in ("title", "reason", "advice")
 }

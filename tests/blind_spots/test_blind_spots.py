@@ -221,7 +221,7 @@ def test_the_fleets_blind_spots_are_seen_from_its_rows(fleet: Fleet) -> None:
     assert ("no-agent", "jump", ("jump",)) in shown
     assert [names for code, _, names in shown if code == "unnamed-set"] == [("mine",)]
     assert ("upgrades-unknown", "burst", ()) in shown
-    assert found.count == len(found.spots) == count(now=fleet.now)
+    assert sum(group.count for group in found.groups) == len(found.spots) == count(now=fleet.now)
 
 
 @pytest.mark.django_db

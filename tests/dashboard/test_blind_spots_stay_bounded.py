@@ -1,5 +1,7 @@
 """Blind spots page: its length is the same for ten gaps and thousands, and it states their number."""
 
+import re
+
 from django.test import Client
 
 from fleet.domain.blind_spots.find import RANKS
@@ -7,7 +9,7 @@ from fleet.models import AvailabilitySet, Machine, SetBlindSpot
 from fleet.operations.sets import coverage as keeping
 from fleet.projections import blind_spots
 from fleet.projections.counts import counts
-from tests.dashboard.conftest import text_of
+from tests.dashboard.conftest import codes, text_of
 from tests.factories import Fleet
 
 
@@ -20,7 +22,14 @@ def test_blind_spots_of_every_set_are_grouped_by_kind_with_a_few_rows(fleet: Fle
     found = blind_spots.overview(now=fleet.now)
     group = next(group for group in found.groups if group.code == "agent-too-old")
     assert (group.count, len(group.rows), group.more) == (30, 6, 24)
-    said = text_of(operator.get("/blind-spots/"))
+    page = operator.get("/blind-spots/")
+    # One closed line for each kind, with the number of places and machines, and the advice once.
+    lines = re.findall(r"<details class=\"spot-kind\" (.*?)</summary>", page.content.decode(), re.DOTALL)
+    assert len(lines) == len(found.groups)
+    (line,) = [line for line in lines if 'data-key="kind-agent-too-old"' in line]
+    assert "<b>30</b>" in line and "and 27 more" in line
+    assert codes(page).count("agent-too-old.advice") == 1
+    said = text_of(page)
     assert ("30" in said, "set-05" in said, "set-06" in said) == (True, True, False)
     assert "set-29" in text_of(operator.get("/blind-spots/?kind=agent-too-old"))
     assert "set-" not in text_of(operator.get("/blind-spots/?kind=no-agent"))

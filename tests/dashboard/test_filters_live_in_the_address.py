@@ -9,6 +9,7 @@ from django.db import transaction
 from django.test import Client
 
 from fleet.domain.timeline import GROUPS, EntryKind, kinds_of
+from fleet.models import ScheduledEvent
 from fleet.operations.timeline.entries import tell
 from tests import factories
 from tests.dashboard.conftest import marks, text_of
@@ -37,6 +38,17 @@ def test_the_part_that_refreshes_keeps_the_filter(two: factories.Fleet, operator
     assert 'hx-get="/history/?needs_decision=true&amp;part=event_rows"' in body
     part = operator.get("/history/?needs_decision=true&part=event_rows", headers={"HX-Request": "true"})
     assert "of vm1" not in text_of(part)
+
+
+def test_events_are_sorted_by_the_column_in_the_address(two: factories.Fleet, operator: Client) -> None:
+    ScheduledEvent.objects.filter(event_id=OTHER).update(not_before=two.now + timedelta(minutes=5))
+    for order, ids in (("not_before", [OTHER, factories.EVENT]), ("-not_before", [factories.EVENT, OTHER])):
+        answer = operator.get(f"/history/?order={order}")
+        assert [key for key in marks(answer, "data-key") if key in ids] == ids, order
+        assert answer.content.decode().count("aria-sort=") == 1
+    body = operator.get("/history/?type=Reboot&order=-not_before").content.decode()
+    assert 'href="?type=Reboot&amp;order=not_before"' in body and 'href="?type=Reboot&amp;order=-first_seen_at"' in body
+    assert "aria-sort" not in operator.get("/history/?order=description").content.decode()
 
 
 def test_machines_sets_and_entries_by_filter(two: factories.Fleet, operator: Client) -> None:

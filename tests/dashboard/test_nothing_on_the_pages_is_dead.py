@@ -5,7 +5,7 @@ from pathlib import Path
 
 import js_lib_bootstrap5
 
-from fleet.dashboard import tags
+from fleet.dashboard import charts, tags
 from fleet.notifications import labels as notifications
 from fleet.wording import badges
 from tests.architecture.sources import FLEET, ROOT, files
@@ -13,7 +13,8 @@ from tests.architecture.sources import FLEET, ROOT, files
 OWN = FLEET / "static" / "drydock"
 TEMPLATES = [path for path in files(ROOT / "templates", ".html") if path.parent.name != "api"]
 BOOTSTRAP = Path(js_lib_bootstrap5.__file__).parent / "static/js-lib-bootstrap5/css/bootstrap.min.css"
-PAGES = "\n".join(path.read_text(encoding="utf-8") for path in [*TEMPLATES, *files(OWN, ".js"), Path(tags.__file__)])
+SOURCES = [*TEMPLATES, *files(OWN, ".js"), Path(tags.__file__), Path(charts.__file__)]
+PAGES = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES)
 
 
 def classes_of(*sheets: Path) -> set[str]:

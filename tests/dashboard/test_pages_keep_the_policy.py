@@ -1,4 +1,4 @@
-"""No inline style or script, one heading, named tables: what every page keeps to."""
+"""No inline style or script, one heading, named tables, aligned columns: what every page keeps to."""
 
 import re
 from html.parser import HTMLParser
@@ -17,13 +17,29 @@ class Outline(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.tables_without_caption = 0
-        self.headless: list[str] = []
+        self.part = ""
+        self.headings: list[bool] = []
+        self.cells: list[bool] = []
+        self.unaligned: list[str] = []
         self.feed(text)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
+        if tag in ("table", "thead", "tbody", "tfoot"):
+            self.part = tag
+        elif tag == "tr":
+            self.cells = []
+        elif tag in ("th", "td"):
+            self.check_cell(dict(attrs))
+
+    def check_cell(self, attrs: dict[str, str | None]) -> None:
+        """Note a cell that is aligned in another way than the heading of its column."""
+        self.cells.append("num" in str(attrs.get("class")).split())
+        if self.part == "thead":
+            self.headings = self.cells
+        elif self.part != "table" and "colspan" not in attrs and self.cells != self.headings[: len(self.cells)]:
+            self.unaligned.append(f"{self.getpos()}: {attrs}")
 
     def count(self, tag: str) -> int:
         return sum(found == tag for found, _ in self.tags)
@@ -52,6 +68,7 @@ def check(answer: Any, address: str) -> Outline:
     assert len(set(outline.ids)) == len(outline.ids), address
     assert '<html lang="en"' in text and 'class="skip" href="#main"' in text, address
     assert outline.count("table") == outline.count("caption"), address
+    assert outline.unaligned == [], address
     assert "script-src 'self'" in answer["Content-Security-Policy"], address
     assert "unsafe" not in answer["Content-Security-Policy"], address
     for tag, attrs in outline.tags:

@@ -12,7 +12,8 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from fleet.audit.reports import event_report, handover, month_report, span
+from fleet.audit.months import month_report
+from fleet.audit.reports import event_report, handover, span
 from fleet.audit.text import COLUMNS
 from fleet.domain.history import Month, month_of, months_back
 from fleet.models import AvailabilitySet, Entry, Profile, Rule, ScheduledEvent

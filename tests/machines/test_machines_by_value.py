@@ -106,6 +106,24 @@ def scraped(samples: Any) -> dict[str, dict[str, float]]:
     }
 
 
+def test_versions_are_drawn_by_presence_and_bounded(fleet: factories.Fleet, anna: Client) -> None:
+    def found() -> dict[str | None, dict[str, int]]:
+        rows = counts.presence_by_version(MachineFilter({}).qs, now=fleet.now)
+        return {version: {one.value: number for one, number in each.parts()} for version, each in rows}
+
+    with CaptureQueriesContext(connection) as caught:
+        assert found() == {"0.1.0": {"live": 2, "expected": 1}, "0.2.0": {"live": 1}}
+    assert len(caught) == 1
+    for number in range(counts.MOST_VALUES):
+        fleet.enrol(f"c{number}")
+        Machine.objects.filter(resource_name=f"c{number}").update(agent_version=f"<b>{number:02}</b>")
+    assert len(found()) == counts.MOST_VALUES + 1
+    assert sum(found()[None].values()) == 2
+    body = anna.get("/machines/?as=counts").content.decode()
+    assert "<title>0.1.0, live: 2</title>" in body
+    assert "&lt;b&gt;00&lt;/b&gt;, live: 1" in body and "<b>00" not in body
+
+
 def test_metrics_have_bounded_clean_labels(fleet: factories.Fleet) -> None:
     fleet.enrol("h1", vmSize=HOSTILE, location=HOSTILE, zone="other")
     fleet.enrol("h2", vmSize="\n\t", zone="unknown")

@@ -1,0 +1,188 @@
+"""Tables and pictures of a month (events by day, times to a decision, decisions and outcomes), and of storage."""
+
+import csv
+import re
+from datetime import UTC, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from fleet.audit import queries
+from fleet.audit.charts import MOST_PERCENT, notice_chart, size_chart
+from fleet.audit.months import Counts, MonthReport, month_report
+from fleet.audit.queries import storage
+from fleet.audit.retention import GIGABYTE
+from fleet.domain.history import Month, month_of
+from fleet.models import AvailabilitySet, Machine, Rule, ScheduledEvent
+from fleet.models.partitions import OBSERVATIONS, Partition, PartitionedTable
+from fleet.operations.approvals import claims
+from tests import factories
+from tests.dashboard.conftest import text_of
+
+pytestmark = pytest.mark.django_db
+TYPES = ("Freeze", "Freeze", "Reboot", "Invented", "Redeploy", "Freeze")
+
+
+def eid(number: int) -> str:
+    return f"0A1B2C3D-0000-4000-8000-{number:012d}"
+
+
+@pytest.fixture
+def walked(fleet: factories.Fleet) -> factories.Fleet:
+    """Six events of half an hour ago: approved by a user and by a rule, left to Azure, approved elsewhere, not decided,
+    and a drill.
+    """
+    fleet.now -= timedelta(minutes=30)
+    fleet.enrol_set()
+    due = fleet.now + timedelta(minutes=20)
+    fleet.all_say(*(factories.listing(eid(n), event_type=kind, not_before=due) for n, kind in enumerate(TYPES)))
+    fleet.later(20)
+    fleet.approve(eid(0), overrides={"set-busy": "go"})
+    rule = Rule.objects.create(name="Nights", reason="Harmless.", created_at=fleet.now, changed_at=fleet.now)
+    by_rule = fleet.approve(eid(1), overrides={"set-busy": "go"})
+    type(by_rule).objects.filter(pk=by_rule.pk).update(
+        rule=rule, decided_by=None, decided_at=fleet.now + timedelta(minutes=2)
+    )
+    claims.hold(event_id=eid(2), actor=factories.acting(factories.operator(), why="let it run"), now=fleet.now)
+    ScheduledEvent.objects.filter(event_id=eid(3)).update(approved_elsewhere=True, status="ENDED", ended_as="completed")
+    ScheduledEvent.objects.filter(event_id=eid(5)).update(drill=True)
+    return fleet
+
+
+def report(fleet: factories.Fleet) -> MonthReport:
+    return month_report(month=month_of(fleet.now), now=fleet.now)
+
+
+def filled(counts: Counts) -> dict[str, dict[str, int]]:
+    """The counts that are not zero."""
+    found = {
+        key: {column: number for column, number in zip(counts.columns, row, strict=True) if number}
+        for key, row in counts.rows.items()
+    }
+    return {key: row for key, row in found.items() if row}
+
+
+def lines(client: Client, month: Month, name: str) -> list[dict[str, str]]:
+    answer: Any = client.get(f"/reports/{month}/{name}.csv")
+    return list(csv.DictReader(b"".join(answer.streaming_content).decode().splitlines()))
+
+
+def shown_tables(body: str) -> dict[str, list[list[str]]]:
+    """The cells of each table of counts of a page, by its title: first the headings, last the sums."""
+    found = {}
+    for title, table in re.findall(r'<caption class="visually-hidden">([^<]*)</caption>(.*?)</table>', body, re.DOTALL):
+        rows = re.findall(r"<tr[^>]*>(.*?)</tr>", table, re.DOTALL)
+        found[title] = [[cell.strip() for cell in re.findall(r"<t[hd][^>]*>([^<]*)<", row)] for row in rows]
+    return found
+
+
+def test_every_event_counts_once_by_day_and_by_decision(walked: factories.Fleet) -> None:
+    found = report(walked)
+    today = f"{walked.now.astimezone(UTC):%Y-%m-%d}"
+    assert filled(found.days) == {today: {"Freeze": 2, "Reboot": 1, "Redeploy": 1, "other": 1}}
+    days = list(found.days.rows)
+    assert (days[0], days[-1]) == (f"{found.month}-01", today)
+    assert filled(found.decisions) == {
+        "elsewhere": {"completed": 1},
+        "user-approved": {"open": 1},
+        "rule-approved": {"open": 1},
+        "user-left": {"open": 1},
+        "undecided": {"open": 1},
+    }
+    assert filled(found.times) == {"10": {"users": 1}, "120": {"rules": 1}}
+    assert found.days.total == found.decisions.total == 5
+    assert found.drills == 1
+
+
+def test_a_past_month_has_all_its_days(walked: factories.Fleet) -> None:
+    days = list(month_report(month=Month(2024, 2), now=walked.now).days.rows)
+    assert (days[0], days[-1], len(days)) == ("2024-02-01", "2024-02-29", 29)
+
+
+def test_a_withdrawn_approval_is_no_decision(walked: factories.Fleet) -> None:
+    approvals = ScheduledEvent.objects.get(event_id=eid(0)).approvals
+    approvals.update(state="WITHDRAWN")
+    assert filled(report(walked).decisions)["undecided"] == {"open": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [("days", "Events by day"), ("times", "Time to a decision"), ("decisions", "Decisions and outcomes")],
+)
+def test_the_picture_the_table_and_the_file_have_the_same_numbers(
+    walked: factories.Fleet, viewer: Client, name: str, title: str
+) -> None:
+    month = month_of(walked.now)
+    body = viewer.get(f"/reports/{month}/").content.decode()
+    of_file = [line for line in lines(viewer, month, name) if line["total"] != "0"]
+    head, *rows, sums = shown_tables(body)[title]
+    several = head[-1] == "Total"
+    assert [[int(cell) for cell in row[1:]] for row in rows] == [
+        [int(number) for column, number in list(line.items())[1:-1] if any(one[column] != "0" for one in of_file)]
+        + [int(line["total"])] * several
+        for line in of_file
+    ]
+    assert sums[1:] == [str(sum(int(row[number]) for row in rows)) for number in range(1, len(head))]
+    picture = body.split(f'<title id="{name}-chart">')[1].split("</svg>")[0]
+    drawn = [int(number) for number in re.findall(r"<title>[^<]*: (\d+)</title>", picture)]
+    assert sum(drawn) == sum(int(line["total"]) for line in of_file) > 0
+
+
+def test_an_empty_month_has_no_picture_and_says_what_to_do(fleet: factories.Fleet, viewer: Client) -> None:
+    answer = viewer.get(f"/reports/{month_of(fleet.now)}/")
+    assert 'class="chart"' not in answer.content.decode()
+    assert "Choose another month above." in text_of(answer)
+    assert {line["total"] for line in lines(viewer, month_of(fleet.now), "days")} == {"0"}
+
+
+def test_notice_is_drawn_as_a_share_of_the_expected_one_shortest_first() -> None:
+    def row(kind: str, expected: int | None, least: int, median: float) -> dict[str, Any]:
+        names = ("event_type", "region", "expected_notice_seconds", "least_seconds", "median_seconds")
+        return dict(zip(names, (kind, "", expected, least, median), strict=True))
+
+    rows = [row("Freeze", 900, 900, 900.0), row("Redeploy", 600, 300, 450.0), row("Reboot", 900, 900, 864_000.0)]
+    chart = notice_chart([*rows, row("New", None, 1, 1.0)])
+    assert chart is not None
+    assert [line.label for line in chart.table.rows] == [
+        f"{kind}, region not stated" for kind in ("Redeploy", "Freeze", "Reboot")
+    ]
+    assert [line.values for line in chart.table.rows] == [(50, 25), (100, 0), (100, MOST_PERCENT - 100)]
+    assert chart.table.rows[0].note == "7 min 30 s of 10 min"
+    assert notice_chart([]) is None
+
+
+def test_names_of_strangers_are_text_in_pictures(walked: factories.Fleet, viewer: Client) -> None:
+    AvailabilitySet.objects.update(name='<script>alert("set")</script>')
+    Machine.objects.update(region="<script>alert(1)</script>")
+    body = viewer.get(f"/reports/{month_of(walked.now)}/").content.decode()
+    assert "<script>alert" not in body
+    assert "Freeze, &lt;script&gt;" in body.split('<title id="notice-chart">')[1].split("</svg>")[0]
+
+
+def test_storage_draws_what_was_stored_and_what_is_expected(
+    fleet: factories.Fleet, admin: Client, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.DATABASE_MAX_GIGABYTES = 100
+    assert size_chart(storage(now=fleet.now)) is None
+    assert "not enough data for a forecast" in text_of(admin.get("/storage/"))
+    week = timedelta(days=7)
+
+    def partitions(of: PartitionedTable) -> list[Partition]:
+        sizes = {"first_id": 1, "last_id": 7_000, "rows": 7_000, "size": 7 * GIGABYTE}
+        times = {"oldest": fleet.now - week, "newest": fleet.now}
+        return [Partition("t", "t", None, None, **sizes, **times)] if of is OBSERVATIONS else []  # type: ignore[arg-type]
+
+    monkeypatch.setattr(queries, "partitions", partitions)
+    monkeypatch.setattr(queries, "query", lambda *_: [(10 * GIGABYTE,)])
+    found = storage(now=fleet.now)
+    stored = [one.stored for one in found.course if one.stored is not None]
+    expected = [one.expected for one in found.course if one.expected is not None]
+    assert [size // GIGABYTE for size in stored] == [3, 10]
+    assert (expected[0], expected[1] // GIGABYTE, len(expected)) == (found.size, 19, 13)
+    assert expected == sorted(expected) and expected[-1] > found.max_size
+    assert found.full_at is not None and found.course[-1].at > found.full_at
+    body = admin.get("/storage/").content.decode()
+    assert body.count("<polyline") == 2 and "Maximum: 100.0" in body
+    rows = shown_tables(body)["Size of the database"]
+    assert len(rows) == 1 + len(found.course)
