@@ -139,7 +139,7 @@ def bars(table: Table, *, mark: float = 0, mark_label: str = "") -> Chart:
     """Draw a stacked horizontal bar below the label of each row. `mark` is a value to compare all rows with."""
     scale = WIDTH / (max(mark, *(row.total for row in table.rows)) or 1)
     top = 20 if mark else 0
-    elements = []
+    elements: list[SafeString] = []
     for number, row in enumerate(table.rows):
         x, y = 0.0, top + number * ROW
         elements += [_text(0, y + 13, clipped(row.label, LABEL)), _text(WIDTH, y + 13, row.total_text, "end")]

@@ -243,7 +243,7 @@ def presence_by_version(machines: QuerySet[Machine], *, now: datetime) -> tuple[
     """
     grouped = machines.alias(polled=last_poll()).order_by().values("agent_version")
     counted = grouped.annotate(machines=Count("pk"), **counts_by(now=now)).order_by("-machines", "agent_version")
-    rows = list(counted[:MOST_COMBINATIONS])
+    rows: list[dict[str, Any]] = [dict(row) for row in counted[:MOST_COMBINATIONS]]
     found = [(row["agent_version"], counts_of(row)) for row in rows[:MOST_VALUES]]
     others = {name: sum(row[name] for row in rows[MOST_VALUES:]) for name in PRESENCES}
     return tuple(found) + (((None, counts_of(others)),) if any(others.values()) else ())
