@@ -146,12 +146,11 @@ def bars(table: Table, *, mark: float = 0, mark_label: str = "") -> Chart:
         for tone, value, title in _parts(table, row):
             elements.append(_box(tone, x, y + 19, _with_gap(value * scale), BAR, title))
             x += value * scale
-    height = top + ROW * len(table.rows)
-    if not mark:
-        return Chart(table, height, table.summary, tuple(elements))
-    at = mark * scale
-    elements += [_rule("mark", at, 16, at, height), _text(at, 12, mark_label, "end" if at > WIDTH / 2 else "start")]
-    return Chart(table, height, ". ".join(f"{row.label}: {row.note}" for row in table.rows), tuple(elements))
+        elements += [_rule("mark", mark * scale, y + 16, mark * scale, y + 36)] if mark else []
+    if mark:
+        elements.append(_text(mark * scale, 12, mark_label, "end" if mark * scale > WIDTH / 2 else "start"))
+    summary = ". ".join(f"{row.label}: {row.note}" for row in table.rows) if mark else table.summary
+    return Chart(table, top + ROW * len(table.rows), summary, tuple(elements))
 
 
 def line(table: Table, *, unit: str, mark: float, mark_label: str) -> Chart:

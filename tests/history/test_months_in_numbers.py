@@ -38,12 +38,13 @@ def walked(fleet: factories.Fleet) -> factories.Fleet:
     due = fleet.now + timedelta(minutes=20)
     fleet.all_say(*(factories.listing(eid(n), event_type=kind, not_before=due) for n, kind in enumerate(TYPES)))
     fleet.later(20)
-    fleet.approve(eid(0), overrides={"set-busy": "go"})
-    rule = Rule.objects.create(name="Nights", reason="Harmless.", created_at=fleet.now, changed_at=fleet.now)
-    by_rule = fleet.approve(eid(1), overrides={"set-busy": "go"})
-    type(by_rule).objects.filter(pk=by_rule.pk).update(
-        rule=rule, decided_by=None, decided_at=fleet.now + timedelta(minutes=2)
+    approval = fleet.approve(eid(0), overrides={"set-busy": "go"})
+    approval.pk, approval.event = None, ScheduledEvent.objects.get(event_id=eid(1))
+    approval.decided_by, approval.decided_at = None, fleet.now + timedelta(minutes=2)
+    approval.rule = Rule.objects.create(
+        name="Nights", reason="Harmless.", action="approve", created_at=fleet.now, changed_at=fleet.now
     )
+    approval.save(force_insert=True)
     claims.hold(event_id=eid(2), actor=factories.acting(factories.operator(), why="let it run"), now=fleet.now)
     ScheduledEvent.objects.filter(event_id=eid(3)).update(approved_elsewhere=True, status="ENDED", ended_as="completed")
     ScheduledEvent.objects.filter(event_id=eid(5)).update(drill=True)

@@ -233,7 +233,7 @@ def test_drills_count_apart_and_other_months_not_at_all(walked: factories.Fleet)
     ScheduledEvent.objects.filter(event_id=IDS[0]).update(drill=True)
     ScheduledEvent.objects.filter(event_id=IDS[1]).update(first_seen_at=month_of(walked.now).previous.begin)
     found = report(walked.now)
-    assert (found.events, found.drills) == (2, 1)
+    assert (found.decisions.total, found.drills) == (2, 1)
 
 
 def test_a_month_costs_the_same_however_much_happened_and_goes_by_the_index(
