@@ -51,7 +51,7 @@ REPORT_PANELS: list[Panel] = []
 def event_list(request: Asked) -> HttpResponse:
     found = EventFilter(request.GET, now=request.now).qs
     read = partial(event_rows.listing, now=request.now, events=found)
-    context = {"orders": ("first_seen_at", "not_before"), "pick": _pick(request, found)}
+    context: dict[str, Any] = {"orders": ("first_seen_at", "not_before"), "pick": _pick(request, found)}
     return listed(request, "events/list.html", "events/event_rows.html", read, **context)
 
 

@@ -154,7 +154,7 @@ def machine_list(request: Asked) -> HttpResponse:
     counted = {"machines/machine_counts.html": lambda: _chips(request, rows)} if is_counting else {}
     kept = [(name, value) for name, value in parse_qsl(query_with(request, q="", cursor=""))]
     filters = [(name, value) for name in MachineFilter.base_filters for value in request.GET.getlist(name)]
-    context = {"kept": kept, "filters": filters, "most": MOST_AT_ONCE}
+    context: dict[str, Any] = {"kept": kept, "filters": filters, "most": MOST_AT_ONCE}
     return listed(request, "machines/list.html", "machines/machine_rows.html", read, counted, **context)
 
 
