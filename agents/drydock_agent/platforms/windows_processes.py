@@ -76,8 +76,10 @@ class Child:
         try:
             win32job.AssignProcessToJobObject(self._job, self._process)
             if self._record is not None:
-                self._record.write_text(json.dumps([self.pid, _created(self._process)]), "utf-8")
-        except (pywintypes.error, OSError):
+                # A full disk must not keep a hook from running.
+                with contextlib.suppress(OSError):
+                    self._record.write_text(json.dumps([self.pid, _created(self._process)]), "utf-8")
+        except pywintypes.error:
             win32process.TerminateProcess(self._process, 1)
             raise
         win32process.ResumeThread(thread)

@@ -60,6 +60,11 @@ def test_each_kind_of_hook_gets_its_input_and_gives_output_and_status(agent: Age
         assert agent.machine.command_lines[0].endswith(f'cmd.exe /d /s /c ""{tmp_path / name}""')
 
 
+def test_a_hook_runs_although_its_record_cannot_be_written(agent: Agent, tmp_path: Path) -> None:
+    found = ended(agent, hook(tmp_path, "10-a.cmd", "exit 0"), record=tmp_path / "nowhere" / "record.json")
+    assert found.outcome == "succeeded"
+
+
 def test_an_error_of_the_system_is_a_negative_status(agent: Agent, tmp_path: Path) -> None:
     found = ended(agent, hook(tmp_path, "10-a.exe", "kill -9 $$"))
     assert (found.outcome, found.exit_status) == ("failed", -9)
