@@ -11,9 +11,10 @@ import requests
 from azure_simulator.child_process import RunningSimulator
 from django.conf import settings
 
-from fleet.embedded import Urls
+from fleet.embedded import Urls, valkey_server
 from fleet.management import demo_recipes as recipes
 from fleet.management.supervisor import Recipe
+from tests import restoring
 from tests.agent.agents import fleet_of
 from tests.processes import ROOT, Process, answers, free_port, manage, start, wait_for
 
@@ -220,4 +221,17 @@ def ring(urls: Urls, folder: Path, caches: Sequence[str] = ()) -> Iterator[Ring]
         simulator = stack.enter_context(RunningSimulator(fleet))
         made = Ring(urls, folder, simulator, fleet, caches)
         stack.callback(made.stop)
+        yield made
+
+
+@contextmanager
+def ring_of_its_own(folder: Path) -> Iterator[Ring]:
+    """A whole ring on a Postgres of its own, in which every machine is live."""
+    with (
+        restoring.server() as database,
+        valkey_server(folder) as valkey,
+        ring(Urls(database=database, redis=valkey.url), folder) as made,
+    ):
+        made.start()
+        made.all_live(len(NAMES))
         yield made

@@ -2,19 +2,16 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
 import requests
-from azure_simulator.child_process import RunningSimulator
 
-from fleet.embedded import Urls, valkey_server
-from tests import restoring
 from tests.gateway_process import Agent
 from tests.processes import answers, wait_for
-from tests.ring.ring import NAMES, Ring, fleet_file
+from tests.ring.ring import NAMES, Ring, ring_of_its_own
 
 pytestmark = [pytest.mark.flow, pytest.mark.real_time, pytest.mark.long]
 
@@ -60,21 +57,6 @@ def no_connection_is_free(url: str) -> Iterator[None]:
         hog.close()
 
 
-@pytest.fixture
-def it(tmp_path: Path) -> Iterator[Ring]:
-    """A whole ring on a Postgres of its own."""
-    with ExitStack() as stack:
-        database = stack.enter_context(restoring.server())
-        fleet = fleet_file(tmp_path)
-        simulator = stack.enter_context(RunningSimulator(fleet))
-        urls = Urls(database=database, redis=stack.enter_context(valkey_server(tmp_path)).url)
-        ring = Ring(urls, tmp_path, simulator, fleet)
-        stack.callback(ring.stop)
-        ring.start()
-        ring.all_live(len(NAMES))
-        yield ring
-
-
 def refused(it: Ring, agent: Agent, browser: requests.Session) -> None:
     """Each door answers at once that it cannot do it now, and when to try again."""
     page = browser.get(f"{it.url}/", timeout=20)
@@ -86,6 +68,12 @@ def refused(it: Ring, agent: Agent, browser: requests.Session) -> None:
     # Why, in words, for those who read them.
     assert "all connections are in use" in page.text and "all connections are in use" in call.json()["detail"]
     assert answers(f"{it.url}/healthz")
+
+
+@pytest.fixture
+def it(tmp_path: Path) -> Iterator[Ring]:
+    with ring_of_its_own(tmp_path) as ring:
+        yield ring
 
 
 def test_without_a_free_connection_nothing_is_lost_and_all_recovers(it: Ring) -> None:

@@ -2,20 +2,18 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 import requests
-from azure_simulator.child_process import RunningSimulator
 
-from fleet.embedded import Urls, valkey_server
 from tests import restoring
 from tests.gateway.test_streams import events
 from tests.processes import manage, wait_for
-from tests.ring.ring import NAMES, Ring, fleet_file
+from tests.ring.ring import NAMES, Ring, ring_of_its_own
 
 pytestmark = [pytest.mark.flow, pytest.mark.real_time, pytest.mark.long]
 
@@ -53,18 +51,10 @@ class Stream:
 @pytest.fixture
 def it(tmp_path: Path) -> Iterator[Ring]:
     """A whole ring on a server of its own, in use for a while."""
-    with ExitStack() as stack:
-        database = stack.enter_context(restoring.server())
-        with psycopg.connect(database, autocommit=True) as server:
+    with ring_of_its_own(tmp_path) as ring:
+        with psycopg.connect(ring.urls.database, autocommit=True) as server:
             each = "PERFORM pg_current_xact_id(); COMMIT;"
             server.execute(f"DO $$ BEGIN FOR n IN 1..{TRANSACTIONS} LOOP {each} END LOOP; END $$")
-        fleet = fleet_file(tmp_path)
-        simulator = stack.enter_context(RunningSimulator(fleet))
-        urls = Urls(database=database, redis=stack.enter_context(valkey_server(tmp_path)).url)
-        ring = Ring(urls, tmp_path, simulator, fleet)
-        stack.callback(ring.stop)
-        ring.start()
-        ring.all_live(len(NAMES))
         yield ring
 
 
