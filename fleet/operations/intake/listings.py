@@ -42,6 +42,11 @@ MOVE_LATEST = f"""
     )
     SELECT machine_id, epoch, seq FROM before
 """
+# A set that is merged is locked until then, and cannot be merged before this transaction ends.
+REMAINING = f"""
+    SELECT id, COALESCE(merged_into_id, id) FROM {AvailabilitySet._meta.db_table}
+    WHERE id = ANY(%s::bigint[]) ORDER BY id FOR SHARE
+"""
 ANY_LISTED = f"""
     SELECT EXISTS (SELECT FROM {Sighting._meta.db_table} WHERE machine_id = ANY(%s::bigint[]) AND gone_at IS NULL)
 """
@@ -235,6 +240,12 @@ def _unconfirmed(listing: Listing) -> dict[str, Any]:
     }
 
 
+def _remaining_sets(set_ids: Collection[int]) -> dict[Any, Any]:
+    """Lock these sets against a merge. Return for each the set that remains after a merge (row ids)."""
+    with driver.cursor() as cursor:
+        return dict(cursor.execute(REMAINING, [driver.array(sorted(set_ids))]).fetchall())
+
+
 def _ensure_events(ahead: list[MachineDocument], event_ids: list[str], merged: Merged, now: datetime) -> dict[str, int]:
     known: dict[str, int] = {}
     drills = set()
@@ -275,12 +286,13 @@ def _ensure_events(ahead: list[MachineDocument], event_ids: list[str], merged: M
     }
     places = {event_id: homes[first[event_id].machine_id] for event_id in missing}
     places |= {event_id: (set_id, required[set_id]) for event_id, set_id in owned.items()}
+    remaining = _remaining_sets({set_id for set_id, _ in places.values()})
     # Sorted by key, like every write here, so that two processes never wait for each other in a circle.
     ScheduledEvent.objects.bulk_create(
         [
             ScheduledEvent(
                 event_id=event_id,
-                availability_set_id=places[event_id][0],
+                availability_set_id=remaining[places[event_id][0]],
                 kept=requirements_to_keep(places[event_id][1]),
                 created_at=now,
                 first_seen_at=first[event_id].at,

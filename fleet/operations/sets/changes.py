@@ -8,6 +8,7 @@ from typing import Any
 
 from django import forms
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 from rest_framework import serializers
 
 from fleet.domain.actor import DRYDOCK, Actor
@@ -15,8 +16,9 @@ from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.requirements import Requirements
 from fleet.domain.sets import MAX_NAME, MAX_NEEDS, NAMED_KINDS, PROVISIONAL, SetKey
+from fleet.domain.states import OPEN_EVENTS
 from fleet.domain.timeline import EntryKind
-from fleet.models import AvailabilitySet, Machine
+from fleet.models import AvailabilitySet, Machine, ScheduledEvent
 from fleet.operations.audited import Audit, AuditedForm, AuditedSerializer, Sent, save_audited
 from fleet.operations.orders import advance
 from fleet.operations.rights import acting, require
@@ -71,7 +73,8 @@ class NameSetSerializer(AuditedSerializer):
 
 
 def _locked(*set_ids: int) -> dict[int, AvailabilitySet]:
-    rows = AvailabilitySet.objects.select_for_update(of=("self",)).filter(pk__in=set_ids).order_by("pk")
+    # Not against references to these rows, which Postgres checks at each commit.
+    rows = AvailabilitySet.objects.select_for_update(of=("self",), no_key=True).filter(pk__in=set_ids).order_by("pk")
     return {row.pk: row for row in rows}
 
 
@@ -160,6 +163,8 @@ def merge_sets(*, set_id: int, into: int, actor: Actor, now: datetime) -> Availa
     Timeline entries are unchanged and shown for both sets. Raises Refused: `not-permitted`, `not-found`, `validation`.
     """
     require(actor, Right.ADMINISTER)
+    # Machines before sets, sets before events, as reports lock them.
+    list(Machine.every.select_for_update(no_key=True).filter(availability_set=set_id).order_by("pk").values_list("pk"))
     rows = _locked(set_id, into)
     if set_id == into:
         raise Refused("validation", Reason("merge-into-itself"))
@@ -173,6 +178,9 @@ def merge_sets(*, set_id: int, into: int, actor: Actor, now: datetime) -> Availa
         raise Refused("validation", Reason("merge-into-provisional"))
     if source.subscription.lower() != target.subscription.lower() and source.subscription and target.subscription:
         raise Refused("validation", Reason("merge-across-subscriptions"))
+    # Also those of the target, which are computed again: another decision or report locks both sets' in this order.
+    of_both = Q(availability_set=source) | Q(availability_set=target, status__in=OPEN_EVENTS)
+    list(ScheduledEvent.objects.select_for_update(of=("self",)).filter(of_both).order_by("pk").values_list("pk"))
     disputed = Machine.objects.filter(availability_set=target).exclude(set_warnings=[]).order_by("pk")
     join(source, target, actor=actor, now=now)
     placement.judge_again(disputed.select_related("availability_set"), now=now)
