@@ -120,9 +120,9 @@ def from_text(text: object) -> datetime | None:
         return None
     try:
         at = datetime.fromisoformat(_readable(text))
-    except ValueError:
+        return at.replace(tzinfo=timezone.utc) if at.tzinfo is None else at.astimezone(timezone.utc)
+    except (ValueError, OverflowError):
         return None
-    return at.replace(tzinfo=timezone.utc) if at.tzinfo is None else at.astimezone(timezone.utc)
 
 
 def _readable(text: str) -> str:

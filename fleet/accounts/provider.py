@@ -184,7 +184,10 @@ def _checked(document: dict[str, Any]) -> dict[str, Any]:
         raise ProviderError(Why.WRONG, "issuer of the configuration")
     local = urlsplit(settings.OIDC_ISSUER).hostname in LOOPBACK
     for name in (*ENDPOINTS, *(["end_session_endpoint"] if "end_session_endpoint" in document else [])):
-        parts = urlsplit(str(document.get(name, "")))
+        try:
+            parts = urlsplit(str(document.get(name, "")))
+        except ValueError as error:
+            raise ProviderError(Why.WRONG, name) from error
         if parts.scheme != "https" and not (local and parts.scheme == "http" and parts.hostname in LOOPBACK):
             raise ProviderError(Why.WRONG, name)
     return document
@@ -222,7 +225,8 @@ def _key(header: Mapping[str, Any]) -> Any:
         age = time.monotonic() - _known.keys_at
         if _known.keys is None or age > BELIEVED_SECONDS or (again and age > KEYS_EVERY_SECONDS):
             _known.keys, _known.keys_at = _fetched(configured["jwks_uri"]), time.monotonic()
-        for one in _known.keys.get("keys") or ():
+        listed = _known.keys.get("keys")
+        for one in listed if isinstance(listed, list) else ():
             if isinstance(one, dict) and one.get("use", "sig") == "sig" and (kid is None or one.get("kid") == kid):
                 with suppress(jwt.PyJWTError):
                     return _strong(jwt.PyJWK(one, algorithm=algorithm))
@@ -258,7 +262,8 @@ def verified(id_token: str, *, now: datetime, nonce: str | None) -> dict[str, An
     times = {name: claims.get(name, at) for name in ("exp", "iat", "nbf")}
     if not all(isinstance(value, int | float) for value in times.values()):
         raise ProviderError(Why.WRONG, "times")
-    if times["exp"] <= at - SKEW_SECONDS or max(times["iat"], times["nbf"]) > at + SKEW_SECONDS:
+    # Written so that a time that is no number fails.
+    if not (times["exp"] > at - SKEW_SECONDS and times["iat"] <= at + SKEW_SECONDS >= times["nbf"]):
         raise ProviderError(Why.WRONG, "expired or not yet valid")
     audiences = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
     if (len(audiences) > 1 or "azp" in claims) and claims.get("azp") != settings.OIDC_CLIENT_ID:

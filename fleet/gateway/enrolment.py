@@ -168,10 +168,7 @@ class Entrance:
             raise too_many()
         signed = self._signed(request)
         raw = await request.body(ENROL_BYTES)
-        try:
-            wanted = msgspec.convert(storable(msgspec.json.decode(raw)), wire.EnrolRequest)
-        except (ValueError, RecursionError) as error:
-            raise Problem(422, "validation", f"The request cannot be read: {error}.") from None
+        wanted = read_enrolment(raw)
         if not within:
             proof = signed.found_by if signed is not None else hash_of(wanted.join_token)
             if signed is None and not await self.join_tokens.has(proof):
@@ -189,6 +186,14 @@ class Entrance:
             if problem.code == "clock-skewed" or isinstance(problem, Repeated):
                 raise
             return None
+
+
+def read_enrolment(raw: bytes) -> wire.EnrolRequest:
+    """Decode the body of an enrolment. Raises Problem 422 if it cannot be read."""
+    try:
+        return msgspec.convert(storable(msgspec.json.decode(raw)), wire.EnrolRequest)
+    except (ValueError, RecursionError) as error:
+        raise Problem(422, "validation", f"The request cannot be read: {error}.") from None
 
 
 def too_many() -> Problem:

@@ -21,7 +21,7 @@ from fleet.notifications.sender.pool import Pool
 from tests import factories
 from tests.dashboard.conftest import logged_in
 from tests.factories import EVENT, Fleet
-from tests.messages.calls import SECRET, PagerDutyCaller, SlackCaller, acknowledged, link, press
+from tests.messages.calls import SECRET, PagerDutyCaller, SlackCaller, acknowledged, digest, link, press
 from tests.messages.posts import channel_of
 from tests.messages.pretend import listening
 from tests.messages.pretend_slack import TOKEN, PretendSlack
@@ -322,6 +322,13 @@ def test_repeated_webhook_is_taken_once(pager: PagerDutyCaller) -> None:
     Claim.objects.update(ended_at=datetime.now(UTC))
     assert pager.send(body) == 200
     assert Claim.objects.filter(ended_at=None).count() == 0
+    # Nor does a repeat count whose header names the same signature among others, of an event without an id.
+    body = acknowledged(KEY, id="")
+    signature = f"v1={digest(SECRET, body)}"
+    for times in range(1, 4):
+        assert pager.send(body, **{"X-PagerDuty-Signature": ",".join([signature] * times)}) == 200
+        Claim.objects.update(ended_at=datetime.now(UTC))
+    assert Claim.objects.count() == 2
 
 
 def test_old_acknowledgement_claims_nothing(pager: PagerDutyCaller) -> None:

@@ -234,10 +234,16 @@ def test_a_provider_that_calls_itself_otherwise_or_leads_elsewhere_is_not_taken(
 ) -> None:
     found = provider.configuration()
     evil = "http://evil.example/token"
-    for wrong in ({"issuer": "https://evil.example"}, {"token_endpoint": evil}, {"jwks_uri": ""}):
+    for wrong in (
+        *({"issuer": "https://evil.example"}, {"token_endpoint": evil}, {"jwks_uri": ""}),
+        {"jwks_uri": "https://[::1"},
+    ):
         with pytest.raises(ProviderError) as caught:
             provider._checked({**found, **wrong})
         assert caught.value.why is Why.WRONG
+    provider._known.keys, provider._known.keys_at = {"keys": 5}, time.monotonic()
+    with pytest.raises(ProviderError):
+        provider._key({"alg": "RS256", "kid": "x"})
     settings.OIDC_ISSUER = settings.OIDC_ISSUER.replace("/v2.0", "/v2.1")
     assert client.get("/accounts/sign-on/").status_code == 503
 
@@ -252,6 +258,20 @@ def test_two_first_logins_at_the_same_time_make_one_person(entra: Directory, tra
     with thread_group(4) as group:
         assert len(set(group.at_once(*[partial(sign_on.arrive, otto, now=NOW)] * 4))) == 1
     assert User.objects.filter(username__startswith="otto").count() == 1
+
+
+def test_person_who_joins_too_many_groups_is_signed_out_at_the_next_check(
+    entra: Directory, client: Client, settings: Any
+) -> None:
+    settings.OIDC_CLAIM = "groups"
+    root = factories.acting(factories.admin("root"))
+    accounts.map_group(actor=root, value="group-1", group="operator", now=NOW)
+    entra.control("accounts", name="otto", groups=["group-1"])
+    come(client, "otto")
+    assert me(client)["group"] == "operator"
+    entra.control("accounts", name="otto", groups=[f"group-{number}" for number in range(201)])
+    assert pass_time(11)["refused"] == 1
+    assert me(client) is None
 
 
 def test_the_provider_is_asked_again_and_what_it_says_counts(entra: Directory, client: Client) -> None:

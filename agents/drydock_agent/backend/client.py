@@ -25,6 +25,7 @@ from drydock_agent.version import user_agent
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 15.0
 ADMISSION_SECONDS = 30.0
+MAX_ADMISSION_SECONDS = 3600.0
 _LIMIT = 8 * 1024 * 1024
 # Longest pause that a backend may request: shorter than the time until a machine counts as silent.
 MAX_RENEWAL_SECONDS = 120.0
@@ -143,8 +144,7 @@ class BackendClient:
         """
         content = self._call("POST", wire.ENROL_PATH, key or "", body=json.dumps(asdict(request)).encode())
         if content.get("admission") == "pending":
-            seconds = content.get("retry_after")
-            wait = min(max(float(seconds), 1.0), 3600.0) if isinstance(seconds, int | float) else ADMISSION_SECONDS
+            wait = max(_seconds(content.get("retry_after"), MAX_ADMISSION_SECONDS) or ADMISSION_SECONDS, 1.0)
             raise AdmissionPending(202, "an administrator has to admit this machine in Drydock first", wait)
         secret = _secret(content, request.machine_id)
         keys = [
@@ -171,13 +171,13 @@ class BackendClient:
         )
         body = f'{json.dumps(envelope)[:-1]},"reports":[{lines}]}}'.encode()
         content = self._call("POST", wire.REPORTS_PATH, secret, body=body)
-        acknowledged = content.get("acknowledged")
-        if not isinstance(acknowledged, int) or isinstance(acknowledged, bool):
+        acknowledged = _number(content.get("acknowledged"))
+        if acknowledged is None:
             raise NoAnswer("the answer to a batch holds no acknowledgement")
         refused = {}
         for item in _dict_items(content.get("refused")):
-            if isinstance(item.get("seq"), int):
-                refused[item["seq"]] = str(item.get("reason", ""))
+            if (seq := _number(item.get("seq"))) is not None:
+                refused[seq] = str(item.get("reason", ""))
         orders, unreadable = read_orders(content.get("orders"))
         words = tuple(
             wire.KeyNotice(
@@ -189,14 +189,14 @@ class BackendClient:
             )
             for item in _dict_items(content.get("key_words"))
         )
-        before, wanted = content.get("acknowledged_before"), content.get("wanted")
+        wanted = content.get("wanted")
         return Acknowledgement(
             acknowledged,
             refused,
             orders,
             unreadable,
             words,
-            before=before if isinstance(before, int) and not isinstance(before, bool) else None,
+            before=_number(content.get("acknowledged_before")),
             wanted=tuple(str(each) for each in wanted) if isinstance(wanted, list) else (),
             renew=content.get("renew") is True,
         )
@@ -223,15 +223,14 @@ class BackendClient:
         path = f"{wire.ORDERS_PATH}?{urlencode(query, safe=':,')}"
         content = self._call("GET", path, secret, wait=wait)
         orders, unreadable = read_orders(content.get("orders"))
-        seconds, prepare = content.get("renew_in"), content.get("prepare")
-        sane = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= MAX_RENEWAL_SECONDS
+        prepare = content.get("prepare")
         return LongPollAnswer(
             orders,
             unreadable,
             takes_polls=content.get("takes_polls") is True,
             report=content.get("report") is True,
             remind=content.get("remind") is True,
-            renew_in=float(seconds) if sane and seconds else 0.0,
+            renew_in=_seconds(content.get("renew_in"), MAX_RENEWAL_SECONDS),
             prepare=tuple(str(event_id) for event_id in prepare) if isinstance(prepare, list) else None,
         )
 
@@ -264,7 +263,7 @@ class BackendClient:
         content = _content(answer)
         if answer.status not in (200, 201, 202):
             detail = content.get("detail") or content.get("title") or "no reason given"
-            server_time = from_text(content.get("server_time"))
+            server_time = _server_time(content)
             if answer.status == 401 and server_time is not None and not again:
                 # The clocks differ: sign again with the backend's time.
                 self._server_clock.contact(server_time, received)
@@ -272,13 +271,31 @@ class BackendClient:
             sentence = f"the backend answered {answer.status}: {detail}"
             seconds = _retry_after(answer, self._clock.now())
             raise RefusedByBackend(answer.status, sentence, seconds, wanted=_wanted(content))
-        server_time = from_text(content.get("server_time"))
+        server_time = _server_time(content)
         if server_time is None:
             # Another server answers at this address: an answer of the backend has a server_time.
             raise NoAnswer("the answer is not the backend's: it holds no server_time")
         # A long poll is answered long after it was sent: only the time of the response counts then.
         self._server_clock.contact(server_time, received if wait else (sent + received) / 2)
         return content
+
+
+def _number(value: object) -> int | None:
+    """Return a number from a response, or None if it is none that the spool can store."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
+
+
+def _seconds(value: object, most: float) -> float:
+    """Return a number of seconds from a response; 0 if it is none, or not between 0 and `most`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    return float(value) if 0 < value <= most else 0.0
+
+
+def _server_time(content: dict[str, Any]) -> datetime | None:
+    """Return the backend's time, or None if it is none, or lies outside the years 2000 to 2099."""
+    found = from_text(content.get("server_time"))
+    return found if found is not None and 2000 <= found.year < 2100 else None
 
 
 def tls_context(ca_file: str) -> ssl.SSLContext:
