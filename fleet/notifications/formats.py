@@ -28,6 +28,9 @@ LOOKALIKES = str.maketrans({
     "\\": "\N{FULLWIDTH REVERSE SOLIDUS}",
     "&": "\N{FULLWIDTH AMPERSAND}",
     "$": "\N{FULLWIDTH DOLLAR SIGN}",
+    # Cards of Teams compute `{{DATE(…)}}` and `${…}`.
+    "{": "\N{FULLWIDTH LEFT CURLY BRACKET}",
+    "}": "\N{FULLWIDTH RIGHT CURLY BRACKET}",
 })  # fmt: skip
 # Within a word, underscores are no markup.
 EMPHASIS = re.compile(r"(?<![^\W_])_+|_+(?![^\W_])")

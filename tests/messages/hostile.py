@@ -8,9 +8,10 @@ SAMPLE = (
     " <!channel> <@U1> `x` **b** __u__ ~s~ ||p|| # h $x$ &lt; \\] ![i](http://evil.example/i.png)"
     "\r\nBcc: all@evil.example\r\n\r\n.\r\nEND:VCALENDAR\u2028new\u2029par"
     "\u202egnp\u2066iso\u200bzero\ufeff\x00\x1b[31m"
+    " {{DATE(2017-02-14T06:00:00Z, SHORT)}} {{ 7*7 }} ${7*7} {% now 'Y' %} {0.__class__} %(x)s"
 )
 # Of what a chat service is given.
-MARKUP = ("@channel", "@everyone", "@here", "<!", "<@", "](", "`", "**", "||", "[log", "[i]", "evil.example|", "&lt;")
+MARKUP = ("{{", "@channel", "@everyone", "@here", "<!", "<@", "](", "`", "**", "||", "[log", "[i]", "example|", "&lt;")
 LINKS = ("https://evil", "http://evil", "www.evil")
 UNSEEN = {"Cc", "Cf", "Zl", "Zp"}
 

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from ipaddress import ip_network
 from pathlib import Path
@@ -172,12 +172,20 @@ def test_redirect_is_reported_and_not_followed(loopback_pool: Pool, status: int,
     assert len(there.got) == 2
 
 
-def test_rebound_name_is_judged_at_connect_time() -> None:
+@pytest.mark.parametrize(
+    "job",
+    [
+        lambda port: HttpJob("POST", f"http://changes.example:{port}/"),
+        lambda port: AppriseJob(f"json://changes.example:{port}/", body="x"),
+        lambda port: SmtpJob("changes.example", port, "a@example.org", "b@example.org", b"Subject: x\r\n\r\nx"),
+    ],
+    ids=["http", "apprise", "smtp"],
+)
+def test_rebound_name_is_judged_at_connect_time(job: Callable[[int], Job]) -> None:
     with receiver() as there:
         table = json.dumps({"changes.example": [["127.0.0.2"], ["127.0.0.1"]]})
         pool = Pool(most=4, command=[sys.executable, "-I", "-B", str(PLAYED), table], allow=["127.0.0.2"])
-        url = f"http://changes.example:{there.port}/"
-        first, second = (pool.send(HttpJob("POST", url), now=NOW) for _ in range(2))
+        first, second = (pool.send(job(there.port), now=NOW) for _ in range(2))
         # There the receiver does not listen; the guard let it try.
         assert first.error is SendError.CONNECT
         assert (second.error, second.reason) == (SendError.REFUSED_ADDRESS, "loopback")

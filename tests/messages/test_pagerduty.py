@@ -275,15 +275,6 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_event_is_one_incident_to_its_end(desk: Desk) -> None:
-    assert desk.tell(alarm()) == ["drydock-x-E1"]
-    assert desk.tell(alarm(when=5)) == []
-    desk.tell(alarm(when=5, opens=False, handled_at=at(9)))
-    assert desk.pager.open == {"drydock-x-E1": PagerState.ACKNOWLEDGED}
-    assert desk.tell(alarm(over=True, opens=False, handled_at=at(9))) == []
-    assert (desk.pager.open, desk.kept) == ({}, {})
-
-
 def test_ended_event_opens_no_incident(desk: Desk) -> None:
     desk.tell(alarm())
     desk.tell(alarm(over=True))

@@ -155,7 +155,7 @@ def test_chat_services_get_no_markup_mentions_or_links(
         assert len(payloads) >= 2, url
         for payload in payloads:
             said = "\n".join(texts(json.loads(payload))) if payload.startswith("{") else unquote_plus(payload)
-            assert [sign for sign in (*MARKUP[:6], *LINKS) if sign in said.replace(f"{BASE}/", "")] == [], url
+            assert [sign for sign in (*MARKUP[:7], *LINKS) if sign in said.replace(f"{BASE}/", "")] == [], url
             assert "evil" in said, "nothing is left out"
             assert (unseen(said), broken_lines(said)) == ([], []), url
 
