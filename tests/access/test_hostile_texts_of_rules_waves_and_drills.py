@@ -14,11 +14,12 @@ from django.db.models import Model
 from django.test import Client
 
 from fleet.dashboard.export import FORMULAS
-from fleet.models import Drill, NoApprovalWindow, Rule, Stop, Wave
+from fleet.models import AvailabilitySet, Claim, Drill, Hold, JoinToken, NoApprovalWindow, Rule, Stop, Wave
+from fleet.notifications.models import Channel, Route
 from tests.access import walks
 from tests.access.bodies import sent
 from tests.access.calls import Matrix
-from tests.access.routes import Route
+from tests.access.routes import Route as Address
 from tests.messages.hostile import unseen
 
 MARKUP = "=1+1<script>alert(1)</script>'\"><img src=x onerror=alert(1)>{{ 7*7 }}{% now 'Y' %}${7*7}</textarea>--%>"
@@ -53,6 +54,16 @@ WRITES: dict[tuple[str, str], tuple[type[Model], dict[str, str]]] = {
     ("POST", "drills/<int:drill_id>/stop/"): (Drill, STOPPED),
     ("POST", "stop/all/"): (Stop, {"comment": "why"}),
 }
+# Names and comments of their neighbours, which share the pages.
+NEIGHBOURS: dict[tuple[str, str], tuple[type[Model], dict[str, str]]] = {
+    ("POST", "api/v1/channels/"): (Channel, {"name": "name"}),
+    ("POST", "api/v1/routes/"): (Route, {"name": "name"}),
+    ("POST", "api/v1/join-tokens/"): (JoinToken, {"comment": "comment"}),
+    ("POST", "api/v1/events/<str:event_id>/claims/"): (Claim, {"comment": "comment"}),
+    ("POST", "api/v1/events/<str:event_id>/holds/"): (Hold, {"reason": "reason"}),
+    ("PATCH", "api/v1/sets/<int:set_id>/"): (AvailabilitySet, {"service": "service"}),
+}
+ALL = WRITES | NEIGHBOURS
 
 
 @pytest.fixture
@@ -66,8 +77,8 @@ def write(client: Client, matrix: Matrix, method: str, route: str, text: str) ->
     """Make this call, or send this form, with the text in each of its fields."""
     values = matrix.world.values
     area = "api" if route.startswith("api/") else "pages"
-    (address,) = Route(area, route, (method,)).addresses(values, method, "admin")
-    body = sent(method, route, values) | dict.fromkeys(WRITES[method, route][1], text)
+    (address,) = Address(area, route, (method,)).addresses(values, method, "admin")
+    body = sent(method, route, values) | dict.fromkeys(ALL[method, route][1], text)
     if area == "api":
         return client.generic(method, address, json.dumps(body), "application/json")
     form = urlencode(body, doseq=True, errors="surrogatepass")
@@ -80,7 +91,7 @@ def stored(model: type[Model], columns: Iterable[str]) -> set[tuple[int, str]]:
 
 
 def test_it_is_refused_or_stored_without_what_cannot_be_seen(admin: Client, matrix: Matrix) -> None:
-    for (method, route), (model, columns) in WRITES.items():
+    for (method, route), (model, columns) in ALL.items():
         before = stored(model, columns.values())
         for kind, text in TEXTS.items():
             with transaction.atomic():

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from django.utils import timezone
 
 from fleet.models import Approval, Entry
-from fleet.operations import step_up
 from tests import factories
 from tests.api.conftest import caller, problem
 from tests.dashboard.conftest import text_of
+from tests.dashboard.test_deciding_on_the_page import proved
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "a pier of green heart"
@@ -21,13 +20,19 @@ APPROVE = f"/events/{factories.EVENT}/approve/"
 
 
 @pytest.fixture
-def otto() -> Client:
-    """Signed in for long; the event lies in a set that asks again."""
+def fleet() -> factories.Fleet:
+    """A fleet whose set asks again."""
     fleet = factories.Fleet(now=datetime.now(UTC))
     factories.announced(fleet)
     factories.change_set(
         set_id=factories.the_set().pk, step_up=True, actor=factories.acting(factories.admin()), now=fleet.now
     )
+    return fleet
+
+
+@pytest.fixture
+def otto(fleet: factories.Fleet) -> Client:
+    """Signed in for long; the event lies in a set that asks again."""
     user = factories.operator()
     user.set_password(PASSWORD)
     user.save()
@@ -79,9 +84,7 @@ def test_form_of_another_user_is_not_continued(otto: Client) -> None:
 
 
 def test_a_proof_grows_old(otto: Client, settings: Any) -> None:
-    session = otto.session
-    step_up.note(session, at=timezone.now())
-    session.save()
+    proved(otto)
     settings.STEP_UP_SECONDS = 0.000001
     assert approve(otto).status_code == 401
 
@@ -90,25 +93,59 @@ def test_the_api_says_what_is_missing_to_a_token_and_lets_a_proved_session_throu
     by_token = caller(factories.operator())
     refused = problem(by_token.post(f"events/{factories.EVENT}/approvals/", {"comment": "drained"}), 409, "guarded")
     assert [(one["code"], one["needs"]) for one in refused["guards"]] == [("set-wants-step-up", "step-up")]
-    session = otto.session
-    step_up.note(session, at=timezone.now())
-    session.save()
-    assert otto.post(APPROVALS, {"comment": "drained"}, content_type="application/json").status_code in (200, 201)
+    assert proved(otto).post(APPROVALS, {"comment": "drained"}, content_type="application/json").status_code < 300
     assert Entry.objects.filter(kind="approval_granted").count() == 1
 
 
-@pytest.mark.parametrize(
-    ("address", "sent"),
-    [
-        ("/bulk/", {"do": "approve", "event": f"{factories.EVENT}:1", "comment": "go", "confirmed": "1"}),
-        ("/waves/begin/", {"events": f"{factories.EVENT}:1", "comment": "go"}),
-        ("/api/v1/bulk/approvals/", {"events": [factories.EVENT], "comment": "go", "count": 1}),
-        ("/api/v1/waves/", {"events": [factories.EVENT], "comment": "go"}),
-        (APPROVALS, {"comment": "go", "when": "time", "due_at": "2099-01-01T00:00Z"}),
-        (APPROVALS, {"comment": "go", "override": {"set-wants-step-up": "hurry"}}),
-    ],
-)
-def test_no_other_way_approves_without_the_proof(otto: Client, address: str, sent: dict[str, Any]) -> None:
+OTHER = f"{factories.EVENT[:-1]}9"
+WAYS: dict[str, tuple[str, dict[str, Any]]] = {
+    "several on a page": ("/bulk/", {"do": "approve", "event": f"{factories.EVENT}:VERSION", "confirmed": "1"}),
+    "a wave on a page": ("/waves/begin/", {"events": [factories.EVENT, OTHER]}),
+    "several by the API": ("/api/v1/bulk/approvals/", {"events": [factories.EVENT]}),
+    "a wave by the API": ("/api/v1/waves/", {"events": [factories.EVENT, OTHER]}),
+    "at a time": (APPROVALS, {"when": "DUE"}),
+    "when prepared": (APPROVALS, {"when": "prepared"}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_other_way_approves_without_the_proof(fleet: factories.Fleet, otto: Client, way: str) -> None:
+    event = factories.the_event()
+    other = factories.listing(OTHER, resources=["vm3"], not_before=event.not_before)
+    fleet.all_say(factories.listing(resources=["vm1", "vm2"], not_before=event.not_before), other)
+    address, sent = WAYS[way]
+    text = json.dumps({"comment": "go", **sent}).replace("VERSION", str(factories.the_event().version))
+    said = json.loads(text.replace("DUE", (fleet.now + factories.seconds(60)).isoformat()))
     kind = {"content_type": "application/json"} if address.startswith("/api/") else {}
-    assert 200 <= otto.post(address, json.dumps(sent) if kind else sent, **kind).status_code < 500
+    assert otto.post(address, said, **kind).status_code < 500
+    reason = {"comment": "go", "override": [{"code": "set-wants-step-up", "reason": "hurry"}]}
+    assert otto.post(APPROVALS, reason, content_type="application/json").status_code in (409, 422)
     assert not Approval.objects.exists()
+    # With the proof the same call approves.
+    assert proved(otto).post(address, said, **kind).status_code in (200, 201, 302)
+    assert Approval.objects.exists()
+
+
+def test_approval_after_an_undo_needs_a_recent_proof_again(otto: Client, settings: Any) -> None:
+    settings.APPROVAL_UNDO_SECONDS = 3
+    assert approve(proved(otto)).status_code == 302
+    otto.post("/bulk/undo/", {"approval": Approval.objects.get().pk})
+    assert Approval.objects.get().state == "WITHDRAWN"
+    settings.STEP_UP_SECONDS = 0.000001
+    assert approve(otto).status_code == 401
+    assert Approval.objects.count() == 1
+
+
+def test_second_person_needs_a_proof_of_their_own(fleet: factories.Fleet, otto: Client) -> None:
+    factories.change_set(
+        set_id=factories.the_set().pk, second_person=True, actor=factories.acting(factories.admin()), now=fleet.now
+    )
+    anna = Client()
+    anna.force_login(factories.approver())
+    assert approve(proved(otto)).status_code == 302
+    proposal = Approval.objects.get()
+    assert anna.post(f"/approvals/{proposal.pk}/consent/", {"comment": "yes"}).status_code == 401
+    proposal.refresh_from_db()
+    assert (proposal.state, proposal.consented_by) == ("PROPOSED", None)
+    assert proved(anna).post(f"/approvals/{proposal.pk}/consent/", {"comment": "yes"}).status_code == 302
+    assert Approval.objects.get().state == "GRANTED"

@@ -73,6 +73,7 @@ def test_only_who_was_admitted_gets_in_and_the_old_credential_ends(fleet: Fleet)
     asks(fleet, agent)
     asks(fleet, agent, "rebuilt")
     thief, rebuilt = Admission.objects.order_by("pk")
+    assert refused(lambda: admit(fleet, thief.pk, rebuilt.pk)).code == "validation"
     admit(fleet, rebuilt.pk)
     assert identity_of(credential=agent.credential) is not None
     assert waits(asks(fleet, agent))
@@ -191,20 +192,6 @@ def test_a_join_token_does_not_bring_it_back(fleet: Fleet) -> None:
             fleet.enrol("vm1", vm_id=vm_id)
     assert identity_of(credential=agent.credential) is None
     assert identity_of(credential="") is None
-
-
-def test_admission_admits_exactly_one_request(fleet: Fleet) -> None:
-    agent = fleet.enrol("vm1")
-    revoke(fleet, "vm1")
-    asks(fleet, agent, "thief")
-    asks(fleet, agent, "rebuilt")
-    assert refused(lambda: admit(fleet, *Admission.objects.values_list("pk", flat=True))).code == "validation"
-    admit(fleet, Admission.objects.latest("pk").pk)
-    # Admitting one request admits no other, not even the first one.
-    assert waits(asks(fleet, agent, "thief"))
-    assert waits(asks(fleet, agent, "third"))
-    assert identity_of(credential=granted(asks(fleet, agent, "rebuilt")).credential) is not None
-    assert waits(asks(fleet, agent, "thief"))
 
 
 def test_of_an_agent_of_0_1_0_the_address_is_part_of_who_asks(fleet: Fleet) -> None:

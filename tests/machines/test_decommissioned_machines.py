@@ -19,7 +19,7 @@ from fleet.projections.events.detail import event_detail
 from tests.api.conftest import caller
 from tests.caches.walking import HOST, Listeners
 from tests.dashboard.conftest import logged_in
-from tests.factories import EVENT, Fleet, acting, admin, listing, operator, viewer
+from tests.factories import EVENT, Fleet, acting, admin, listing, viewer
 from tests.machines.test_inventories import IDS, sample
 
 DAY = 86400
@@ -131,14 +131,6 @@ def test_a_silent_machine_that_alone_lists_an_open_event_stays_until_it_is_disco
     assert code(remove(fleet, "vm1")) == ["machine-in-use"]
     keys.discount(machine_id=pk_of(fleet, "vm1"), actor=acting(admin()), now=fleet.now)
     assert code(remove(fleet, "vm1")) == [""]
-
-
-def test_only_an_administrator_decommissions(fleet: Fleet) -> None:
-    fleet.enrol("vm1")
-    fleet.later(700)
-    with pytest.raises(Refused) as refusal:
-        decommission.decommission(machine_id=pk_of(fleet, "vm1"), actor=acting(operator()), now=fleet.now)
-    assert (refusal.value.code, listed(fleet)) == ("not-permitted", {"vm1"})
 
 
 @pytest.mark.parametrize("kept", ["", "event", "requirement", "machine"])

@@ -14,7 +14,7 @@ from django.urls import URLPattern
 from drydock_agent import wire
 from pytest_django.plugin import DjangoDbBlocker
 
-from fleet.domain.people import Place, Rights, in_scopes
+from fleet.domain.people import Place, in_scopes
 from fleet.gateway.open_calls import CallCredentials
 from fleet.gateway.streams import listener_of, visible_frames
 from fleet.models import (
@@ -350,12 +350,8 @@ def test_hidden_rows_cannot_be_changed_and_refusals_do_not_disclose_them(world: 
     assert leaks(answer) == []
 
 
-def test_pages_and_calls_about_visible_rows_name_no_hidden_rows(world: World) -> None:
-    page, call = callers(world)
-    # A guard counts another event of the service.
-    body = body_of(ask(page, f"/events/{factories.EVENT}/"))
-    assert "service-in-flight" in body or "Another event of the service shop is under way, in" in body or "…" in body
-    assert MARK not in body.lower()
+def test_other_listener_of_a_shared_cache_has_no_name(world: World) -> None:
+    _, call = callers(world)
     # The other listener of a shared cache has no name.
     shared = Cache.objects.get(host=SHARED_CACHE)
     names = {row["machine"]["resource_name"] for row in ask(call, f"caches/{shared.pk}/").json()["coverage"]}
@@ -419,13 +415,3 @@ def test_row_merged_into_a_visible_set_is_visible(db: None) -> None:
     old = sets.create(key="o", kind="provisional", name="umbra-old", created_at=now, merged_into=web)
     pks = set(visibility.LimitedReader("rita", (("name", "web"),)).sets.values_list("pk", flat=True))
     assert {web.pk, old.pk} <= pks
-
-
-def test_rights_that_see_less(settings: Any) -> None:
-    scopes = (("name", "web"),)
-    settings.SCOPED_READ_ACCESS = True
-    assert visibility.is_scoped(Rights(frozenset({"viewer"}), scopes))
-    assert not visibility.is_scoped(Rights(frozenset({"viewer"})))
-    assert not visibility.is_scoped(Rights(frozenset({"admin"}), scopes))
-    settings.SCOPED_READ_ACCESS = False
-    assert not visibility.is_scoped(Rights(frozenset({"viewer"}), scopes))

@@ -112,8 +112,10 @@ def test_roles_and_groups_are_read_where_they_lie() -> None:
     assert values_of({"realm_access": "x"}, "realm_access.roles") == ()
     # Too many groups say nothing about roles, which are all there.
     assert values_of({"roles": ["a"], "_claim_names": {"groups": "src1"}, "hasgroups": True}, "roles") == ("a",)
-    with pytest.raises(ClaimFault):
-        values_of({"hasgroups": True}, "groups")
+    for beyond in ({"hasgroups": True}, {"_claim_names": {"groups": "src1"}}):
+        # Also if the token names some of the groups.
+        with pytest.raises(ClaimFault):
+            values_of({"groups": ["a"], **beyond}, "groups")
 
 
 @given(st.dictionaries(st.sampled_from(["preferred_username", "upn", "email", "name"]), st.text() | st.integers()))

@@ -1,12 +1,10 @@
 """Waves on the real rows: begun whole or not at all, one after the other, stopped by themselves."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from fleet.domain.actor import DRYDOCK
-from fleet.domain.reasons import Refused
 from fleet.domain.states import ApprovalState
 from fleet.models import Approval, AvailabilitySet, Entry, Wave
 from fleet.models.facts.decisions import whose_turn
@@ -18,6 +16,7 @@ from fleet.projections import waves as projections
 from fleet.projections.events.detail import event_detail
 from fleet.projections.timeline import entries
 from tests import factories
+from tests.approvals.asking import refused
 from tests.factories import Fleet, acting, after, listing, open_order, operator, seconds, viewer
 from tests.words import code_of, sentence, text
 
@@ -74,12 +73,6 @@ class Walk:
     def states(self) -> list[str]:
         rows = Approval.objects.filter(wave__isnull=False).order_by("turn")
         return [row.state for row in rows]
-
-
-def refused(call: Callable[[], object]) -> Refused:
-    with pytest.raises(Refused) as caught:
-        call()
-    return caught.value
 
 
 def test_wave_runs_in_sequence_and_reports_its_end() -> None:

@@ -194,9 +194,6 @@ PERSON = ("linked", "unlinked", "password", "session-ended", "changed")
 SPECIAL: dict[str, dict[str, Any]] = {
     "azure-was-busy": {"first": (AT,), "last": (AT,), "answers": (((429, 3), (503, 1)),)},
     "cache-unheard.reason": {"names": (("orders",),)},
-    "channel-kind-unknown": {"kind": ("pigeon",)},
-    "channel-field-missing": {"field": ("url",)},
-    "channel-value-shape": {"kind": ("slack",), "field": ("token",)},
     "consent-of-changed": {"changes": (CHANGED,)},
     "decided-on-other-values": {"changes": (CHANGED,), "rule": (False, True)},
     "event-not-open": {"status": ("ENDED", "STARTED")},

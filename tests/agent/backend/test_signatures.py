@@ -141,8 +141,11 @@ def test_a_new_key_counts_when_a_trusted_one_introduces_it(tmp_path: Path) -> No
     trust.apply_notices([OURS.word(second), second.word(third)])
     assert trust.trusted == ["ours", "second", "third"]
     assert trust.signature_fault(third.signed(ORDER)) == ""
-    trust.apply_notices([second.word(OURS, retired=True)])
+    # The thief of a key that is retired uses it until then, and not in the same breath.
+    thief = Key("thief")
+    trust.apply_notices([second.word(OURS, retired=True), OURS.word(thief), OURS.word(second, retired=True)])
     assert trust.trusted == ["second", "third"]
+    assert trust.signature_fault(thief.signed(ORDER)) == "bad-signature"
     assert trust.signature_fault(OURS.signed(ORDER)) == "bad-signature"
     assert ring(tmp_path).trusted == ["second", "third"]
 
