@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export UV_SYSTEM_CERTS ?= true
 
 .DEFAULT_GOAL := install
-.PHONY: install site demo test test-long check lint types docs sentences screenshots lock browser access bench soak faults dist bundle clean
+.PHONY: install site demo test test-long check lint types docs sentences screenshots lock browser access bench soak faults packages dist bundle images clean
 
 install: $(DEV_READY)
 .venv: $(DEV_READY)
@@ -118,15 +118,24 @@ soak: $(DEV_READY)
 faults: $(DEV_READY)
 	@ROUNDS=$${ROUNDS:-1000} $(BIN)/python -m pytest -s -q -m faults tests/faults $(ARGS)
 
+# Packages of the agent for Debian and Red Hat, which the backend of `make dist` and `make bundle` serves.
+# ARCHITECTURES="x86_64 aarch64": for these machines, by default like the one that builds.
+packages: $(DEV_READY)
+	@$(BIN)/python requirements/packages.py fleet/site/agent $(ARCHITECTURES)
+
 # Both distributions with their hashes, for servers and machines: docs/admin/install.md says how they are installed.
-dist: $(DEV_READY) $(SITE)
+dist: $(DEV_READY) $(SITE) packages
 	@$(BIN)/python requirements/dist.py
 
 # The same with every library, for servers and machines without a package index, in dist/bundle and as a tar file.
 # PYTHONS="3.10 3.12": the versions of Python that they run, by default the one of `.venv`. "windows-3.12" adds the agent
 # for that Python on Windows.
-bundle: $(DEV_READY) $(SITE)
+bundle: $(DEV_READY) $(SITE) packages
 	@$(BIN)/python requirements/bundle.py dist/bundle $(PYTHONS)
+
+# Images of server and agent in dist/images, without a daemon: on Debian or Ubuntu as root, with buildah and mmdebstrap.
+images: $(DEV_READY) $(SITE) packages
+	@$(BIN)/python requirements/images.py dist/images
 
 clean:
 	rm -rf .venv dist fleet/site .mypy_cache .ruff_cache .pytest_cache .hypothesis staticfiles test-artifacts

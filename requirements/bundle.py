@@ -30,22 +30,27 @@ SCRIPT = "Install-DrydockAgent.ps1"
 INSTALL_ON_WINDOWS = rf"powershell -ExecutionPolicy Bypass -File .\{SCRIPT} -Server https://drydock.example.org"
 
 
-def pinned(text: str, python: str, platform: Mapping[str, str] | None = None) -> list[str]:
-    """Return the requirements of a lock that this version of Python needs, without their markers, with their hashes.
-    `platform` has the values of markers on another platform than this one.
+def environments(python: str, platform: Mapping[str, str] | None = None) -> list[dict[str, str]]:
+    """Return what markers are evaluated for. A marker may tell the first patch releases from later ones. `platform` has
+    the values of markers on another platform than this one.
     """
-    # A marker may tell the first patch releases from later ones.
-    environments = [
-        {**(platform or {}), "python_version": python, "python_full_version": f"{python}.{patch}"} for patch in (0, 99)
-    ]
+    return [{**(platform or {}), "python_version": python, "python_full_version": f"{python}.{n}"} for n in (0, 99)]
+
+
+def blocks(text: str) -> list[str]:
+    """Return the requirements of a lock, a line each, with their markers and hashes."""
+    lines = text.replace("\\\n", " ").splitlines()
+    # Files of ours are here already.
+    return [line for line in lines if line.strip() and not line.startswith(("#", "./"))]
+
+
+def pinned(text: str, python: str, platform: Mapping[str, str] | None = None) -> list[str]:
+    """Return the requirements of a lock that this version of Python needs, without their markers, with their hashes."""
     found = []
-    for block in text.replace("\\\n", " ").splitlines():
-        # Files of ours are here already.
-        if not block.strip() or block.startswith(("#", "./")):
-            continue
+    for block in blocks(text):
         stated, *hashes = block.split(" --hash=")
         requirement = Requirement(stated)
-        if requirement.marker is None or any(map(requirement.marker.evaluate, environments)):
+        if requirement.marker is None or any(map(requirement.marker.evaluate, environments(python, platform))):
             requirement.marker = None
             found.append(" --hash=".join([str(requirement), *(each.strip() for each in hashes)]))
     return found
@@ -70,6 +75,9 @@ def main(arguments: list[str]) -> int:
     versions = versions or [f"{sys.version_info[0]}.{sys.version_info[1]}"]
     for old in (*folder.glob("*.whl"), folder / SCRIPT):
         old.unlink(missing_ok=True)
+    # An earlier build of `make dist` is not taken for this one.
+    if (folder.parent / "drydock-fleet.txt").exists():
+        dist.clear(folder.parent)
     dist.main([str(folder)])
     for python in versions:
         is_backend = tuple(map(int, python.split("."))) >= BACKEND

@@ -1,14 +1,16 @@
 """Builds what a server and a machine install: `python requirements/dist.py [FOLDER]`, which is `dist` by default.
 
 The folder holds both distributions as wheels and as sources; for each a file of requirements, which is its lock and the
-wheel, all by hash, so that no index is ever asked for a package of our names; and SHA256SUMS. A library that is
-published as sources only is built here: pip would build it with a setuptools that no hash covers.
+wheel, all by hash, so that no index is ever asked for a package of our names; the agent's packages, if `packages.py`
+has built them; and SHA256SUMS. A library that is published as sources only is built here: pip would build it with a
+setuptools that no hash covers.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,7 +18,7 @@ import zipfile
 from hashlib import sha256
 from pathlib import Path
 
-from fleet.dashboard.agent_package import METADATA, is_packed, pack
+from fleet.dashboard.agent_package import METADATA, PACKAGES, is_packed, pack
 
 ROOT = Path(__file__).resolve().parent.parent
 # By distribution: where it lies, the lock of what it needs, and the extras that the lock covers.
@@ -31,10 +33,23 @@ def digest(path: Path) -> str:
     return sha256(path.read_bytes()).hexdigest()
 
 
-def build(source: Path, folder: Path) -> None:
-    """The sources, and from those the wheel; by the build backend of our lock."""
+def clear(folder: Path) -> None:
+    """Remove the files of an earlier build: they would be installed together with this one's."""
+    for old in (*folder.glob("drydock[_-]*"), *folder.glob("http_ece-*"), folder / "SHA256SUMS"):
+        old.unlink(missing_ok=True)
+
+
+def build(name: str, folder: Path) -> Path:
+    """Build the sources, and from those the wheel, by the build backend of our lock; return the wheel."""
+    source, _, _ = SOURCES[name]
     command = [sys.executable, "-m", "uv", "build", "--quiet", "--no-build-isolation", "--python", sys.executable]
     subprocess.run([*command, "--out-dir", str(folder), str(source)], cwd=ROOT, check=True)
+    # uv writes one.
+    (folder / ".gitignore").unlink(missing_ok=True)
+    wheel = next(folder.glob(f"drydock_{name}-*.whl"))
+    if name == AGENT:
+        pack_as_served(wheel)
+    return wheel
 
 
 def pack_as_served(wheel: Path) -> None:
@@ -77,15 +92,11 @@ def stated(wheel: Path, extras: str = "") -> str:
 def main(arguments: list[str]) -> int:
     folder = Path(arguments[0] if arguments else ROOT / "dist").resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    # Files of an earlier version would be installed together with this one's.
-    for old in (*folder.glob("drydock[_-]*"), *folder.glob("http_ece-*"), folder / "SHA256SUMS"):
-        old.unlink(missing_ok=True)
-    for source, _, _ in SOURCES.values():
-        build(source, folder)
-    # uv writes one.
-    (folder / ".gitignore").unlink(missing_ok=True)
-    wheels = {name: next(folder.glob(f"drydock_{name}-*.whl")) for name in SOURCES}
-    pack_as_served(wheels[AGENT])
+    clear(folder)
+    wheels = {name: build(name, folder) for name in SOURCES}
+    # Packages of the agent, which the backend's distribution holds: `make packages` builds them.
+    for path in PACKAGES.glob("drydock-agent*"):
+        shutil.copy(path, folder)
     for name, (_, lock, extras) in SOURCES.items():
         # The backend speaks by the agent's code, and hands the agent out.
         needed, pins = stated(wheels[name], extras), (ROOT / "requirements" / lock).read_text()

@@ -43,7 +43,7 @@ NOT_LONG = (
     "tests/ring/test_once_round_the_ring.py::test_with_redis_and_celery_dead_an_approval_still_reaches_azure",
 )
 # In CI these must run: a skip there means that nothing was tested.
-NEVER_SKIPPED_IN_CI = ("browser", "deploy", "flow", "fault", "faults", "node")
+NEVER_SKIPPED_IN_CI = ("browser", "debian", "deploy", "flow", "fault", "faults", "node")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,7 +2,8 @@
 installs it on Windows.
 
 The address of the wheel changes with each version. The requirements file has an address that never changes, for models
-of scale sets and for upgrades; it states the wheel of the running backend with its hash.
+of scale sets and for upgrades; it states the wheel of the running backend with its hash. So do packages of the agent
+for Debian and Red Hat, which a distribution of the backend built by `make dist` contains, and SHA256SUMS.
 """
 
 import base64
@@ -17,7 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import FileResponse, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
@@ -27,6 +29,14 @@ METADATA = ("METADATA", "entry_points.txt", "licenses/LICENSE")
 # Timestamp of every file in the wheel, so that each process of the backend builds the same bytes.
 LONG_AGO = (1980, 1, 1, 0, 0, 0)
 INSTALLER = Path(__file__).with_name("windows") / "Install-DrydockAgent.ps1"
+# Packages of the agent and their bills of materials, from requirements/packages.py; empty in a source tree.
+PACKAGES = Path(__file__).resolve().parent.parent / "site" / "agent"
+SUMS = "SHA256SUMS"
+CONTENT_TYPES = {
+    ".deb": "application/vnd.debian.binary-package",
+    ".rpm": "application/x-rpm",
+    ".json": "application/vnd.cyclonedx+json",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +135,29 @@ def requirements(request: HttpRequest) -> HttpResponse:
     return HttpResponse(f"{requirement()}\n", content_type="text/plain", headers={"Cache-Control": "no-cache"})
 
 
+@cache
+def sums() -> str:
+    """Return the SHA-256 of the wheel and of each package, as `sha256sum --check` reads them."""
+    found = {package().name: package().digest}
+    found |= {path.name: sha256(path.read_bytes()).hexdigest() for path in PACKAGES.glob("drydock-agent*")}
+    return "".join(f"{found[name]}  {name}\n" for name in sorted(found))
+
+
 @require_safe
-def download(request: HttpRequest, name: str) -> HttpResponse:
-    """Return the wheel as a download. No sign-in is needed, because the wheel contains no secret and a machine without
-    an agent has no credential.
+def download(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Return the wheel, a package or the sums as a download. No sign-in is needed, because they contain no secret and a
+    machine without an agent has no credential.
     """
     found = package()
-    if name != found.name:
+    if name == found.name:
+        return HttpResponse(
+            found.content, content_type="application/zip", headers={"X-Content-Type-Options": "nosniff"}
+        )
+    lasting = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"}
+    if name == SUMS:
+        return HttpResponse(sums(), content_type="text/plain", headers=lasting)
+    # Only names that are there, never a path.
+    path = next((path for path in PACKAGES.glob("drydock-agent*") if path.name == name), None)
+    if path is None:
         return HttpResponse(f"This backend has {found.name}.\n", status=404, content_type="text/plain")
-    return HttpResponse(found.content, content_type="application/zip", headers={"X-Content-Type-Options": "nosniff"})
+    return FileResponse(path.open("rb"), content_type=CONTENT_TYPES[path.suffix], headers=lasting)

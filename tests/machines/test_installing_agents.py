@@ -238,6 +238,34 @@ def test_one_address_names_the_current_agent_with_its_hash_whatever_its_version(
 
 
 @pytest.mark.django_db
+def test_packages_have_addresses_that_never_change_and_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "agent"
+    folder.mkdir()
+    packages = {
+        "drydock-agent_amd64.deb": "application/vnd.debian.binary-package",
+        "drydock-agent.x86_64.rpm": "application/x-rpm",
+        "drydock-agent_amd64.deb.cdx.json": "application/vnd.cyclonedx+json",
+    }
+    for name in packages:
+        (folder / name).write_text(name)
+    (tmp_path / "drydock-agent_secret.deb").write_text("elsewhere")
+    monkeypatch.setattr(agent_package, "PACKAGES", folder)
+    agent_package.sums.cache_clear()
+    try:
+        answer = Client().get("/agent/SHA256SUMS")
+        stated = dict(reversed(line.split()) for line in answer.content.decode().splitlines())
+        assert set(stated) == {*packages, agent_package.package().name} and answer["Cache-Control"] == "no-cache"
+        for name, digest in stated.items():
+            answer = Client().get(f"/agent/{name}")
+            assert (answer.status_code, sha256(answer.getvalue()).hexdigest()) == (200, digest)
+            assert answer["Content-Type"] == packages.get(name, "application/zip")
+        for name in ("..%2Fdrydock-agent_secret.deb", "drydock-agent_secret.deb", "drydock-agent_arm64.deb"):
+            assert Client().get(f"/agent/{name}").status_code == 404
+    finally:
+        agent_package.sums.cache_clear()
+
+
+@pytest.mark.django_db
 def test_each_process_makes_the_same_bytes() -> None:
     first = agent_package.package()
     agent_package.package.cache_clear()

@@ -116,8 +116,13 @@ def test_no_file_of_requirements_leaves_a_name_of_ours_to_an_index(dist: Path) -
 def test_bundle_installs_both_without_an_index(tmp_path: Path) -> None:
     with_packages = {name: value for name, value in os.environ.items() if WAYS_TO_PACKAGES.search(name)}
     folder = tmp_path / "bundle"
+    # Of an earlier `make dist`, next to which the bundle is written.
+    earlier = [tmp_path / name for name in ("drydock-fleet.txt", "drydock_fleet-0.1.0-py3-none-any.whl", "SHA256SUMS")]
+    for path in earlier:
+        path.touch()
     bundle = [PYTHON, ROOT / "requirements" / "bundle.py", folder, "{}.{}".format(*sys.version_info), "windows-3.12"]
     said = run(bundle, cwd=ROOT, environment=alone(**with_packages))
+    assert [path for path in earlier if path.exists()] == []
     shutil.rmtree(folder)
     (archive,) = tmp_path.glob("drydock-*.tar")
     with tarfile.open(archive) as packed:
