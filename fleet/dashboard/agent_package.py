@@ -135,11 +135,16 @@ def requirements(request: HttpRequest) -> HttpResponse:
     return HttpResponse(f"{requirement()}\n", content_type="text/plain", headers={"Cache-Control": "no-cache"})
 
 
+def packages() -> dict[str, Path]:
+    """Return the files of packages by name, each followed by its bill of materials."""
+    return {path.name: path for path in sorted(PACKAGES.glob("drydock-agent*"))}
+
+
 @cache
 def sums() -> str:
     """Return the SHA-256 of the wheel and of each package, as `sha256sum --check` reads them."""
     found = {package().name: package().digest}
-    found |= {path.name: sha256(path.read_bytes()).hexdigest() for path in PACKAGES.glob("drydock-agent*")}
+    found |= {name: sha256(path.read_bytes()).hexdigest() for name, path in packages().items()}
     return "".join(f"{found[name]}  {name}\n" for name in sorted(found))
 
 
@@ -156,8 +161,7 @@ def download(request: HttpRequest, name: str) -> HttpResponseBase:
     lasting = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"}
     if name == SUMS:
         return HttpResponse(sums(), content_type="text/plain", headers=lasting)
-    # Only names that are there, never a path.
-    path = next((path for path in PACKAGES.glob("drydock-agent*") if path.name == name), None)
+    path = packages().get(name)
     if path is None:
         return HttpResponse(f"This backend has {found.name}.\n", status=404, content_type="text/plain")
     return FileResponse(path.open("rb"), content_type=CONTENT_TYPES[path.suffix], headers=lasting)

@@ -15,7 +15,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
 from fleet.dashboard import charts, timeline
-from fleet.dashboard.agent_package import installer_address, requirement, requirements_address
+from fleet.dashboard.agent_package import installer_address, packages, requirement, requirements_address
 from fleet.dashboard.charts import Chart, Row, Series
 from fleet.dashboard.forms import CommentForm, Sent, commented, refused_form
 from fleet.dashboard.pages import (
@@ -382,7 +382,8 @@ def created_token(request: Asked, form: JoinTokenForm) -> dict[str, Any]:
         installer=installer_address(),
         certificates=certificates,
     )
-    return {"new_token": token, "lines": lines, "ca_file": CA_FILE if certificates else ""}
+    found = [name for name in packages() if not name.endswith(".json")]
+    return {"new_token": token, "lines": lines, "packages": found, "ca_file": CA_FILE if certificates else ""}
 
 
 @action_view(refused_form(tokens_answer, _token_form))

@@ -238,7 +238,9 @@ def test_one_address_names_the_current_agent_with_its_hash_whatever_its_version(
 
 
 @pytest.mark.django_db
-def test_packages_have_addresses_that_never_change_and_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_have_addresses_that_never_change_and_sums(
+    ada: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "agent"
     folder.mkdir()
     packages = {
@@ -259,6 +261,8 @@ def test_packages_have_addresses_that_never_change_and_sums(tmp_path: Path, monk
             answer = Client().get(f"/agent/{name}")
             assert (answer.status_code, sha256(answer.getvalue()).hexdigest()) == (200, digest)
             assert answer["Content-Type"] == packages.get(name, "application/zip")
+        page = ada.post("/join-tokens/make/", {"comment": "for web", "expires_in_seconds": "86400"}).content.decode()
+        assert set(re.findall('href="/agent/([^"]+)"', page)) == {*list(packages)[:2], "SHA256SUMS"}
         for name in ("..%2Fdrydock-agent_secret.deb", "drydock-agent_secret.deb", "drydock-agent_arm64.deb"):
             assert Client().get(f"/agent/{name}").status_code == 404
     finally:
