@@ -38,7 +38,7 @@ trap - EXIT
 # The install command makes a folder of it.
 if [ -d "$home" ] && [ ! -L "$home" ]; then mv "$home" "$place/env.command"; fi
 rm -f "$place/next"
-ln -s "$new" "$place/next"
+ln -s "drydock-agent.d/${new##*/}" "$place/next"
 mv -T "$place/next" "$home"
 if command -v restorecon >/dev/null; then restorecon -R "$place" "$home"; fi
 

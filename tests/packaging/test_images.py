@@ -96,7 +96,7 @@ def test_images_state_what_they_are_and_have_no_way_to_root(images: dict[str, Un
 def test_both_start_without_root_on_a_read_only_disk(images: dict[str, Unpacked], tmp_path: Path) -> None:
     server, agent = images["drydock"], images["drydock-agent"]
     settings = {"SECRET_KEY": "long and random enough for this image", "BASE_URL": "http://127.0.0.1:8000"}
-    # Neither is there: the server says so, and starts.
+    # There is no database and no Redis: the server reports that, and starts.
     settings |= {"DATABASE_URL": "postgresql://a@127.0.0.1:1/a", "REDIS_URL": "redis://127.0.0.1:1/0"}
     with ExitStack() as stack:
         namespace = stack.enter_context(Namespace())

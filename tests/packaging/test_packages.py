@@ -6,6 +6,7 @@ import stat
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -88,10 +89,10 @@ def test_debian_installs_upgrades_downgrades_removes_and_purges(debian: DebianRo
 
     # An upgrade that fails halfway leaves the agent that there is, and is completed later.
     (ensurepip,) = debian.lists("/usr/lib/python3*/ensurepip")
-    debian.path(ensurepip).rename(debian.path("/root/ensurepip"))
+    debian.path(ensurepip).rename(debian.path("/ensurepip"))
     debian("dpkg", "--install", f"/tmp/{NEW}.deb", status=1)
     assert is_running_version(debian, OLD)
-    debian.path("/root/ensurepip").rename(debian.path(ensurepip))
+    debian.path("/ensurepip").rename(debian.path(ensurepip))
     debian("dpkg", "--configure", "--pending")
     assert is_running_version(debian, NEW)
     debian("dpkg", "--install", f"/tmp/{OLD}.deb")
@@ -154,7 +155,7 @@ def test_both_packages_hold_the_same_and_state_it(packages: dict[str, dict[str, 
         bill = path.with_name(f"{path.name}.cdx.json").read_text()
         assert files["/opt/drydock-agent.d/sbom.cdx.json"].read_text() == bill
         stated = {
-            component["purl"].partition("?file_name=")[2]: component["hashes"][0]["content"]
+            unquote(component["purl"].partition("?file_name=")[2]): component["hashes"][0]["content"]
             for component in json.loads(bill)["components"]
         }
         assert stated == {name: sha256(file.read_bytes()).hexdigest() for name, file in wheels.items()}
