@@ -20,7 +20,7 @@ WAYS_TO_PACKAGES = ("PIP_", "UV_", "SSL_", "REQUESTS_", "HTTP_PROXY", "HTTPS_PRO
 def need(*programs: str) -> None:
     """Skip the test where it cannot run; in CI this is a failure."""
     without = [program for program in programs if shutil.which(program) is None]
-    reason = f"no {', '.join(without)} here (Debian: mmdebstrap, buildah, rpm)" if without else missing()
+    reason = f"no {', '.join(without)} here (Debian: mmdebstrap, buildah, cpio, rpm)" if without else missing()
     if os.geteuid() != 0 or reason:
         pytest.skip(reason or "only root makes a root file system")
 

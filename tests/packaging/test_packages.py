@@ -28,7 +28,7 @@ STATE = "/var/lib/private/drydock-agent/credential.json"
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Path]]:
     """Packages by version and kind."""
-    need("mmdebstrap", "rpm", "rpm2cpio")
+    need("mmdebstrap", "rpm", "rpm2cpio", "cpio")
     found = {}
     for version in (OLD, NEW):
         folder = tmp_path_factory.mktemp("sources")
@@ -100,7 +100,8 @@ def test_debian_installs_upgrades_downgrades_removes_and_purges(debian: DebianRo
 
     # Another Python: its environment is made again.
     debian("dpkg-trigger", "--by-package=python3-minimal", "--no-await", "/usr/bin/python3")
-    debian.path("/opt/drydock-agent/bin/python").unlink()
+    for name in debian.lists("/opt/drydock-agent/bin/python*"):
+        debian.path(name).unlink()
     debian("dpkg", "--triggers-only", "--pending")
     assert is_running_version(debian, OLD)
 
