@@ -30,6 +30,7 @@ CALLS = [
 PAGES = [
     path("you/", views.you, name="you"),
     path("you/settings/", views.choose, name="you-settings"),
+    path("you/alerts/", views.choose_alerts, name="you-alerts"),
     path("you/signing-in/", login.signing_in, name="account-security"),
     path("you/signing-in/app/", login.app_page, name="factor-app"),
     path("you/signing-in/app/add/", login.add_app, name="factor-app-add"),

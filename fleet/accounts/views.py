@@ -115,6 +115,15 @@ def choose(request: Asked) -> HttpResponse:
     return done(request, "Saved.", "you")
 
 
+@action_view(you_answer)
+def choose_alerts(request: Asked) -> HttpResponse:
+    """Switch sound and desktop notifications on or off, from the queue."""
+    is_on = request.POST.get("alerts") == "on"
+    sent = profile.ChoicesSerializer(data={"sound": is_on, "notifications": is_on})
+    profile.choose(sent, actor=request.actor, now=request.now)
+    return redirect("queue")
+
+
 @sensitive_post_parameters()
 @action_view(refused_form(you_answer, TokenForm, "token_form"))
 def make_token(request: Asked) -> HttpResponse:

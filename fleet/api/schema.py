@@ -66,6 +66,7 @@ def page_parameters(usual: int) -> list[OpenApiParameter]:
 TEXT_PLACES = {
     "event_id": "An EventId, in upper or lower case.",
     "username": "The name with which the user signs in.",
+    "service": "The name of a service, in any case.",
     "prefix": "The public beginning of the token.",
 }
 ID_PLACES = {

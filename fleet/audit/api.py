@@ -7,10 +7,14 @@ from rest_framework import serializers
 from fleet.api.calls import Call
 from fleet.api.schema import describe, detail_call, filters_of, list_call
 from fleet.api.shapes.derive import shape
+from fleet.api.shapes.requests import WhySerializer
+from fleet.audit import handovers
 from fleet.audit import queries as audit_queries
 from fleet.audit.archive_format import ArchiveKind
+from fleet.audit.handovers import SentHandover
 from fleet.audit.queries import AuditFilter, LeavingRow, StorageKind
 from fleet.dashboard.export import named
+from fleet.operations.inputs import Time
 
 AUDIT_FILTERS = filters_of(AuditFilter)
 CSV, JSON_LINES = "text/csv", "application/jsonl"
@@ -47,6 +51,43 @@ class AuditJsonLines(Call):
         """
         lines = audit_queries.json_lines(self.filtered(AuditFilter))
         return named(StreamingHttpResponse(lines, content_type=JSON_LINES), "audit.jsonl")
+
+
+# Handovers of a shift to the next one.
+
+
+class HandoverRequestSerializer(WhySerializer):
+    since = Time(required=False, allow_null=True, default=None, help_text="The begin; 12 hours earlier if null.")
+    until = Time(required=False, allow_null=True, default=None, help_text="The end; now if null or later.")
+
+
+class Handovers(Call):
+    @describe("list_handovers")
+    def get(self) -> tuple[SentHandover, ...]:
+        """List the handovers of the last three days, newest first
+
+        What is open, due, decided and missed, and who confirmed that they took over.
+        """
+        return handovers.recent(now=self.now)
+
+    @describe("send_handover", needs="approve", body=HandoverRequestSerializer)
+    def post(self) -> SentHandover:
+        """Send a handover to the next shift
+
+        It notifies by the type `handover.sent`. A user sends a handover that ends at the same time once.
+        """
+        since, until = self.wanted["since"], self.wanted["until"]
+        return handovers.send(since=since, until=until, actor=self.commented, now=self.now)
+
+
+class ConfirmHandover(Call):
+    @describe("confirm_handover", needs="approve", problems=("not-found",))
+    def post(self, handover_id: int) -> None:
+        """Confirm that the next shift has taken over
+
+        By another user than the one who sent it. A repeated call changes nothing.
+        """
+        handovers.confirm(handover_id=handover_id, actor=self.actor, now=self.now)
 
 
 # Storage: database size and growth, and the state of the archive.

@@ -12,7 +12,7 @@ from django.db import models
 from django.db.models import Case, Count, Exists, F, Max, OuterRef, Q, QuerySet, Value, When
 from django.db.models.functions import Coalesce, TruncDate
 
-from fleet.audit.reports import every_page
+from fleet.audit.reports import every_page, lapsed
 from fleet.audit.text import DECIDER_COLUMNS
 from fleet.domain import history
 from fleet.domain.event_types import ADVICE_TYPES, NOTICE_TOLERANCE_SECONDS, TYPES, expected_notice
@@ -99,7 +99,7 @@ def of_month(month: Month, *, drill: bool = False) -> QuerySet[ScheduledEvent]:
 def month_report(*, month: Month, now: datetime) -> MonthReport:
     """Return the report on a month. Ten queries, and two more if an event lapsed."""
     rows = of_month(month)
-    late = lapsed(month, now=now)
+    late = lapsed(of_month(month), now=now)
     deciders = _deciders(rows)
     return MonthReport(
         month=month,
@@ -172,18 +172,6 @@ def _counts(found: Iterable[tuple[Any, ...]], keys: Iterable[str], columns: tupl
     """Return the counts with a row for each key. `found` are a key, a column, and their number."""
     numbers = {(str(key), column): number for key, column, number in found}
     return Counts(columns, {key: tuple(numbers.get((key, column), 0) for column in columns) for key in keys})
-
-
-def lapsed(month: Month, *, now: datetime) -> QuerySet[ScheduledEvent]:
-    """Return the events of a month that Azure was free to start before a decision from Drydock reached it."""
-    approvals = visible(Approval).filter(event=OuterRef("pk"))
-    decided = approvals.exclude(state__in=["LAPSED", "REFUSED", "WITHDRAWN"])
-    held = visible(Hold).filter(event=OuterRef("pk"), by__isnull=False)
-    # Events that ended before NotBefore needed no decision.
-    gone = Q(ended_at__isnull=False, ended_at__lt=F("not_before"))
-    behind = of_month(month).filter(not_before__lte=now, approved_elsewhere=False).exclude(gone)
-    late = approvals.filter(state__in=["LAPSED", "REFUSED"])
-    return behind.filter(~Exists(decided) & (Exists(late) | ~Exists(held)))
 
 
 def _expected(rows: QuerySet[ScheduledEvent]) -> Case:

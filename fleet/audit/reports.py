@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from django.db.models import QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from fleet.domain import history
 from fleet.domain.history import DECISIONS, Decided, Happened
 from fleet.domain.reasons import Reason
 from fleet.domain.shapes import from_row
 from fleet.domain.timeline import EntryKind
-from fleet.models import Claim, Entry, Hold, ScheduledEvent
+from fleet.models import Approval, Claim, Entry, Hold, ScheduledEvent
 from fleet.models.facts.events import hold_reason, name_of
 from fleet.models.timeline import ACTING
 from fleet.projections import intake
@@ -147,7 +147,7 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Handover:
     """Handover of a shift. `parts` are the sections in reading order. `still_open` are all events that are open now,
-    least time left first.
+    least time left first. `missed` are the events whose NotBefore passed in this time without a decision.
     """
 
     since: datetime
@@ -155,7 +155,15 @@ class Handover:
     parts: tuple[Part, ...]
     still_open: tuple[EventRow, ...]
     more_open: bool
+    missed: tuple[EventRow, ...]
+    more_missed: bool
     server_time: datetime
+
+    @property
+    def due(self) -> tuple[EventRow, ...]:
+        """The open events that are due within the next shift."""
+        end = self.server_time + history.SHIFT
+        return tuple(row for row in self.still_open if row.status == "SCHEDULED" and (row.not_before or end) <= end)
 
 
 def span(
@@ -170,14 +178,16 @@ def span(
 
 
 def handover(*, since: datetime, until: datetime, now: datetime) -> Handover:
-    """Return the handover with the entries from `since` until just before `until`. Ten queries, and one for the names
-    in each section.
+    """Return the handover with the entries from `since` until just before `until`. Fourteen queries, and one for the
+    names in each section.
     """
     within = visible(Entry).filter(at__gte=since, at__lt=until)
     acts = within.filter(via__in=ACTING)
     not_of_desk = [kind.value for kind in (*DECISIONS, *history.STARTED)]
     waiting = visible(ScheduledEvent).filter(status__in=OPEN).select_related("availability_set")
-    events = list(waiting.order_by("not_before", "pk")[: MAX_HANDOVER_ROWS + 1])
+    passed = visible(ScheduledEvent).filter(drill=False, not_before__gte=since, not_before__lt=until)
+    missed = lapsed(passed.select_related("availability_set"), now=now)
+    events, late = (list(rows.order_by("not_before", "pk")[: MAX_HANDOVER_ROWS + 1]) for rows in (waiting, missed))
     return Handover(
         since=since,
         until=until,
@@ -188,6 +198,8 @@ def handover(*, since: datetime, until: datetime, now: datetime) -> Handover:
         ),
         still_open=event_rows(events[:MAX_HANDOVER_ROWS], now=now),
         more_open=len(events) > MAX_HANDOVER_ROWS,
+        missed=event_rows(late[:MAX_HANDOVER_ROWS], now=now),
+        more_missed=len(late) > MAX_HANDOVER_ROWS,
         server_time=now,
     )
 
@@ -197,6 +209,18 @@ def _part(name: str, rows: QuerySet[Entry], kinds: tuple[EntryKind, ...] = ()) -
         entries=rows.filter(kind__in=[kind.value for kind in kinds]) if kinds else rows, size=MAX_HANDOVER_ROWS
     )
     return Part(name, found.results, more=found.next is not None, kinds=kinds)
+
+
+def lapsed(events: QuerySet[ScheduledEvent], *, now: datetime) -> QuerySet[ScheduledEvent]:
+    """Return those of the events that Azure was free to start before a decision from Drydock reached it."""
+    approvals = visible(Approval).filter(event=OuterRef("pk"))
+    decided = approvals.exclude(state__in=["LAPSED", "REFUSED", "WITHDRAWN"])
+    held = visible(Hold).filter(event=OuterRef("pk"), by__isnull=False)
+    # Events that ended before NotBefore needed no decision.
+    gone = Q(ended_at__isnull=False, ended_at__lt=F("not_before"))
+    behind = events.filter(not_before__lte=now, approved_elsewhere=False).exclude(gone)
+    late = approvals.filter(state__in=["LAPSED", "REFUSED"])
+    return behind.filter(~Exists(decided) & (Exists(late) | ~Exists(held)))
 
 
 def every_page(read: Callable[..., Page[T]]) -> Iterator[tuple[T, ...]]:

@@ -12,7 +12,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.wording import times
 from fleet.wording.badges import BY_KIND
 from fleet.wording.events import NOTHING_LOST, named
-from fleet.wording.sentences import EntryText, Sentence
+from fleet.wording.sentences import EntryText, Sentence, quoted
 from fleet.wording.times import Reader
 
 DECIDED: dict[Decided, str] = {
@@ -149,8 +149,38 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "rules": ("rule", *DECIDER_COLUMNS),
 }  # fmt: skip
 
-SENTENCES: dict[str, Sentence] = {"event-verdict": verdict}
+# Lines of a handover that was sent: the parts, and who handles or decided an event.
+HANDOVER_PARTS = {"due": "Due", "open": "Open", "missed": "Not decided in time"}
+HANDOVER_STATES = {"claimed": "claimed by", "left": "left to Azure by", "approved": "approved by"}
+
+
+def handover_event(values: Mapping[str, Any], reader: Reader) -> str:
+    """Return an event of a handover, such as `Due: Freeze of vm1 in web, NotBefore 14:32, claimed by otto.`"""
+    what = f"{HANDOVER_PARTS[values['part']]}: {named(values['event_type'], values['resources'])} in {values['set']}"
+    when = f", NotBefore {times.at(values['at'], reader)}" if values["at"] else ""
+    return f"{what}{when}, {', '.join(values['state']) or 'unclaimed'}."
+
+
+def handover_decision(values: Mapping[str, Any], reader: Reader) -> str:
+    what = f"{values['event_type'] or 'event'}{' in ' + values['set'] if values['set'] else ''}"
+    return f"{values['kind']} by {values['by']}: {what}.{quoted(values['why'])}"
+
+
+SENTENCES: dict[str, Sentence] = {
+    "event-verdict": verdict,
+    "handover-event": handover_event,
+    "handover-by": lambda values, reader: f"{HANDOVER_STATES[values['did']]} {values['by']}",
+    "handover-decision": handover_decision,
+    "handover-comment": "“{why}”",
+    "handover-unknown": "No handover of the last days has this number.",
+    "handover-own": "You sent this handover: a user of the next shift confirms it.",
+}
 
 ENTRIES: dict[EntryKind, EntryText] = {
+    EntryKind.HANDOVER_SENT: (
+        "{actor} handed over {since:time} to {until:time}: {open} open, {due} due in 12 h, {decided} decisions,"
+        " {missed} missed{more:?, counted up to 100|}."
+    ),
+    EntryKind.HANDOVER_CONFIRMED: "{actor} confirmed the handover of {by} up to {until:time}.",
     EntryKind.HANDOVER_READ: "{actor} has read what changed until {until:time}.",
 }

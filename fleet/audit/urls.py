@@ -31,6 +31,8 @@ PAGES = [
     path("audit/export.jsonl", views.audit_jsonl, name="audit-jsonl"),
     path("handover/", views.handover_page, name="handover"),
     path("handover/read/", views.read, name="handover-read"),
+    path("handover/send/", views.send, name="handover-send"),
+    path("handover/<int:handover_id>/confirm/", views.confirm, name="handover-confirm"),
     path("reports/", views.report_list, name="reports"),
     path("reports/<month:month>/", views.month_page, name="report-month"),
     path("reports/<month:month>/<slug:table>.csv", views.month_csv, name="report-month-csv"),
@@ -41,6 +43,8 @@ PAGES = [
 
 CALLS = [
     path("v1/storage/", api.Storage.as_view(), name="api-storage"),
+    path("v1/handovers/", api.Handovers.as_view(), name="api-handovers"),
+    path("v1/handovers/<int:handover_id>/confirm/", api.ConfirmHandover.as_view(), name="api-handover-confirm"),
     path("v1/audit/", api.Audit.as_view(), name="api-audit"),
     path("v1/audit/export.csv", api.AuditCsv.as_view(), name="api-audit-csv"),
     path("v1/audit/export.jsonl", api.AuditJsonLines.as_view(), name="api-audit-jsonl"),

@@ -12,7 +12,7 @@ from django.http import Http404, HttpResponse, JsonResponse, StreamingHttpRespon
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from fleet.audit import months, queries
+from fleet.audit import handovers, months, queries, reports
 from fleet.audit.charts import count_chart, notice_chart, size_chart
 from fleet.audit.months import Counts
 from fleet.audit.queries import storage
@@ -20,7 +20,7 @@ from fleet.audit.reports import EventReport, Part, event_report, handover, span
 from fleet.audit.text import COLUMNS, COUNTS, FILTER_LABELS, FIRST_COLUMNS, HANDOVER, month_named
 from fleet.dashboard.events import REPORT_PANELS, UNKNOWN
 from fleet.dashboard.export import csv_file, exported, named
-from fleet.dashboard.forms import Sent
+from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.lanes.timeline import draw_event
 from fleet.dashboard.pages import Asked, action_view, done, known, listed, loaded, page, query_with, read_view
 from fleet.domain.history import FIRST_YEAR, Month, month_of
@@ -54,6 +54,12 @@ class ReadForm(Sent):
     until = MomentField()
 
 
+class HandoverForm(ReadForm):
+    wrong = "The comment may have up to 2,000 characters."
+    since = MomentField()
+    comment = line()
+
+
 def _address(since: datetime, until: datetime | None) -> str:
     values = {"since": times.iso(since)} | ({"until": times.iso(until)} if until else {})
     return f"{reverse('handover')}?{urlencode(values)}"
@@ -75,6 +81,7 @@ def answer(request: Asked, /, **context: Any) -> HttpResponse:
         "history/handover.html",
         found=found,
         told=[(part, HANDOVER[part.name], _all_of(part, begin, end)) for part in found.parts],
+        sent_handovers=handovers.recent(now=request.now),
         wrong=sorted(form.errors),
         choices=[(hours, _address(request.now - timedelta(hours=hours), None)) for hours in CHOICES],
         own_address=_address(request.own.handover_read_until, None) if request.own.handover_read_until else "",
@@ -102,6 +109,22 @@ def read(request: Asked) -> HttpResponse:
     until = ReadForm(request.POST).values["until"]
     profile.note_read(actor=request.actor, until=until, now=request.now)
     return done(request, "Remembered: your next look begins where this one ends.", "handover")
+
+
+@action_view(answer)
+def send(request: Asked) -> HttpResponse:
+    """Send the handover that the page shows to the next shift."""
+    values = HandoverForm(request.POST).values
+    actor = request.actor.because(values["comment"])
+    handovers.send(since=values["since"], until=values["until"], actor=actor, now=request.now)
+    there = _address(values["since"], values["until"])
+    return done(request, "Sent. The next shift confirms it on this page.", there)
+
+
+@action_view(answer)
+def confirm(request: Asked, handover_id: int) -> HttpResponse:
+    sent = handovers.confirm(handover_id=handover_id, actor=request.actor, now=request.now)
+    return done(request, f"You confirmed the handover of {sent.entry.actor}.", "handover")
 
 
 # Report of an event as Markdown, for a post-mortem.
@@ -300,7 +323,7 @@ def month_csv(request: Asked, month: Month, table: str) -> StreamingHttpResponse
 
 
 def _events(request: Asked, month: Month, *, lapsed: bool) -> Iterator[Iterable[Any]]:
-    rows = months.lapsed(month, now=request.now) if lapsed else months.of_month(month)
+    rows = reports.lapsed(months.of_month(month), now=request.now) if lapsed else months.of_month(month)
     return map(_event_cells, months.events_of(rows, now=request.now))
 
 

@@ -1,4 +1,6 @@
-"""Pages of caches. They are read-only, because notifications are meant for programs and need no decision."""
+"""Pages of caches, which are read-only, because notifications are meant for programs and need no decision; and of
+services.
+"""
 
 from functools import cache, partial
 from typing import Any
@@ -10,8 +12,10 @@ from fleet.dashboard import timeline
 from fleet.dashboard.fleet_map import NAMED, ROOM, draw_cells
 from fleet.dashboard.lanes.picture import Interval
 from fleet.dashboard.lanes.timeline import draw_maintenance
-from fleet.dashboard.pages import HISTORY_SIZE, Asked, history, known, listed, page, read_view
+from fleet.dashboard.pages import HISTORY_SIZE, Asked, action_view, done, history, known, listed, page, read_view
 from fleet.dashboard.tags import service_url
+from fleet.operations.sets import changes
+from fleet.operations.sets.changes import ServiceForm
 from fleet.projections import spans
 from fleet.projections.caches import maintenances, overview
 from fleet.projections.caches.coverage import CacheFilter
@@ -74,10 +78,11 @@ def maintenance_page(request: Asked, maintenance_id: int) -> HttpResponse:
 # A service: its sets and caches, and overlaps of their events and maintenances.
 
 
-@read_view
-def service_page(request: Asked, name: str = "") -> HttpResponseBase:
-    """Show the page of a service. Names that a URL path cannot contain, such as dots alone, are passed as `?name=`."""
-    name = name or request.GET.get("name", "")
+def service_answer(request: Asked, /, name: str = "", **context: Any) -> HttpResponseBase:
+    """Return the page of a service. Names that a URL path cannot contain, such as dots alone, are passed as `?name=`,
+    and by the form of its runbook as `name`.
+    """
+    name = name or request.GET.get("name", "") or request.POST.get("name", "").replace("\x00", "")
     found = known(service.detail(service=name, now=request.now) if name else None, "No service has this name.")
 
     @cache
@@ -110,4 +115,15 @@ def service_page(request: Asked, name: str = "") -> HttpResponseBase:
         detail=found,
         here=service_url(found.name).partition("?")[0],
         query=timeline.query_of(request),
+        **context,
     )
+
+
+service_page = read_view(service_answer)
+
+
+@action_view(service_answer)
+def set_runbook(request: Asked) -> HttpResponseBase:
+    name = request.POST.get("name", "").replace("\x00", "")
+    changes.change_service(ServiceForm(request.POST), service=name, actor=request.actor, now=request.now)
+    return done(request, "Runbook saved.", service_url(name))

@@ -4,7 +4,7 @@ post-mortem.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,7 @@ from fleet.projections.desk import selection
 from fleet.projections.events import rows as event_rows
 from fleet.projections.events.detail import EventDetail, event_detail
 from fleet.projections.filters import EventFilter
+from fleet.projections.people import deciders
 from fleet.projections.timeline import entries
 from fleet.wording.approvals import DONE, asks_for, given, standing
 from fleet.wording.events import effect_of
@@ -42,6 +43,9 @@ from fleet.wording.times import page_reader
 UNKNOWN = "No such event is known: check its EventId."
 # At most this many other open events of the set are named.
 MOST_OTHERS = 20
+# At most this many notes are next to the decision.
+MOST_NOTES = 3
+SILENCE_HOURS = (1, 4, 12, 24)
 # Set by annexes, for the top of an event's page and of its report; each loads its value for the event and the request.
 HEAD_PANELS: list[Panel] = []
 REPORT_PANELS: list[Panel] = []
@@ -74,7 +78,10 @@ def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context:
 
     def decision() -> dict[str, Any]:
         sent = {name: context.get(name) for name in ("refusal", "sent")}
-        return {"me": panel_of(request.actor.name, request.rights, found, now=request.now, **sent)}
+        me = panel_of(request.actor.name, request.rights, found, now=request.now, **sent)
+        notes = entries.notes_of_event(event_id=event_id, size=MOST_NOTES)
+        users = deciders(found.place) if me.may and found.event.open else []
+        return {"me": me, "notes": notes.results, "more_notes": notes.next, "deciders": users, "hours": SILENCE_HOURS}
 
     def body() -> dict[str, Any]:
         story = history(entries.for_event(event_id=event_id, size=200), event=event_id)
@@ -302,6 +309,13 @@ class ConsentForm(CommentForm):
 
 class ClaimForm(ConsentForm):
     take_over = forms.BooleanField(required=False)
+    assign_to = line(150)
+
+
+class SilenceForm(CommentForm):
+    wrong = "Choose how long the silence lasts. The comment has up to 2,000 characters."
+    hours = forms.TypedChoiceField(choices=[(hours, "") for hours in (0, *SILENCE_HOURS)], coerce=int)
+    whole_set = forms.BooleanField(required=False)
 
 
 class HoldForm(Sent):
@@ -377,8 +391,26 @@ def consent(request: Asked, approval_id: int) -> HttpResponse:
 def claim(request: Asked, event_id: str) -> HttpResponse:
     values = ClaimForm(request.POST).values
     actor = request.actor.because(values.pop("comment"))
-    claims.claim(event_id=event_id, actor=actor, now=request.now, **values)
-    return decided(request, event_id, DONE["claim"])
+    row = claims.claim(event_id=event_id, actor=actor, now=request.now, **values)
+    return decided(request, event_id, DONE["claim" if row.by_id == request.user.pk else "assign"])
+
+
+@action_view(panel)
+def note(request: Asked, event_id: str) -> HttpResponse:
+    # The operation checks the length.
+    claims.note(event_id=event_id, actor=request.actor.because(request.POST.get("note", "")), now=request.now)
+    return decided(request, event_id, DONE["note"])
+
+
+@action_view(panel)
+def silence(request: Asked, event_id: str) -> HttpResponse:
+    """Silence an event or its set for some hours; 0 ends the silence of both."""
+    values = SilenceForm(request.POST).values
+    hours, actor = values["hours"], request.actor.because(values["comment"])
+    until = request.now + timedelta(hours=hours) if hours else None
+    for whole_set in [values["whole_set"]] if hours else (False, True):
+        claims.silence(event_id=event_id, whole_set=whole_set, until=until, actor=actor, now=request.now)
+    return decided(request, event_id, DONE["silence" if hours else "silence-end"])
 
 
 @action_view(panel)

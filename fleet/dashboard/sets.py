@@ -117,8 +117,8 @@ def merge_set(request: Asked, set_id: int) -> HttpResponse:
 
 
 def requirement_view(column: str, off: str, on: str) -> Callable[..., HttpResponseBase]:
-    """Return the view of a form that changes one requirement (`column`) of a set. `off` and `on` are the messages after
-    it.
+    """Return the view of a form that changes one requirement of a set, or its runbook (`column`). `off` and `on` are
+    the messages after it.
     """
 
     @action_view(set_answer)
@@ -148,6 +148,7 @@ exempt_services = requirement_view(
 set_min_live = requirement_view(
     "min_live", "No minimum of live machines is set.", "Minimum number of live machines: {}."
 )
+set_runbook = requirement_view("runbook", "This set has no runbook of its own.", "Runbook saved.")
 
 
 @action_view(set_answer)

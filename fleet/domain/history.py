@@ -33,6 +33,8 @@ MILESTONES = tuple(sorted(kind.value for kind in ANNOUNCED + STARTED + ENDED + F
 # The default period for a reader who has never marked changes as read, and the longest period of one report.
 SHIFT = timedelta(hours=12)
 LONGEST_LOOK = timedelta(days=31)
+# Sent handovers are shown, and can be confirmed, for this long.
+HANDOVER_LASTS = timedelta(days=3)
 # Everything that happened is kept; a report never reaches back before the service that it is about.
 FIRST_YEAR = 2016
 

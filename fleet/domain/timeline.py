@@ -89,6 +89,8 @@ class EntryKind(StrEnum):
     CLAIM_ENDED = "claim_ended", "Claim released", "quiet", "undo-2", Trait.NAMES_CLAIM
     EVENT_HELD = "event_held", "Left to Azure", "due", "circle-pause", Trait.NAMES_HOLD
     HOLD_ENDED = "hold_ended", "No longer left to Azure", "quiet", "circle-play", Trait.NAMES_HOLD
+    EVENT_NOTED = "event_noted", "Note", "calm", "message-square"
+    SILENCE_CHANGED = "silence_changed", "Silence changed", "due", "bell-off"
     APPROVAL_PROPOSED = "approval_proposed", "Proposed", "due", "users", Trait.NAMES_IN_REASONS
     APPROVAL_CONSENTED = "approval_consented", "Second person agreed", "busy", "user-check", *DECIDED
     APPROVAL_PLANNED = "approval_planned", "Approved, waiting", "busy", "hourglass", Trait.NAMES_IN_REASONS
@@ -139,6 +141,7 @@ class EntryKind(StrEnum):
     SET_LOWERED = "set_lowered", "Requirement lowered", "due", "shield-alert"
     SET_DISPUTED = "set_disputed", "Set not clear", "due", "triangle-alert", Trait.NAMES_TWO_SETS
     SET_AGREED = "set_agreed", "Set confirmed", "quiet", "circle-check", Trait.NAMES_TWO_SETS
+    SERVICE_CHANGED = "service_changed", "Service's settings changed", "calm", "settings-2"
     INVENTORY_IMPORTED = "inventory_imported", "Inventory imported", "calm", "clipboard-list", Trait.CHANGES_FLEET
     MAINTENANCE_SCHEDULED = "maintenance_scheduled", "Cache maintenance announced", "due", "calendar-clock"
     MAINTENANCE_STARTING = "maintenance_starting", "Cache maintenance starting", "due", "timer"
@@ -180,6 +183,8 @@ class EntryKind(StrEnum):
     ERA_BEGUN = "era_begun", "Era begun", "due", "rotate-ccw", *FLEET_WIDE
     ROWS_ARCHIVED = "rows_archived", "Archived", "quiet", "archive"
     HANDOVER_READ = "handover_read", "Handover read", "calm", "book-open-check"
+    HANDOVER_SENT = "handover_sent", "Shift handed over", "calm", "send", Trait.NAMES_IN_REASONS
+    HANDOVER_CONFIRMED = "handover_confirmed", "Handover confirmed", "good", "user-check", Trait.NAMES_BY
     VIEW_SAVED = "view_saved", "View saved", "quiet", "bookmark"
     VIEW_DELETED = "view_deleted", "View deleted", "quiet", "bookmark-x"
     CHANNEL_FAILING = "channel_failing", "Channel fails", "bad", "bell-off"
@@ -218,7 +223,10 @@ class EntryKind(StrEnum):
 # Groups of kinds for filters, by the beginnings of their codes. A kind belongs to the first group that has it; kinds of
 # no group concern sets, rules, notifications and the installation.
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Decisions": ("approval", "order_", "late_", "event_claimed", "claim_", "event_held", "hold_", "wave_", "stop_"),
+    "Decisions": (
+        *("approval", "order_", "late_", "event_claimed", "claim_", "event_held", "hold_", "wave_", "stop_"),
+        *("event_noted", "silence_", "handover_sent", "handover_confirmed"),
+    ),
     "Agents": (
         "event_sighted",
         "machine_",

@@ -25,6 +25,7 @@ from fleet.models.machines import (
     Machine,
     Nonce,
     RefusedEnrolment,
+    Service,
     UnusedKey,
 )
 from fleet.models.people import (

@@ -133,55 +133,46 @@ class Approval(ChangeColumn):
         return trace_as_kept(self.request_id, self.trace_id)
 
 
-class Claim(ChangeColumn):
-    """A user's statement that they are handling an event. An event has at most one open claim.
+class EventMark(ChangeColumn):
+    """Columns of claims and holds. An event has at most one open row of each."""
+
+    via = models.TextField()
+    token_name = models.TextField(blank=True, default="")
+    at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        abstract = True
+        constraints = [
+            models.UniqueConstraint(fields=["event"], condition=NOT_ENDED, name="one_open_%(class)s_per_event"),
+        ]
+        indexes = [models.Index(fields=["changed_at"], name="%(class)s_by_change")]
+
+    def __str__(self) -> str:
+        return f"{self._meta.model_name} {self.pk}"
+
+
+class Claim(EventMark):
+    """A user's statement that they are handling an event.
 
     A claim ends when the user releases it, another user takes it over, or the event ends.
     """
 
     event = models.ForeignKey(ScheduledEvent, on_delete=models.PROTECT, related_name="claims")
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
-    via = models.TextField()
-    token_name = models.TextField(blank=True, default="")
     comment = models.TextField(blank=True, default="")
-    at = models.DateTimeField()
-    ended_at = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["event"], condition=NOT_ENDED, name="one_open_claim_per_event"),
-        ]
-        indexes = [models.Index(fields=["changed_at"], name="claim_by_change")]
-
-    def __str__(self) -> str:
-        return f"claim {self.pk}"
 
 
-class Hold(ChangeColumn):
+class Hold(EventMark):
     """Decision of a user or rule to leave an event to Azure, with a reason. While it is open, no rule approves the
     event.
-
-    An event has at most one open hold.
     """
 
     event = models.ForeignKey(ScheduledEvent, on_delete=models.PROTECT, related_name="holds")
     by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     rule = models.ForeignKey(Rule, null=True, blank=True, on_delete=models.PROTECT, related_name="holds")
     rule_wording = models.TextField(blank=True, default="")
-    via = models.TextField()
-    token_name = models.TextField(blank=True, default="")
     reason = models.TextField()
-    at = models.DateTimeField()
-    ended_at = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["event"], condition=NOT_ENDED, name="one_open_hold_per_event"),
-        ]
-        indexes = [models.Index(fields=["changed_at"], name="hold_by_change")]
-
-    def __str__(self) -> str:
-        return f"hold {self.pk}"
 
 
 # Orders on their way to a machine, and the keys that sign them.

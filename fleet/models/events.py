@@ -46,6 +46,9 @@ class ScheduledEvent(StatedColumns, ChangeColumn):
     # ends; NULL where there are none.
     kept = models.JSONField(null=True, blank=True)
 
+    # Until then notifications about it are held back; NULL: none is.
+    silenced_until = models.DateTimeField(null=True, blank=True)
+
     status = models.TextField(default=EventStatus.SCHEDULED.value)
     version = models.IntegerField(default=0)
     first_seen_at = models.DateTimeField()

@@ -5,8 +5,10 @@ In the database they are plain text and JSON. So changed lengths, choices and he
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     TextField = models.TextField[str, str]
 else:
     TextField = models.TextField
+# Characters that no web address contains unescaped.
+UNSAFE_IN_ADDRESS = re.compile(r"""[\s"<>\\`]""")
 
 
 def validate_time_zone(name: str) -> None:
@@ -30,6 +34,17 @@ def validate_time_zone(name: str) -> None:
     except ValueError:
         text = f"There is no time zone “{name}”: use an IANA name such as Europe/Berlin, or UTC."
         raise ValidationError(text) from None
+
+
+def validate_web_address(text: str) -> None:
+    """Raise ValidationError unless the text is an http or https address without user name and password."""
+    try:
+        url = urlsplit(text)
+        usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        usable = False
+    if not usable or "@" in url.netloc or UNSAFE_IN_ADDRESS.search(text):
+        raise ValidationError("Enter an address that begins with https:// or http://, without user name and password.")
 
 
 class Line(TextField):

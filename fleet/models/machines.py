@@ -7,7 +7,7 @@ from django.db import models
 from django.db.models.functions import Upper
 
 from fleet.domain.sets import KINDS, MAX_NEEDS
-from fleet.models.fields import Line
+from fleet.models.fields import Line, validate_web_address
 from fleet.models.index_scan import ChangeColumn, words_of
 
 # Values of what an administrator can require for a set. A set with others is kept and listed, even if it is empty.
@@ -20,7 +20,23 @@ UNSET = {
 }
 
 
-class AvailabilitySet(ChangeColumn):
+class RunbookColumn(models.Model):
+    """Column with the address of instructions for events of a set or service."""
+
+    runbook = Line(
+        max_length=500,
+        blank=True,
+        default="",
+        db_default="",
+        validators=[validate_web_address],
+        help_text="A web address (http or https) that pages of its events link to; empty: none.",
+    )
+
+    class Meta:
+        abstract = True
+
+
+class AvailabilitySet(ChangeColumn, RunbookColumn):
     """A set: the machines to which Azure delivers the same events.
 
     `key` is `kind|subscription|resource group|name` in lower case; the name of a scale set includes the placement
@@ -62,6 +78,8 @@ class AvailabilitySet(ChangeColumn):
         validators=[MinValueValidator(0), MaxValueValidator(MAX_NEEDS)],
         help_text="How many live machines the set needs to do its work; 0 if not specified.",
     )
+    # Until then notifications about its events are held back; NULL: none is.
+    silenced_until = models.DateTimeField(null=True, blank=True)
     # Requirements that an administrator wants to lower where two persons are required, by name, with the requester and
     # time, until another administrator requests the same.
     lowering = models.JSONField(null=True, blank=True)
@@ -84,6 +102,17 @@ class AvailabilitySet(ChangeColumn):
             models.Index(fields=["service"], name="set_by_service"),
             GinIndex(words_of("name", "service", "resource_group"), name="set_by_words"),
         ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Service(RunbookColumn):
+    """Settings of a service. `name` is in lower case; the sets of the service have it in any case. A service without
+    settings has no row.
+    """
+
+    name = models.TextField(unique=True)
 
     def __str__(self) -> str:
         return self.name

@@ -351,13 +351,15 @@ def read_line(text: str) -> SilenceLine:
     return replace(variable, fixed=tuple(fixed))
 
 
-def still_silenced(*, started_at: datetime | None, now: datetime) -> datetime | None:
+def still_silenced(
+    *, started_at: datetime | None, now: datetime, silenced_until: datetime | None = None
+) -> datetime | None:
     """Return the time until which an event that started at `started_at` is silenced now. None if it has not started, or
-    if the maximum duration of silences has passed.
+    if the maximum duration of silences has passed, unless a user silenced it until `silenced_until`.
     """
-    if started_at is None or now >= started_at + LONGEST:
-        return None
-    return min(now + LEASE, started_at + LONGEST)
+    ends = (started_at and started_at + LONGEST, silenced_until)
+    last = max(filter(None, ends), default=now)
+    return min(now + LEASE, last) if last > now else None
 
 
 def _matchers(rest: str, line: str) -> Iterable[LabelMatcher]:

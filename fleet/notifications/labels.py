@@ -297,6 +297,7 @@ WHY: Mapping[str, str] = {
     "claimed": "the event was claimed",
     "answered": "Azure had answered",
     "started": "the event had started",
+    "silenced": "a user silenced it",
     "superseded": "a newer notification replaced this one",
     "claim-ended": "the claim had ended",
     "came-to-nothing": "the decision had no effect",

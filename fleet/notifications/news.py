@@ -222,10 +222,11 @@ def _stale(news: MessageNews, newer: frozenset[NotificationType], open_now: froz
             decided_again=newest is not None and newest.live and newest != own,
             undecided=event.needs_decision,
             claimed_by=event.claim.by if event.claim else "",
-            actor=news.entry.actor if news.entry else "",
+            claimant=((news.entry and news.entry.after) or {}).get("claim") or "",
             held=event.hold is not None,
             watched=event.watched,
             lasts=lasts,
+            silenced=event.silenced_until is not None and news.severity != Severity.CRITICAL.value,
             newer=newer,
         ),
     )
@@ -243,7 +244,8 @@ UNDER_WAY = (MaintenanceStatus.UNDER_WAY.value, MaintenanceStatus.FAILED_OVER.va
 class OpenThing:
     """An open event, or an open cache maintenance (`event_id` is then empty). `started_at` is None before the start.
 
-    `severity` depends only on the type, so that it does not change while the event is open.
+    `severity` depends only on the type, so that it does not change while the event is open. `silenced_until` is set if
+    a user silenced the event or its set.
     """
 
     subject: str
@@ -254,6 +256,7 @@ class OpenThing:
     first_at: datetime
     started_at: datetime | None
     due_at: datetime | None
+    silenced_until: datetime | None = None
     drill: bool = False
     set_id: int | None = None
     set_name: str = ""
@@ -286,6 +289,7 @@ def _event(row: ScheduledEvent) -> OpenThing:
         first_at=row.first_seen_at,
         started_at=row.started_at if row.status == EventStatus.STARTED.value else None,
         due_at=row.not_before,
+        silenced_until=max(filter(None, (row.silenced_until, home.silenced_until)), default=None),
         drill=row.drill,
         set_id=home.pk,
         set_name=f"{home.name} ({home.name_suffix})" if home.name_suffix else home.name,

@@ -28,9 +28,10 @@ class SubjectNow:
     event.
 
     `approval` is the state of the message's approval; `decided_again`: another approval was started since. `undecided`:
-    the event needs a decision. `claimed_by` is the current claimant; `actor` is the actor of the reported action.
+    the event needs a decision. `claimed_by` is the current claimant; `claimant` is that of the reported claim.
     `held`: the event is left to Azure. `lasts`: a reported condition without an event still applies. `newer` are the
-    types of newer messages to the same channel about the event.
+    types of newer messages to the same channel about the event. `silenced`: a user silenced notifications about the
+    event, and the message is not critical.
     """
 
     status: EventStatus | None = None
@@ -38,10 +39,11 @@ class SubjectNow:
     decided_again: bool = False
     undecided: bool = False
     claimed_by: str = ""
-    actor: str = ""
+    claimant: str = ""
     held: bool = False
     watched: bool = False
     lasts: bool = False
+    silenced: bool = False
     newer: frozenset["NotificationType"] = frozenset()
 
 
@@ -53,7 +55,7 @@ SUPERSEDED: Stale = (
     "superseded",
     lambda now: bool({NotificationType.CHANGED, NotificationType.STARTED, NotificationType.ENDED} & now.newer),
 )
-CLAIM_ENDED: Stale = ("claim-ended", lambda now: now.claimed_by != now.actor)
+CLAIM_ENDED: Stale = ("claim-ended", lambda now: now.claimed_by != now.claimant)
 NOT_UNDECIDED: Stale = ("decided", lambda now: not now.undecided)
 HAS_CLAIM: Stale = ("claimed", lambda now: bool(now.claimed_by))
 NOT_PROPOSED: Stale = ("decided", lambda now: now.approval is not ApprovalState.PROPOSED)
@@ -297,6 +299,15 @@ class NotificationType(StrEnum):
         opens=False,
         ends=True,
     )
+    HANDOVER_SENT = Declaration(
+        "handover.sent",
+        "shift handed over",
+        (EntryKind.HANDOVER_SENT,),
+        severity=Severity.INFO,
+        path="/handover/",
+        opens=False,
+        endless=True,
+    )
     AUDIT_FAILED = Declaration(
         "audit.failed",
         "audit verification failed",
@@ -370,6 +381,8 @@ def type_of_entry(kind: EntryKind, data: Mapping[str, Any]) -> NotificationType 
 
 # Sent only by steps of escalation.
 STEPS = (NotificationType.UNCLAIMED, NotificationType.UNDECIDED)
+# Held back while a user silences the event, unless they are critical. Failures and results are always sent.
+SILENCEABLE = (*STEPS, NotificationType.FIRST_SEEN, NotificationType.CHANGED, NotificationType.STARTED)
 # Kinds of entries that may cause a notification.
 ROUTED_ENTRIES = frozenset(
     {kind for each in NotificationType for kind in each.declared.entries}
@@ -386,6 +399,8 @@ def why_stale(notification_type: NotificationType, now: SubjectNow) -> str:
         return "event-over"
     if now.status is not EventStatus.ENDED and is_end:
         return "event-open-again"
+    if now.silenced and notification_type in SILENCEABLE:
+        return "silenced"
     return next((code for code, applies in notification_type.declared.stale if applies(now)), "")
 
 

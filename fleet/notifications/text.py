@@ -10,6 +10,7 @@ from fleet.domain.event_types import Severity
 from fleet.domain.history import Happened
 from fleet.domain.intake import EVENT_ID
 from fleet.domain.orders.by_hand import linux_command, windows_command
+from fleet.domain.reasons import from_json
 from fleet.domain.states import ApprovalState, Certainty, EndedAs, EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.notifications.labels import in_order, type_label
@@ -321,7 +322,8 @@ def _of_rest(news: MessageNews, reader: Reader) -> MessageWords:
     warning = PERSONAL_WARNING if news.moment.declared.personal else ""
     service = f"Service: {one_line(news.service, NAME)}." if news.service else ""
     subject = f"{label}{': ' if where else ''}{where}"
-    lines = [reported, warning, service, f"Severity: {news.severity}."]
+    details = [say(from_json(line), reader) for line in news.entry.data.get("lines", ())] if news.entry else []
+    lines = [reported, *details, warning, service, f"Severity: {news.severity}."]
     return bounded(reported, subject, lines, one_line(reported, SHORT), path_of(news))
 
 

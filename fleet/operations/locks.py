@@ -41,6 +41,7 @@ class Lock(IntEnum):
     ARCHIVE = 7_001_192
     # Of each machine, by its vmId, which may have no row yet.
     ENROLMENTS = 7_001_197
+    HANDOVERS = 7_001_199
     # Of each name in each set, which no machine may have yet.
     NAMES = 7_001_198
 

@@ -1,12 +1,13 @@
 """Short references to other objects, as rows contain them."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from fleet.domain.approvals.guards import MachineFacts
 from fleet.domain.reasons import Reason
 from fleet.domain.states import Presence
-from fleet.models import AvailabilitySet, Machine
-from fleet.projections.visibility import HIDDEN, sees_set, visible_name
+from fleet.models import AvailabilitySet, Machine, Service
+from fleet.projections.visibility import HIDDEN, sees_set, visible, visible_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +95,16 @@ def facts_ref(machine: MachineFacts) -> MachineRef:
 def plain_name(name: str) -> str:
     """Return a resource name in the form in which names are compared, so that case does not matter."""
     return name.casefold()
+
+
+def runbook_of(service: str, home: AvailabilitySet | None = None) -> str:
+    """Return the link to the runbook of a set, or else of a service; empty if neither has one. At most one query."""
+    if home is not None and home.runbook:
+        return home.runbook
+    row = visible(Service).filter(name=service.lower()).first() if service else None
+    return row.runbook if row else ""
+
+
+def future(at: datetime | None, *, now: datetime) -> datetime | None:
+    """Return a time that is still to come; None if it has passed."""
+    return at if at is not None and at > now else None

@@ -27,7 +27,7 @@ from fleet.projections.machines import (
     machine_rows,
 )
 from fleet.projections.pages import At, OrderedAt, Page, Segment, read_list
-from fleet.projections.refs import PresenceCounts, SetRef, count_presence, label_of, plain_name, set_ref
+from fleet.projections.refs import PresenceCounts, SetRef, count_presence, future, label_of, plain_name, set_ref
 from fleet.projections.set_summaries import MOST, SetSummary, first_machines, set_summaries
 from fleet.projections.visibility import listed_sets, visible
 
@@ -128,6 +128,8 @@ class SetRow(SetRef):
     admits_until: Annotated[
         datetime | None, "Until then its machines that come back without their credential are admitted by themselves."
     ]
+    runbook: Annotated[str, "Link that pages of its events show; empty: that of its service."]
+    silenced_until: Annotated[datetime | None, "Notifications about its events are held back until then."]
     # Last change of the set, its machines and its events, by the database's clock.
     changed_at: datetime
 
@@ -301,7 +303,8 @@ def _shape(
                 warnings=_warnings(row, warned, counts, missing[row.pk], foreign[row.pk], summary, now=now),
                 changed_at=changed_at(row),
                 grid=(_domains(summary) if summary else _grid(inside, briefs)) if with_grid else NO_GRID,
-                admits_until=row.admits_until if row.admits_until is not None and row.admits_until > now else None,
+                admits_until=future(row.admits_until, now=now),
+                silenced_until=future(row.silenced_until, now=now),
             )
         )
     return tuple(shaped)
@@ -411,7 +414,7 @@ def _lines(sets: Sequence[AvailabilitySet], *, now: datetime) -> tuple[SetLine, 
             without_agent=counts.without_agent,
             open_events=tuple(map(event_brief, events[row.pk].rows)),
             open_event_count=events[row.pk].count,
-            admits_until=row.admits_until if row.admits_until is not None and row.admits_until > now else None,
+            admits_until=future(row.admits_until, now=now),
         )
         for row in sets
     )

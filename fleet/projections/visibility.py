@@ -163,6 +163,7 @@ def nothing(reader: LimitedReader) -> Q:
 # Visibility rule of each table. A projection cannot read a table without a rule.
 VISIBLE_ROWS: dict[type[Model], Callable[[LimitedReader], Q]] = {
     AvailabilitySet: rows_of("pk"),
+    models.Service: lambda reader: Q(name__in={place.service.lower() for place in reader.places.values()}),
     models.Machine: rows_of("availability_set"),
     models.InventoryMachine: rows_of("availability_set"),
     models.Admission: rows_of("machine__availability_set"),

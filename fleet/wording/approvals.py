@@ -267,6 +267,9 @@ SENTENCES: dict[str, Sentence] = {
     "claimed-already": "{by} claimed this event at {at:time}.",
     "not-claimed": "This event is unclaimed.",
     "claim-of-another": "{by} claimed this event: only {by} or an approver can release the claim.",
+    "claim-owner-without-right": "No active user {name} has the right to decide this event.",
+    "note-empty": "Enter a note.",
+    "silence-time": "Choose an end within the next {hours:.0f} hours.",
     "hold-without-reason": "Enter a reason for leaving the event to Azure.",
     "hold-event-not-waiting": "The event is no longer Scheduled, so it cannot be left to Azure.",
     "hold-decided-already": "{by} already approved the event: withdraw the approval first, if that is still possible.",
@@ -316,6 +319,10 @@ DONE = {
     "undo": "Undone: nothing was sent to Azure. The event needs a decision again.",
     "claim": "Claimed: other users see that you handle this event.",
     "give-back": "Released: the event is unclaimed.",
+    "assign": "Assigned: other users see who handles this event.",
+    "note": "Note added.",
+    "silence": "Silenced. Critical notifications and failed approvals are still sent.",
+    "silence-end": "The silence ended.",
     "hold": "Left to Azure: no rule approves the event, and Azure may start it after NotBefore.",
     "lift": "No longer left to Azure: users and rules can decide again.",
 }
@@ -374,9 +381,20 @@ def lifted(row: TimelineRow, reader: Reader) -> str:
 
 
 def claimed(row: TimelineRow, reader: Reader) -> str:
-    before = (row.before or {})["claim"]
+    before, after = (row.before or {})["claim"], (row.after or {}).get("claim", row.actor)
+    if after != row.actor:
+        source = f" from {before}" if before not in (None, row.actor) else ""
+        return f"{row.actor} assigned the event{source} to {after}.{quoted(row.why)}"
     taken = f" and replaced the claim of {before}" if before not in (None, row.actor) else ""
     return f"{row.actor} claimed the event{taken}.{quoted(row.why)}"
+
+
+def silenced(row: TimelineRow, reader: Reader) -> str:
+    what = "this event" if row.event_id else "all events of the set"
+    until = (row.after or {})["silenced_until"]
+    if until is None:
+        return f"{row.actor} ended the silence of {what}.{quoted(row.why)}"
+    return f"{row.actor} silenced notifications about {what} until {at(until, reader)}.{quoted(row.why)}"
 
 
 def claim_ended(row: TimelineRow, reader: Reader) -> str:
@@ -401,6 +419,8 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.APPROVAL_DUE: "{reason} Drydock sends the approval to Azure.",
     EntryKind.EVENT_CLAIMED: claimed,
     EntryKind.CLAIM_ENDED: claim_ended,
+    EntryKind.EVENT_NOTED: "{actor} noted:{why:quoted}",
+    EntryKind.SILENCE_CHANGED: silenced,
     EntryKind.EVENT_HELD: held,
     EntryKind.HOLD_ENDED: lifted,
 }

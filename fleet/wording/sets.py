@@ -144,6 +144,7 @@ SENTENCES: dict[str, Sentence] = {
     OUTSIDE: _states_another,
     "enrols-elsewhere": _enrols_elsewhere,
     "set-unknown": "There is no set with this id.",
+    "service-not-found": "No set and no cache belongs to a service “{name}”.",
     "set-named-already": "This set has a name: “{name}”. Only a provisional set can be named.",
     "set-name-unusable": f"A name has 1 to {MAX_NAME} characters without “|”.",
     "set-kind-alone": "Enter the kind together with a name.",
@@ -204,6 +205,8 @@ def _changed(row: TimelineRow, reader: Reader) -> str:
         changes.append(
             f"set a minimum of {counted(needs, 'live machine')}" if needs else "removed the minimum of live machines"
         )
+    if "runbook" in after:
+        changes.append(f"set the runbook to {after['runbook']}" if after["runbook"] else "removed the runbook")
     if "admits_until" in after:
         until = after["admits_until"]
         changes.append(
@@ -237,6 +240,7 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.SET_MERGED: _merged,
     EntryKind.SET_NAMED: _changed,
     EntryKind.SET_CHANGED: _changed,
+    EntryKind.SERVICE_CHANGED: lambda row, reader: f"Service “{row.data['service']}”: {_changed(row, reader)}",
     EntryKind.SET_LOWERED: _requirement_lowered,
     EntryKind.SET_DISPUTED: lambda row, reader: f"Machine {row.data['name']}: {' '.join(row.data['warnings'])}",
     EntryKind.SET_AGREED: "Machine {name}: all sources agree on its set again.",

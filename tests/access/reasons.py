@@ -55,6 +55,7 @@ FACTORS = "own second factors, after verification"
 ABOUT_ONESELF: dict[tuple[str, str], str] = {
     ("PATCH", "api/v1/me/"): SETTINGS,
     ("POST", "you/settings/"): SETTINGS,
+    ("POST", "you/alerts/"): SETTINGS,
     ("POST", "handover/read/"): SETTINGS,
     ("POST", "first-steps/put-away/"): SETTINGS,
     ("POST", "api/v1/tokens/"): OWN_TOKENS,

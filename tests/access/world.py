@@ -14,6 +14,7 @@ from drydock_agent import wire
 from fleet.accounts import sessions
 from fleet.accounts.external_accounts import invitation
 from fleet.accounts.models import PersonSession, SignOn, SignOnGrant
+from fleet.audit import handovers
 from fleet.domain.approvals.conditions import When
 from fleet.domain.secrets import new_secret
 from fleet.models import Admission, Maintenance, OutsideAccount, SavedView
@@ -154,6 +155,7 @@ def values_of(fleet: Listeners, gina: User) -> dict[str, Any]:
         "table": "notice",
         "file": "drydock/mark.svg",
         "name": "shop",
+        "handover_id": handovers.send(since=None, until=None, actor=acting(gina), now=now).entry.id,
         "at": (now + timedelta(minutes=5)).isoformat(),
     }
 

@@ -1,9 +1,12 @@
 """Claims: an event has at most one open claim, which stays in Drydock and ends with the event."""
 
+from typing import Any
+
 import pytest
 from django.contrib.auth.models import User
 
 from fleet.models import Claim
+from fleet.models.people import Scope
 from fleet.operations.approvals import claims
 from tests.approvals.asking import entries, refused
 from tests.factories import EVENT, Fleet, acting, after, announced, approver, listing, operator, told, viewer, who
@@ -13,7 +16,7 @@ pytestmark = pytest.mark.django_db
 
 
 def claim(
-    fleet: Fleet, name: str = "olga", *, by: User | None = None, event_id: str = EVENT, comment: str = "", **how: bool
+    fleet: Fleet, name: str = "olga", *, by: User | None = None, event_id: str = EVENT, comment: str = "", **how: Any
 ) -> Claim:
     actor = acting(by or operator(name), why=comment)
     return claims.claim(event_id=event_id, actor=actor, now=fleet.now, **how)
@@ -48,6 +51,33 @@ def test_it_can_be_taken_over_by_asking_for_that(fleet: Fleet) -> None:
     assert (after(first).ended_at, taken.ended_at) == (fleet.now, None)
     assert "olga" in text(entries("event_claimed")[-1])
     assert told(entries("event_claimed")[-1]).before == {"claim": "olga"}
+
+
+def test_claim_is_assigned_to_a_user_who_may_decide_the_event(fleet: Fleet) -> None:
+    announced(fleet)
+    first = claim(fleet)
+    row = claim(fleet, "otto", take_over=True, assign_to=approver("anna").username, comment="you know vm1")
+    assert (after(first).ended_at, row.by.username, row.comment) == (fleet.now, "anna", "you know vm1")
+    line = entries("event_claimed")[-1]
+    assert (who(line), told(line).before, told(line).after) == ("otto", {"claim": "olga"}, {"claim": "anna"})
+    # The assignee's claim, like any other, is another user's to `olga`; one's own can be passed on.
+    assert refused(lambda: claim(fleet, assign_to="otto")).code == "already-claimed"
+    assert claim(fleet, by=approver("anna"), assign_to="otto").by.username == "otto"
+    assert Claim.objects.filter(ended_at=None).count() == 1
+
+
+@pytest.mark.parametrize("name", ["vera", "bob", "gone", "nobody", "<b>otto</b>", "x" * 150])
+def test_claim_is_not_assigned_to_a_user_who_may_not_decide_the_event(fleet: Fleet, name: str) -> None:
+    """A viewer, an operator of other sets, a blocked one, and no user at all: the refusal does not tell which."""
+    announced(fleet)
+    viewer("vera")
+    Scope.objects.create(user=operator("bob"), kind="name", pattern="db*")
+    User.objects.filter(pk=operator("gone").pk).update(is_active=False)
+    standing = claim(fleet)
+    error = refused(lambda: claim(fleet, "otto", take_over=True, assign_to=name))
+    assert (error.code, error.reason.code) == ("validation", "claim-owner-without-right")
+    assert [one["field"] for one in error.details["errors"]] == ["assign_to"]
+    assert after(standing).ended_at is None
 
 
 def test_claiming_again_changes_nothing_but_a_new_comment(fleet: Fleet) -> None:

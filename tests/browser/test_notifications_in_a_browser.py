@@ -93,6 +93,38 @@ def test_the_settings_ask_the_browser_and_can_be_tried(fleet: Fleet, open_page: 
     assert page.get_by_label("Play a sound").is_checked()
 
 
+@pytest.mark.real_time
+def test_alerts_are_set_up_in_the_queue_and_show_whether_the_browser_blocks_them(
+    fleet: Fleet, open_page: OpenPage
+) -> None:
+    factories.announced(fleet)
+    watched = open_page("/")
+    page = watched.page
+    # Chromium without a window allows nothing that it is not told to.
+    page.context.add_init_script(LISTENING.replace('permission = "granted"', 'permission = "denied"'))
+    watched.open("/")
+    alerts = page.locator("#alerts")
+    expect(alerts).to_have_attribute("data-alerts", "blocked-off")
+    expect(alerts.get_by_text("This browser blocks desktop notifications").nth(1)).to_be_visible()
+    page.context.add_init_script(LISTENING)
+    watched.open("/")
+    expect(alerts).to_have_attribute("data-alerts", "off")
+    alerts.get_by_role("button", name="Turn on").click()
+    expect(alerts).to_have_attribute("data-alerts", "on")
+    critical = listing(
+        "0A1B2C3D-0000-4000-8000-00000000000B", event_type="Preempt", not_before=fleet.now + timedelta(hours=1)
+    )
+    fleet.all_say(listing(), critical)
+    expect(page.locator("#pulse")).to_have_attribute("data-waiting", "2")
+    deadline = monotonic() + 20
+    while len(heard(page)) < 7 and monotonic() < deadline:
+        page.wait_for_timeout(100)
+    assert heard(page).count("tone") == 6
+    assert heard(page)[-1].startswith("Drydock: Critical: ")
+    alerts.get_by_role("button", name="Turn off").click()
+    expect(alerts).to_have_attribute("data-alerts", "off")
+
+
 SHOWN = """async () => (await (await navigator.serviceWorker.ready).getNotifications()).map(
   (one) => ({ title: one.title, body: one.body, tag: one.tag, url: one.data.url }))"""
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from django.test import Client
 
-from fleet.models import AvailabilitySet
+from fleet.models import AvailabilitySet, Profile
 from fleet.projections.desk import queue
 from tests import factories
-from tests.dashboard.conftest import codes, marks, text_of
+from tests.dashboard.conftest import acts, codes, marks, text_of
 
 OTHER = "0A1B2C3D-0000-4000-8000-000000000001"
 THIRD = "0A1B2C3D-0000-4000-8000-000000000002"
@@ -120,3 +120,19 @@ def test_many_events_fold_by_service_and_set_and_few_do_not(fleet: factories.Fle
     assert folded() == [("shop", 17, 3), ("lone", 1, 0)]
     shown = marks(part(operator, "queue"), "data-key")
     assert shown.count("service-shop") == 2 and shown.index("service-shop") < shown.index("LONE-0")
+
+
+def test_alerts_are_switched_by_one_click_and_are_no_part_that_readers_share(
+    fleet: factories.Fleet, operator: Client
+) -> None:
+    factories.announced(fleet, event_type="Preempt")
+    page = operator.get("/")
+    assert "alerts" in acts(page) and marks(page, "data-alerts") == ["off"] and "data-tell" not in page.content.decode()
+    assert int(marks(page, "data-critical")[0]) == factories.the_event().pk
+    for sent, state in (("on", "on"), ("off", "off")):
+        answer = operator.post("/you/alerts/", {"alerts": sent}, follow=True)
+        assert answer.redirect_chain == [("/", 302)] and marks(answer, "data-alerts") == [state]
+    # Also for a user who has chosen one of both on their own page.
+    Profile.objects.update(sound=True)
+    assert marks(operator.get("/"), "data-alerts") == ["on"]
+    assert "alerts" not in acts(part(operator, "queue"))

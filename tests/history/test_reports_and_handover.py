@@ -305,7 +305,7 @@ def test_it_tells_what_was_decided_started_ended_and_is_open_and_by_whom(
     assert rows["failed"] == ()
     assert [row.event_id for row in found.still_open] == [OTHER]
     shown = view(viewer, since=now - timedelta(hours=2), until=now)
-    assert "claimed by otto" in shown
+    assert "otto undecided" in shown
     assert "No approval lapsed, was refused or became void." in shown
     assert "1 open now" in shown and "1 decided" in shown
 

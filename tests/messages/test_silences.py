@@ -17,8 +17,9 @@ from fleet.notifications.channels import KINDS
 from fleet.notifications.channels.base import Outcome
 from fleet.notifications.incidents import LEASE, LONGEST, Muted, read_line, read_lines, still_silenced
 from fleet.notifications.models import Reference
+from fleet.operations.approvals import claims
 from tests.caches.walking import HOST, Listeners, line
-from tests.factories import NOW, Fleet, listing, seconds
+from tests.factories import NOW, Fleet, acting, listing, operator, seconds
 from tests.messages.alertmanagers import Mirror, RealAlertmanager, channel_to, real_alertmanager, restarted
 from tests.processes import wait_for
 
@@ -105,6 +106,46 @@ def test_other_services_and_drills_are_not_silenced(scene: Scene, am: RealAlertm
     ScheduledEvent.objects.update(drill=True)
     quiet(channel_to(am.url, BY_NAME))
     assert ours(am, scene) == []
+
+
+def test_a_user_silences_the_machine_before_its_event_starts(scene: Scene, am: RealAlertmanager) -> None:
+    mirror, now = channel_to(am.url, BY_NAME), datetime.now(UTC)
+    silencing: dict[str, Any] = {
+        "event_id": scene.event_id,
+        "whole_set": False,
+        "actor": acting(operator()),
+        "now": now,
+    }
+    claims.silence(**silencing, until=now + timedelta(hours=1))
+    quiet(mirror)
+    assert len(ours(am, scene)) == 1
+    assert not am.rings(instance=f"{scene.hit}:9100")
+    claims.silence(**silencing, until=None)
+    quiet(mirror)
+    assert ours(am, scene) == []
+
+
+@pytest.mark.parametrize(
+    ("started", "silenced", "left"),
+    [
+        (None, None, None),
+        (None, 60, 60),
+        (None, 7200, 600),
+        (None, -1, None),
+        (0, None, 600),
+        (7199, 30, 30),
+        (7200, 60, 60),
+    ],
+)
+def test_silence_lasts_as_long_as_the_event_or_as_a_user_asked(
+    started: int | None, silenced: int | None, left: int | None
+) -> None:
+    until = still_silenced(
+        started_at=NOW - seconds(started) if started is not None else None,
+        silenced_until=NOW + seconds(silenced) if silenced is not None else None,
+        now=NOW,
+    )
+    assert until == (NOW + seconds(left) if left is not None else None)
 
 
 def test_silence_is_renewed_in_place(scene: Scene, silenced: Mirror, am: RealAlertmanager) -> None:

@@ -15,6 +15,7 @@ import requests
 from django.contrib.auth.models import User
 from django.test import Client
 
+from fleet.audit import handovers
 from fleet.domain.orders.by_hand import linux_command, windows_command
 from fleet.domain.texts import is_seen
 from fleet.domain.timeline import EntryKind
@@ -95,7 +96,15 @@ def sent_by_a_wave(fleet: Fleet) -> EntryKind:
     return EntryKind.APPROVAL_PLANNED
 
 
-@pytest.fixture(params=[claimed, decided_by_a_rule, sent_by_a_wave])
+def noted_and_assigned(fleet: Fleet) -> EntryKind:
+    announced(fleet)
+    factories.approver()
+    claims.note(event_id=EVENT, actor=acting(operator(), why=STORABLE), now=fleet.now)
+    claims.claim(event_id=EVENT, actor=acting(operator(), why=STORABLE), assign_to="anna", now=fleet.now)
+    return EntryKind.EVENT_CLAIMED
+
+
+@pytest.fixture(params=[claimed, noted_and_assigned, decided_by_a_rule, sent_by_a_wave])
 def told(request: pytest.FixtureRequest) -> MessageNews:
     """Return the news of an event whose set, machines and service carry the sample text, and what was decided, too."""
     fleet = Fleet()
@@ -135,6 +144,27 @@ def payloads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(requests.Session, "send", take)
     return sent
+
+
+@pytest.fixture
+def handed_over() -> MessageNews:
+    """Return the news of a handover whose comment, decisions, sets and machines carry the sample text."""
+    fleet = Fleet()
+    announced(fleet)
+    claims.hold(event_id=EVENT, actor=acting(operator(), why=STORABLE), now=fleet.now)
+    AvailabilitySet.objects.update(name=STORABLE, service=STORABLE)
+    ScheduledEvent.objects.update(resources=[STORABLE], event_type=STORABLE)
+    fleet.later(1)
+    handovers.send(since=None, until=None, actor=acting(operator(), why=STORABLE), now=fleet.now)
+    return news(a_message(EntryKind.HANDOVER_SENT, now=fleet.now), now=fleet.now)
+
+
+def test_a_handover_is_lines_of_text(handed_over: MessageNews) -> None:
+    words = message_words(handed_over, reader(handed_over))
+    assert len(words.lines) >= 4
+    for line in (*words.lines, words.title, words.subject, words.short):
+        assert is_seen(line) and len(line) <= 600
+    assert not broken_lines("\n".join(words.lines))
 
 
 def test_chat_services_get_no_markup_mentions_or_links(

@@ -351,6 +351,42 @@ class TestWhatHasMovedOn:
         fleet.approve()
         assert self.stale(fleet, undecided) == "decided"
 
+    def test_silence_holds_back_what_alerts_but_is_not_critical(self, fleet: Fleet) -> None:
+        announced(fleet, event_type="Reboot")
+        first = a_message(EntryKind.EVENT_SEEN, now=fleet.now)
+        step = a_message(EntryKind.EVENT_SEEN, now=fleet.now, moment=NotificationType.UNCLAIMED)
+        until = fleet.now + timedelta(hours=1)
+        claims.silence(**by_otto(fleet, ""), whole_set=False, until=until)
+        assert [self.stale(fleet, each) for each in (first, step)] == ["silenced", "silenced"]
+        # What a user has done, and what has failed, is not held back.
+        claims.claim(**by_otto(fleet, ""))
+        fleet.approve()
+        overdue = a_message(EntryKind.APPROVAL_GRANTED, now=fleet.now, moment=NotificationType.OVERDUE)
+        assert [self.stale(fleet, each) for each in (a_message(EntryKind.EVENT_CLAIMED, now=fleet.now), overdue)] == [
+            "",
+            "",
+        ]
+        assert self.stale(fleet, a_message(EntryKind.APPROVAL_GRANTED, now=fleet.now)) == ""
+        Message.objects.filter(pk=first.pk).update(severity="critical")
+        assert self.stale(fleet, first) == ""
+
+    def test_silence_of_a_set_ends_at_its_time(self, fleet: Fleet) -> None:
+        announced(fleet, event_type="Reboot")
+        first = a_message(EntryKind.EVENT_SEEN, now=fleet.now)
+        claims.silence(**by_otto(fleet, ""), whole_set=True, until=fleet.now + timedelta(minutes=1))
+        assert self.stale(fleet, first) == "silenced"
+        fleet.later(60)
+        assert self.stale(fleet, first) == ""
+
+    def test_claim_that_was_assigned_is_reported_while_it_lasts(self, fleet: Fleet) -> None:
+        announced(fleet)
+        approver()
+        claims.claim(**by_otto(fleet, "you know it"), assign_to="anna")
+        assigned = a_message(EntryKind.EVENT_CLAIMED, now=fleet.now)
+        assert self.stale(fleet, assigned) == ""
+        claims.claim(**by_otto(fleet, ""), take_over=True)
+        assert self.stale(fleet, assigned) == "claim-ended"
+
     def test_withdrawn_proposal_is_stale(self, fleet: Fleet) -> None:
         announced(fleet)
         AvailabilitySet.objects.update(second_person=True)

@@ -20,7 +20,7 @@ REPLACING = ("0012_schema_0_2", "0013_data_0_2", "0014_indexes_0_2", "0015_parti
 names = import_module("fleet.migrations.0016_names_0_2")
 NEWER = ("0016_names_0_2", "0017_metadata_state", "0018_route_wordings")
 NEWER += ("0019_prepare_planned_at", "0020_discounted_machines", "0021_decommissioned_machines")
-NEWER += ("0022_events_of_sets", "0023_node_name")
+NEWER += ("0022_events_of_sets", "0023_node_name", "0024_runbooks_and_silences")
 ADDED = {("fleet_presencerow", name, "text") for name in ("poll_problem", "events_version", "instance_version")}
 ADDED |= {
     ("fleet_availabilityset", "terminate_notice_seconds", "int4"),
@@ -29,7 +29,12 @@ ADDED |= {
     ("fleet_machine", "decommissioned_at", "timestamptz"),
     ("fleet_machine", "unlisted_at", "timestamptz"),
     ("fleet_machine", "node_name", "text"),
+    ("fleet_availabilityset", "runbook", "text"),
+    ("fleet_availabilityset", "silenced_until", "timestamptz"),
+    ("fleet_scheduledevent", "silenced_until", "timestamptz"),
 }
+NEW_TABLE = {("fleet_service", "id", "int8"), ("fleet_service", "name", "text"), ("fleet_service", "runbook", "text")}
+ADDED |= NEW_TABLE
 FIRST, LAST = "0012_names", "0069_bounds_of_machines"
 
 
@@ -51,8 +56,9 @@ def between(migrated_template: str, django_db_blocker: DjangoDbBlocker) -> Itera
     with database(migrated_template) as name, django_db_blocker.unblock(), django_on(name):
         MigrationRecorder.Migration.objects.filter(app="fleet", name__in=[*REPLACING, *NEWER]).delete()
         with connection.cursor() as cursor:
-            for table, column, _ in ADDED:
+            for table, column, _ in ADDED - NEW_TABLE:
                 cursor.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+            cursor.execute("DROP TABLE fleet_service")
         yield
 
 

@@ -192,6 +192,8 @@ OPENED = {"code": ("agent-silent", "cache-unheard"), "values": ({}, {"places": 1
 PERSON = ("linked", "unlinked", "password", "session-ended", "changed")
 # Where a name means something else in one sentence; `given` are whole sets of values, `rows` what an entry has besides.
 SPECIAL: dict[str, dict[str, Any]] = {
+    "handover-by": {"did": ("claimed", "left", "approved")},
+    "handover-event": {"part": ("due", "open", "missed"), "state": ((), ("claimed by otto", "approved by ada"))},
     "azure-was-busy": {"first": (AT,), "last": (AT,), "answers": (((429, 3), (503, 1)),)},
     "cache-unheard.reason": {"names": (("orders",),)},
     "consent-of-changed": {"changes": (CHANGED,)},
@@ -239,7 +241,20 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "entry coverage_closed": OPENED,
     "entry coverage_opened": OPENED,
     "entry drill_ended": {"outcome": ("completed",)},
-    "entry event_claimed": {"rows": ({"before": {"claim": None}}, {"before": {"claim": "otto"}})},
+    "entry event_claimed": {
+        "rows": (
+            {"before": {"claim": None}}, {"before": {"claim": "otto"}},
+            *({"before": {"claim": name}, "after": {"claim": "olga"}} for name in (None, "ada", "otto")),
+        )
+    },
+    "entry silence_changed": {
+        "rows": ({"after": {"silenced_until": AT}, "event_id": "0A1B"}, {"after": {"silenced_until": None}}),
+    },
+    "entry service_changed": {"rows": ({"after": {"runbook": "https://wiki/shop"}}, {"after": {"runbook": ""}})},
+    "entry handover_sent": {
+        "since": (AT,), "until": (AT,), "open": (3,), "due": (2,), "decided": (1,), "missed": (1,),
+        "more": (False, True),
+    },
     "entry event_held": {"rows": ({}, {"via": "rule", "actor": "rule: nights"})},
     "entry hold_ended": {"rows": ({"before": {"hold": "otto"}}, {"before": {"hold": "rule: nights"}})},
     "entry entrance_changed": {"rows": ({"after": {"policy": "attested", "subscriptions": ["1111"]}},)},
@@ -266,7 +281,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
             {"after": {"second_person": False}}, {"after": {"step_up": True}}, {"after": {"step_up": False}},
             {"after": {"exempt_service_accounts": True}}, {"after": {"lowering": ["step_up"]}},
             {"after": {"min_live": 5}}, {"after": {"min_live": None}}, {"after": {"admits_until": AT}},
-            {"after": {"admits_until": None}},
+            {"after": {"admits_until": None}}, {"after": {"runbook": "https://wiki/web"}}, {"after": {"runbook": ""}},
         )
     },
     "entry set_named": {"rows": ({}, {"after": {"service": "shop"}})},

@@ -244,6 +244,14 @@ class ConsentSerializer(RequestSerializer):
 class ClaimRequestSerializer(RequestSerializer):
     comment = optional_comment("What you are about to do.")
     take_over = flag("Claim the event even if another user has claimed it.", default=False)
+    assign_to = text(
+        "The user who handles the event; the caller if empty.", required=False, allow_blank=True, default=""
+    )
+
+
+class SilenceRequestSerializer(WhySerializer):
+    until = Time(allow_null=True, help_text="At most 24 hours from now; null ends the silence.")
+    whole_set = flag("Silence all events of the set.", default=False)
 
 
 class HoldRequestSerializer(RequestSerializer):

@@ -7,6 +7,7 @@ from fleet.api.shapes.requests import (
     ClaimRequestSerializer,
     ConsentSerializer,
     HoldRequestSerializer,
+    SilenceRequestSerializer,
     WhySerializer,
 )
 from fleet.operations import clock
@@ -16,6 +17,7 @@ from fleet.projections import approvals, orders
 from fleet.projections.approvals import ApprovalRow
 from fleet.projections.events import rows
 from fleet.projections.filters import ApprovalFilter
+from fleet.projections.timeline import entries
 
 DECISION_PROBLEMS = ("guarded", "too-late", "version-changed", "stopped")
 
@@ -137,7 +139,8 @@ class EventClaims(Call):
     def post(self, event_id: str) -> rows.ClaimTold:
         """Claim an event: show other users that you are working on it
 
-        A claim is visible in Drydock only and ends with the event. Azure gets no message.
+        With `assign_to`, for another user, who needs the right to decide the event. A claim is visible in Drydock only
+        and ends with the event. Azure gets no message.
         """
         return claimed(self, event_id)
 
@@ -187,6 +190,30 @@ class EventHolds(Call):
         return rows.hold_told(row)
 
 
+class EventNotes(Call):
+    @describe("add_event_note", needs="approve", body=WhySerializer)
+    def post(self, event_id: str) -> entries.TimelineRow:
+        """Add a note (`comment`) to an event, also after its end
+
+        Returns the entry of its timeline, which cannot be changed or deleted. Users who may decide the event can add
+        notes.
+        """
+        claims.note(event_id=event_id, actor=self.commented, now=self.now)
+        return entries.notes_of_event(event_id=event_id, size=1).results[0]
+
+
+class EventSilence(Call):
+    @describe("silence_event", needs="approve", body=SilenceRequestSerializer, problems=("unknown-event",))
+    def post(self, event_id: str) -> None:
+        """Hold back notifications about an event or its set, until a time
+
+        Critical notifications, failed approvals and results are still sent. Channels for Alertmanager also silence
+        the machines of the event, as their lines state.
+        """
+        wanted = {name: self.wanted[name] for name in ("whole_set", "until")}
+        claims.silence(event_id=event_id, actor=self.commented, now=self.now, **wanted)
+
+
 def claimed(call: Call, event_id: str, version: int | None = None) -> rows.ClaimTold:
     """Claim an event as the call requests it, and return the claim. Raises Refused."""
     row = claims.claim(
@@ -194,6 +221,7 @@ def claimed(call: Call, event_id: str, version: int | None = None) -> rows.Claim
         actor=call.commented,
         now=call.now,
         take_over=call.wanted["take_over"],
+        assign_to=call.wanted["assign_to"],
         expected=call.expected,
         expected_version=version,
     )

@@ -8,10 +8,11 @@ from fleet.api.shapes.answers import MaintenanceShape
 from fleet.api.shapes.requests import AdmissionRuleSerializer, MergeSetSerializer
 from fleet.operations.machines import admissions
 from fleet.operations.sets import changes
-from fleet.operations.sets.changes import NameSetSerializer
+from fleet.operations.sets.changes import NameSetSerializer, ServiceSerializer
 from fleet.projections import sets
 from fleet.projections.caches import maintenances, overview
 from fleet.projections.caches.coverage import CacheFilter, MaintenanceFilter, NotificationFilter
+from fleet.projections.desk import service as services
 from fleet.projections.filters import SetFilter
 from fleet.projections.pages import Page
 
@@ -84,6 +85,7 @@ class Notifications(Call):
 # With twenty machines each, they are less than 100 kB.
 SETS_A_PAGE = 6
 UNKNOWN = ("not-found", "No set has this id.")
+NO_SERVICE = ("not-found", "No set and no cache belongs to this service.")
 SET_FILTERS = filters_of(SetFilter)
 IN_NUMBERS = next(parameter for parameter in SET_FILTERS if parameter.name == "machines")
 
@@ -130,6 +132,23 @@ class Set(SetCall):
         """
         changes.change_set(self.wanted, set_id=set_id, actor=self.actor, now=self.now)
         return self.row(set_id)
+
+
+@detail_call("get_service", services.settings_of, missing=NO_SERVICE)
+class Service(Call):
+    """Get the settings of a service
+
+    The runbook applies to events of its sets that have none of their own.
+    """
+
+    @describe("change_service", needs="admin", body=ServiceSerializer, missing=NO_SERVICE)
+    def patch(self, service: str) -> services.ServiceSettings | None:
+        """Change the settings of a service: its runbook
+
+        Every event page of the service links to the runbook, unless the set has its own.
+        """
+        changes.change_service(self.wanted, service=service, actor=self.actor, now=self.now)
+        return services.settings_of(service=service)
 
 
 class AdmissionRule(SetCall):

@@ -17,7 +17,7 @@ from django.core.validators import RegexValidator
 from django.db import models
 from django.utils.text import capfirst
 
-from fleet.models.fields import Line, ListOf, validate_time_zone
+from fleet.models.fields import Line, ListOf, validate_time_zone, validate_web_address
 
 MOST_LINES = 50
 
@@ -98,15 +98,9 @@ class LinesField(forms.CharField):
 
 def validate_url(address: str) -> None:
     """Raise ValidationError if the address is not an HTTP URL, or is Drydock's own address."""
-    try:
-        url = urlsplit(address)
-        usable = url.scheme.lower() in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:
-        usable = False
-    if not usable or " " in address or url.username or url.password or url.fragment:
-        raise ValidationError(
-            "Enter an address that begins with https:// or http://, without user name, password and fragment (#)."
-        )
+    validate_web_address(address)
+    if "#" in address:
+        raise ValidationError("Enter an address without a fragment (#).")
     port = host_and_port(settings.BASE_URL).rpartition(":")[2]
     if host_and_port(address) in {f"{host.strip('[]')}:{port}".lower() for host in settings.ALLOWED_HOSTS}:
         raise ValidationError("This is Drydock's own address: it would notify itself endlessly.")

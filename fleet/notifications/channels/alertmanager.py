@@ -273,19 +273,22 @@ class Wanted:
             "endsAt": iso(self.until),
             "createdBy": OURS,
             "comment": (
-                f"{summary(self.thing)} is under way{which}. Drydock ends this silence when it sees the end; expire it,"
-                f" and Drydock leaves it at that. {self.owner} until={iso(self.until)}]"
+                f"{summary(self.thing)} is {'under way' if self.thing.started_at else 'silenced'}{which}. Drydock ends"
+                " this silence when it sees the end; expire it, and Drydock leaves it at that."
+                f" {self.owner} until={iso(self.until)}]"
             ),
         }
 
 
 def wanted_silences(lines: Sequence[SilenceLine], things: Sequence[OpenThing], now: datetime) -> Iterator[Wanted]:
-    """Yield the silences that should exist now, for all events and maintenances under way."""
+    """Yield the silences that should exist now, for all events and maintenances under way, and for events that a user
+    silenced.
+    """
     under_way = [
         (thing, until)
         for thing in things
         if not thing.drill
-        and (until := still_silenced(started_at=thing.started_at, now=now))
+        and (until := still_silenced(started_at=thing.started_at, now=now, silenced_until=thing.silenced_until))
         and any(line.holds_for(thing.service) for line in lines)
     ]
     machines = open_items.muted_machines([thing for thing, _ in under_way]) if under_way else {}

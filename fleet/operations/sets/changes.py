@@ -18,7 +18,7 @@ from fleet.domain.requirements import Requirements
 from fleet.domain.sets import MAX_NAME, MAX_NEEDS, NAMED_KINDS, PROVISIONAL, SetKey
 from fleet.domain.states import OPEN_EVENTS
 from fleet.domain.timeline import EntryKind
-from fleet.models import AvailabilitySet, Machine, ScheduledEvent
+from fleet.models import AvailabilitySet, Cache, Machine, ScheduledEvent, Service
 from fleet.operations.audited import Audit, AuditedForm, AuditedSerializer, Sent, save_audited
 from fleet.operations.orders import advance
 from fleet.operations.rights import acting, require
@@ -44,10 +44,10 @@ class SetNameForm(AuditedForm):
 
 
 class RequirementForm(AuditedForm):
-    """Form for one requirement of a set."""
+    """Form for one requirement of a set, or its runbook."""
 
     class Meta(AuditedForm.Meta):
-        model, fields = AvailabilitySet, REQUIREMENTS
+        model, fields = AvailabilitySet, (*REQUIREMENTS, "runbook")
         error_messages = {"min_live": dict.fromkeys(("invalid", "min_value", "max_value"), WRONG_MIN_LIVE)}
 
     def __init__(self, column: str, data: Mapping[str, Any]) -> None:
@@ -61,13 +61,14 @@ class NameSetSerializer(AuditedSerializer):
     )
 
     class Meta:
-        model, fields = AvailabilitySet, ("name", "kind", "service", *REQUIREMENTS)
+        model, fields = AvailabilitySet, ("name", "kind", "service", "runbook", *REQUIREMENTS)
         extra_kwargs = {"name": {"required": False}, "min_live": {"allow_null": False}}
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         if not values:
             raise serializers.ValidationError(
-                "Say a name, a service, `second_person`, `step_up`, `exempt_service_accounts` or `min_live`."
+                "Say a name, a service, a `runbook`, `second_person`, `step_up`, `exempt_service_accounts` or"
+                " `min_live`."
             )
         return values
 
@@ -118,6 +119,37 @@ def change_set(sent: Sent, *, set_id: int, actor: Actor, now: datetime) -> Avail
     if is_named:
         tell_apart(row.name)
     return row
+
+
+class ServiceForm(AuditedForm):
+    class Meta(AuditedForm.Meta):
+        model, fields = Service, ("runbook",)
+
+
+class ServiceSerializer(AuditedSerializer):
+    class Meta:
+        model, fields = Service, ("runbook",)
+
+
+SERVICES = Audit(
+    ("runbook",),
+    created=EntryKind.SERVICE_CHANGED,
+    deleted=EntryKind.SERVICE_CHANGED,
+    data=lambda row: {"service": row.name},
+)
+
+
+@transaction.atomic
+def change_service(sent: Sent, *, service: str, actor: Actor, now: datetime) -> Service:
+    """Change the settings of a service, to which a set or a cache belongs. Raises Refused: `not-found`, and as
+    `save_audited` does.
+    """
+    require(actor, Right.ADMINISTER)
+    owners = (AvailabilitySet, Cache)
+    if not service or not any(model.objects.filter(service__iexact=service).exists() for model in owners):
+        raise Refused("not-found", Reason("service-not-found", name=service))
+    row, _ = Service.objects.select_for_update().get_or_create(name=service.lower())
+    return save_audited(sent, actor, SERVICES, row=row, now=now)
 
 
 def _lower(row: AvailabilitySet, before: AvailabilitySet, actor: Actor, now: datetime) -> None:

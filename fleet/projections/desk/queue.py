@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Case, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, QuerySet, Value, When
+from django.db.models.functions import Coalesce
 
-from fleet.domain.event_types import EVENT_TYPES
+from fleet.domain.event_types import EVENT_TYPES, Severity
 from fleet.domain.events import FAR_AHEAD
 from fleet.domain.people import Place, Rights
 from fleet.models import Claim, ScheduledEvent
@@ -30,6 +31,7 @@ MAX_NEAR_MANY = 3
 # Groups end at these times left. Azure has few event types, but agents may report any number of types.
 BANDS = (*(timedelta(minutes=minutes) for minutes in (2, 5, 10, 15, 30, 60, 240)), FAR_AHEAD + timedelta(seconds=1))
 GROUPS = 50
+CRITICAL_TYPES = [known.name for known in EVENT_TYPES if known.severity is Severity.CRITICAL]
 # Rights of a reader who decides nothing and sees everything.
 NO_RIGHTS = Rights()
 PARTS = ("waiting", "of_others", "under_way", "far_ahead", "drills")
@@ -50,12 +52,14 @@ class Pulse:
     """Summary of the queue: the number of events that need a decision within 24 hours, and the first time at which one
     is due.
 
-    `newest` is the row id of the newest of these events; 0 if there are none.
+    `newest` is the row id of the newest of these events, and `critical` that of the newest whose type is critical; 0 if
+    there are none.
     """
 
     waiting: int
     next_at: datetime | None
     newest: int = 0
+    critical: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +226,8 @@ def decision_queue(*, now: datetime, rights: Rights = NO_RIGHTS, only: Q | None 
 
 def _pulse(waiting: Sequence[int], known: Mapping[int, QueueItem]) -> Pulse:
     times = [at for pk in waiting if pk in known and (at := known[pk].event.not_before) is not None]
-    return Pulse(len(waiting), min(times, default=None), max(waiting, default=0))
+    critical = [pk for pk in waiting if pk in known and known[pk].event.event_type in CRITICAL_TYPES]
+    return Pulse(len(waiting), min(times, default=None), max(waiting, default=0), max(critical, default=0))
 
 
 def _most(part: str) -> int:
@@ -311,8 +316,10 @@ def _waiting(now: datetime, rights: Rights) -> QuerySet[ScheduledEvent]:
 
 def pulse(*, now: datetime, rights: Rights = NO_RIGHTS) -> Pulse:
     """Return the queue summary that the status bar of every page shows to a user with these rights. One query."""
-    found = _waiting(now, rights).aggregate(waiting=Count("pk"), next_at=Min("not_before"), newest=Max("pk"))
-    return Pulse(found["waiting"], found["next_at"], found["newest"] or 0)
+    newest = Coalesce(Max("pk"), 0)
+    critical = Coalesce(Max("pk", filter=Q(event_type__in=CRITICAL_TYPES)), 0)
+    found = _waiting(now, rights).aggregate(waiting=Count("pk"), next_at=Min("not_before"), new=newest, bad=critical)
+    return Pulse(found["waiting"], found["next_at"], found["new"], found["bad"])
 
 
 def counts_of(filters: Sequence[Mapping[str, str]], *, now: datetime, rights: Rights) -> list[int]:

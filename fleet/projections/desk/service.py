@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
 from fleet.domain.caches.maintenances import Meeting, impact_of_event, impact_of_maintenance, meetings
 from fleet.domain.reasons import Reason
 from fleet.projections.caches.maintenances import MaintenanceRow
 from fleet.projections.desk.fleet_map import CacheCell, ServiceGroup, SetCell, cache_cells, set_cells
+from fleet.projections.refs import runbook_of
 from fleet.projections.spans import EventSpan, Spans, caches_of, sets_of
 
 
@@ -28,18 +30,37 @@ class ServiceDetail:
 
     name: str
     group: ServiceGroup
+    runbook: str
     server_time: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """The settings of a service."""
+
+    name: str
+    runbook: Annotated[str, "Link that pages of its events show; may be empty."]
+
+
+def settings_of(*, service: str) -> ServiceSettings | None:
+    """Return the settings of a service by name in any case; None if no set and no cache belongs to it. At most three
+    queries.
+    """
+    rows = (sets_of(service), caches_of(service))
+    name = next((row.service for each in rows if (row := each.exclude(service="").first())), None)
+    return ServiceSettings(name, runbook_of(name)) if name else None
+
+
 def detail(*, service: str, now: datetime) -> ServiceDetail | None:
-    """Return one service by name in any case; None if it does not exist. Eight queries."""
+    """Return one service by name in any case; None if it does not exist. Nine queries."""
     sets: tuple[SetCell, ...] = set_cells(now=now, sets=sets_of(service))
     caches: tuple[CacheCell, ...] = cache_cells(now=now, caches=caches_of(service))
     if not sets and not caches:
         return None
     spelled = [*(cell.service for cell in sets), *(cache.service for cache in caches)]
     name = next(filter(None, spelled), service)
-    return ServiceDetail(name=name, group=ServiceGroup(name, sets, caches), server_time=now)
+    group = ServiceGroup(name, sets, caches)
+    return ServiceDetail(name=name, group=group, runbook=runbook_of(name), server_time=now)
 
 
 def meetings_of(spans: Spans, *, now: datetime) -> tuple[MeetingRow, ...]:

@@ -34,7 +34,7 @@ from fleet.projections.events.rows import (
 )
 from fleet.projections.machines import preparation
 from fleet.projections.orders import ByHandRow
-from fleet.projections.refs import MachineRef, count_presence, facts_ref, machine_ref, plain_name
+from fleet.projections.refs import MachineRef, count_presence, facts_ref, machine_ref, plain_name, runbook_of
 from fleet.projections.visibility import facts_of, visible
 
 # At most this many other open events of the set are named with an event.
@@ -101,6 +101,7 @@ class EventDetail:
         ByHandRow | None, "What can be done where no agent passes an approval on; null while agents do it."
     ]
     advice: Annotated[Reason | str, "What Microsoft advises for such an event; may be empty."]
+    runbook: Annotated[str, "Link to the runbook of the set, or else of its service; may be empty."]
     card: Annotated[DecisionCard, InApi.OMITTED]
     # The drill that the event belongs to; None for real events.
     drill_id: Annotated[int | None, InApi.OMITTED]
@@ -249,6 +250,7 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
         not_ready=tuple(unprepared_names(facts)),
         by_hand=orders.by_hand(facts, current(approval_rows), machines, now=now),
         advice=_advice(row, now),
+        runbook=runbook_of(event.availability_set.service, event.availability_set),
         drill_id=visible(Drill).filter(event=event).values_list("pk", flat=True).first() if event.drill else None,
         server_time=now,
     )

@@ -22,7 +22,7 @@ from fleet.projections.changes import changed_at, with_changes
 from fleet.projections.counts import counts_by, counts_of, is_live, last_poll
 from fleet.projections.machines import OpenEventBrief, event_brief
 from fleet.projections.pages import OrderedAt, Page, Segment, read_list
-from fleet.projections.refs import PresenceCounts, SetRef, plain_name, set_ref
+from fleet.projections.refs import PresenceCounts, SetRef, future, plain_name, set_ref
 from fleet.projections.visibility import visible
 
 # A proposal still needs the second approver.
@@ -307,6 +307,7 @@ class EventRow:
     approval: Annotated[ApprovalRow | None, "The live approval, else the newest one."]
     claim: Annotated[ClaimRow | None, "The claim of the event."]
     hold: Annotated[HoldRow | None, "Who wants it to run by itself."]
+    silenced_until: Annotated[datetime | None, "Notifications about it, or about its set, are held back until then."]
     drill: Annotated[bool, "A rehearsal: Azure knows nothing of it."]
     needs_decision: Annotated[
         bool, "Undecided, or waiting for a second person. An event that a person left to Azure is decided."
@@ -359,6 +360,14 @@ def _seconds_left(event: ScheduledEvent, now: datetime) -> float | None:
     return round(max(0.0, (event.not_before - now).total_seconds()), 3)
 
 
+def silenced_until(event: ScheduledEvent, *, now: datetime) -> datetime | None:
+    """Return until when notifications about an event that was loaded with its set are held back; None if they are
+    not.
+    """
+    times = (future(each.silenced_until, now=now) for each in (event, event.availability_set))
+    return max(filter(None, times), default=None)
+
+
 def current(rows: Sequence[ApprovalRow]) -> ApprovalRow | None:
     return next((row for row in rows if row.state in LIVE_APPROVALS), rows[0] if rows else None)
 
@@ -381,6 +390,7 @@ def event_row(
         approval=approval,
         claim=seen_to.claim,
         hold=seen_to.hold,
+        silenced_until=silenced_until(event, now=now),
         needs_decision=status is EventStatus.SCHEDULED and in_time and undecided and not is_advice(event.event_type),
         if_nobody_acts=default_outcome(
             status=status,

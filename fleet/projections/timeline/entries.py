@@ -240,6 +240,12 @@ def for_event(*, event_id: str, entries: QuerySet[Entry] | None = None, **at: Un
     return _page(rows, newest_first=False, **at)
 
 
+def notes_of_event(*, event_id: str, **at: Unpack[OrderedAt]) -> Page[TimelineRow]:
+    """Return a page of the notes of an event, newest first. Two queries."""
+    event = visible(ScheduledEvent).filter(event_id=event_id.upper()).values("pk")
+    return _page(visible(Entry).filter(kind=EntryKind.EVENT_NOTED.value, event=Subquery(event)), **at)
+
+
 def complete_timeline(
     *, event_id: str, left: Iterable[Entry], entries: QuerySet[Entry], order: str = "", **at: Unpack[At]
 ) -> Page[TimelineRow]:

@@ -239,7 +239,7 @@ const before = new Map();
 const CHANGED = "The content changed while you were typing. Check it before you send.";
 
 const isSame = (fresh, old) =>
-  essence(fresh) === essence(old) && ["waiting", "next", "newest"].every((name) => fresh.dataset[name] === old.dataset[name]);
+  essence(fresh) === essence(old) && ["waiting", "next", "newest", "critical"].every((name) => fresh.dataset[name] === old.dataset[name]);
 
 // An answer may bring more than the part that asked: each has its own place on the page.
 function renewOthers(found) {
