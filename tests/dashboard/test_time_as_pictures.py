@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from fleet.dashboard.lanes.picture import MOST_ITEMS, Interval, Row, Scale, draw
+from fleet.dashboard.lanes.picture import MOST_ITEMS, Bar, Interval, Row, Scale, draw
 from fleet.dashboard.lanes.timeline import chosen_window
 from fleet.models import AvailabilitySet, ScheduledEvent
 from fleet.projections.caches.coverage import Span
@@ -169,8 +169,9 @@ def test_a_thousand_events_are_a_bounded_picture(fleet: Listeners, viewer: Clien
     )
     svg = picture(viewer, "/timeline/")
     assert len(svg) < 20_000
-    # One bar for many, which leads closer.
+    # One bar for many, in a pattern, which leads closer.
     assert "from=" in svg
+    assert '<rect fill="url(#lanes-several)"' in svg
 
 
 def test_what_overlaps_lies_below_each_other_and_too_much_is_one_bar() -> None:
@@ -183,11 +184,43 @@ def test_what_overlaps_lies_below_each_other_and_too_much_is_one_bar() -> None:
     first, second = drawn.lanes[0].bars
     assert second.y > first.y
     many = [
-        Interval(NOW + seconds(number), NOW + HOUR, "busy", "x", key=f"{number}") for number in range(MOST_ITEMS + 1)
+        Interval(NOW + seconds(number), NOW + HOUR, "busy" if number % 3 else "due", f"s{number % 3}", key=f"{number}")
+        for number in range(MOST_ITEMS + 1)
     ]
     drawn = draw(scale, [Row("lane", many)], moments=[], summary="", zoom=lambda begin, end: "?closer")
     (bar,) = drawn.lanes[0].bars
     assert (bar.interval.count, bar.interval.href) == (MOST_ITEMS + 1, "?closer")
+    # Its tone is that of none of its states; the title counts them.
+    assert bar.interval.tone == "several"
+    assert f"{MOST_ITEMS + 1} at once (21 s0, 20 s1, 20 s2)" in bar.title
+
+
+def short(number: int, at: datetime) -> list[Interval]:
+    """An event of six seconds: announced, then started."""
+    key, half = f"event {number}", seconds(3)
+    return [
+        Interval(at, at + half, "due", "announced", key=key),
+        Interval(at + half, at + 2 * half, "busy", "started", key=key),
+    ]
+
+
+def test_events_in_one_pixel_do_not_merge_their_states() -> None:
+    scale = Scale(NOW, NOW + 24 * HOUR)
+
+    def bars(count: int, apart: float = 1) -> list[Bar]:
+        events = [part for number in range(count) for part in short(number, NOW + HOUR + seconds(apart * number))]
+        return list(draw(scale, [Row("lane", events)], moments=[], summary="").lanes[0].bars)
+
+    # Of one event both states are seen.
+    announced, started = bars(1)
+    assert (announced.interval.tone, started.interval.tone) == ("due", "busy")
+    assert started.x >= announced.x + 3
+    # A few lie below each other, also where only their drawn ends would touch.
+    assert len({bar.y for bar in bars(4)}) == len({bar.y for bar in bars(4, apart=100)}) == 4
+    # More are one bar with a number, which is wide enough for it, in a pattern and not in the tone of a state.
+    (several,) = bars(23)
+    assert (several.interval.count, several.interval.tone) == (23, "several")
+    assert several.width >= 16 and "23 at once (23 started)" in several.title
 
 
 def test_a_machine_with_reports_is_watched_between_them(fleet: Listeners) -> None:

@@ -147,17 +147,19 @@ TOP = 8
 ROW = 15
 LANE = 24
 # Overlapping items of a lane are drawn below each other in tracks, up to `MOST_TRACKS`. Beyond that, they become one
-# bar with a count.
+# bar with a count, in a pattern that is none of their states.
 TRACK = 15
 MOST_TRACKS = 4
 MOST_ITEMS = 60
-# In a lane with too many items, bars nearer to each other than this are merged.
-NEAR = 8
+# Least width of a bar, and of one with a count. In a lane with too many items, those nearer than this are merged.
+LEAST, NEAR = 3.0, 24.0
 # Distances between ticks, in seconds; the first one that gives few enough ticks is used.
 TICKS = (1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 604800)
 DAY = timedelta(days=1)
 # Width of a mark's text, in units, so that two texts do not overlap.
 LABEL = 96
+# Tone of a bar that represents several items.
+SEVERAL = "several"
 # Depth of the teeth of an unobserved edge.
 TOOTH = 3.0
 
@@ -185,9 +187,10 @@ class Scale:
         outside = not self.begin <= at <= self.end
         return f"{local(at).day} {local(at):%b} {hms(at)}" if outside or self.end - self.begin > DAY else hms(at)
 
-    def bar(self, interval: Interval, name: str, y: int = 0, *, least: float = 3.0) -> Bar:
-        x = self.x(interval.begin)
-        width = max(round(self.x(interval.end) - x, 1), least)
+    def bar(self, interval: Interval, name: str, y: int = 0, *, least: float = LEAST, after: float = 0) -> Bar:
+        """Return the bar of an interval, which begins at the coordinate `after` or behind it."""
+        x = max(self.x(interval.begin), after)
+        width = max(round(self.x(interval.end) - x, 1), NEAR if interval.count > 1 else least)
         # The picture cuts off an edge outside, so that edge is not torn.
         torn_left = interval.began_before and interval.begin >= self.begin and width > 4 * TOOTH
         torn_right = interval.end_unseen and interval.end <= self.end and width > 4 * TOOTH
@@ -224,15 +227,29 @@ class Scale:
         tracks = self._tracks(items) if len(items) <= MOST_ITEMS else []
         if items and not 0 < len(tracks) <= MOST_TRACKS:
             tracks = [list(self._folded(items, zoom))]
-        bars = tuple(
-            self.bar(interval, row.name, top + 6 + TRACK * number)
-            for number, track in enumerate(tracks)
-            for item in track
-            for interval in item
-        )
+        bars: list[Bar] = []
+        for number, track in enumerate(tracks):
+            for item in track:
+                bars += self._bars(item, row.name, top + 6 + TRACK * number)
         height = LANE + TRACK * (max(len(tracks), 1) - 1)
         gaps = tuple(self.bar(gap, row.name, top, least=2.0) for gap in row.gaps if self.holds(gap))
-        return Lane(row, top, height, bars, gaps)
+        return Lane(row, top, height, tuple(bars), gaps)
+
+    def _bars(self, item: Item, name: str, y: int) -> Iterator[Bar]:
+        """Yield a bar for each part of an item. A part that is shorter than a pixel covers no other part."""
+        after = 0.0
+        for interval in item:
+            bar = self.bar(interval, name, y, after=after)
+            after = bar.x + LEAST
+            yield bar
+
+    def _right(self, item: Item) -> float:
+        """Return the right edge of an item as `_bars` draws it."""
+        after = right = 0.0
+        for interval in item:
+            after = max(self.x(interval.begin), after) + LEAST
+            right = max(right, after, self.x(interval.end))
+        return right
 
     def _tracks(self, items: Iterable[Item]) -> list[list[Item]]:
         """Assign each item to the first track that has space for it, and return the tracks."""
@@ -245,7 +262,7 @@ class Scale:
                 tracks.append([])
                 ends.append(0)
             tracks[number].append(item)
-            ends[number] = max(x + 3, self.x(item[-1].end))
+            ends[number] = self._right(item)
         return tracks
 
     def _folded(self, items: Iterable[Item], zoom: Zoom | None) -> Iterator[Item]:
@@ -258,7 +275,7 @@ class Scale:
                 together = []
             if item is not None:
                 together.append(item)
-                upto = max(upto, self.x(item[-1].end))
+                upto = max(upto, self._right(item))
 
 
 def draw(
@@ -308,11 +325,11 @@ def _one(items: Sequence[Item], zoom: Zoom | None) -> Item:
         return items[0]
     begin = min(interval.begin for item in items for interval in item)
     end = max(interval.end for item in items for interval in item)
-    # The latest part of each item is its state; the most frequent tone is that of the merged bar.
-    tones = Counter(item[-1].tone for item in items)
+    # The latest certain part of each item is its state.
+    states = Counter(([part for part in item if not part.maybe] or item)[-1].what for item in items)
+    said = ", ".join(f"{count} {state}" for state, count in states.most_common())
     href = zoom(begin, end) if zoom else ""
-    ((tone, _),) = tones.most_common(1)
-    return [Interval(begin, end, tone, f"{len(items)} at once: look closer", href, count=len(items))]
+    return [Interval(begin, end, SEVERAL, f"{len(items)} at once ({said})", href, count=len(items))]
 
 
 def _outline(x: float, y: int, width: float, *, left: bool, right: bool) -> str:
