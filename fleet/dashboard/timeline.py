@@ -92,7 +92,7 @@ def of_service(request: Asked, name: str, found: Spans, choice: Choice, bands: I
 
 
 def of_set(request: Asked, row: SetRow) -> TimelinePart:
-    """Return the timeline of a set, with a lane for each machine."""
+    """Return the timeline of a set, with a lane for each machine that has events, and one for all others."""
     choice, types = requested(request, spans.enrolled_since(availability_set=row.id))
     found = spans.of_machines(row.id, choice.window, types=types, now=request.now, availability_set=row.id)
     machines = {
@@ -102,8 +102,10 @@ def of_set(request: Asked, row: SetRow) -> TimelinePart:
     def names(event: EventSpan) -> list[tuple[str, str]]:
         return [machines.get(plain_name(name), (name, "")) for name in event.resources] or [("no named machine", "")]
 
-    rows = rows_by(found.events, names, now=request.now, first=machines.values())
-    return _part(request, choice, sorted(rows, key=lambda row: not row.intervals), found)
+    rows = _sorted(rows_by(found.events, names, now=request.now))
+    if row.omitted or {*machines.values()} - {(lane.name, lane.href) for lane in rows}:
+        rows.append(Row("other machines" if rows else "all machines", []))
+    return _part(request, choice, rows, found)
 
 
 def of_machine(request: Asked, detail: MachineDetail) -> TimelinePart:

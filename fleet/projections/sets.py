@@ -44,10 +44,10 @@ BRIEF = [column.name for column in fields(OpenEventBrief)]
 
 @dataclass(frozen=True, slots=True)
 class GridMachine:
-    """One machine in the domain grid. `hit_by` is the soonest open event that names it."""
+    """One machine in the domain grid. `hit_by` are the open events that name it, the soonest first."""
 
     machine: MachineRow
-    hit_by: OpenEventBrief | None
+    hit_by: tuple[OpenEventBrief, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,17 +190,17 @@ class SetDetail:
 
 
 def _grid(machines: Sequence[MachineRow], events: Sequence[OpenEventBrief]) -> Grid:
-    hits: dict[str, OpenEventBrief] = {}
+    hits: dict[str, list[OpenEventBrief]] = defaultdict(list)
     for event in events:
         for name in event.resources:
-            hits.setdefault(plain_name(name), event)
+            hits[plain_name(name)].append(event)
     present = [machine for machine in machines if machine.presence is not Presence.GONE]
     update_domains = tuple(sorted({machine.update_domain for machine in present}, key=_rank))
     fault_domains = sorted({machine.fault_domain for machine in present}, key=_rank)
     cells: dict[tuple[int | None, int | None], list[GridMachine]] = defaultdict(list)
     for machine in present:
         place = (machine.fault_domain, machine.update_domain)
-        cells[place].append(GridMachine(machine=machine, hit_by=hits.get(plain_name(machine.resource_name))))
+        cells[place].append(GridMachine(machine=machine, hit_by=tuple(hits[plain_name(machine.resource_name)])))
     rows = tuple(
         GridRow(fault_domain=fault, cells=tuple(tuple(cells[fault, update]) for update in update_domains))
         for fault in fault_domains

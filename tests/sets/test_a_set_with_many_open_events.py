@@ -118,7 +118,7 @@ def test_the_grid_shows_the_soonest_event_of_each_machine(fleet: factories.Fleet
     found = sets.detail(set_id=factories.the_set("web").pk, now=fleet.now)
     assert found is not None
     hits = {
-        item.machine.resource_name: item.hit_by.event_id
+        item.machine.resource_name: item.hit_by[0].event_id
         for row in found.set.grid.rows
         for cell in row.cells
         for item in cell
