@@ -9,7 +9,7 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 
 from fleet.dashboard import timeline
-from fleet.dashboard.fleet_map import NAMED, ROOM, draw_cells
+from fleet.dashboard.fleet_map import PLACES, ROOM, draw_cells
 from fleet.dashboard.lanes.picture import Interval
 from fleet.dashboard.lanes.timeline import draw_maintenance
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, action_view, done, history, known, listed, page, read_view
@@ -98,7 +98,7 @@ def service_answer(request: Asked, /, name: str = "", **context: Any) -> HttpRes
         return timeline.as_file(request, seen()[0], "service")
 
     def body() -> dict[str, Any]:
-        named = len(found.group.sets) + len(found.group.caches) <= NAMED
+        named = found.group.size < PLACES
         few = found.group.worst_first(ROOM)
         cells, (picture, meetings) = draw_cells(few, page_reader(request.now), named=named), seen()
         more = found.group.size - few.size

@@ -1,7 +1,8 @@
-"""Fleet map: one cell for each of thousands of sets, also as a table and as a CSV file."""
+"""Fleet map: from a few sets with their events to a heat map of thousands, also as a table and as a CSV file."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from math import isqrt
 from typing import Any
 
 from django.core.paginator import Paginator
@@ -13,9 +14,18 @@ from django.views.decorators.gzip import gzip_page
 
 from fleet.dashboard.export import csv_file
 from fleet.dashboard.pages import Asked, page, query_with, read_view
-from fleet.domain.desk import WorstState
+from fleet.domain.desk import CacheState, WorstState
 from fleet.domain.states import Presence
-from fleet.projections.desk.fleet_map import CacheCell, FleetMap, MapFilter, ServiceGroup, SetCell, fleet_map
+from fleet.projections.desk.fleet_map import (
+    DIMENSIONS,
+    NOT_STATED,
+    CacheCell,
+    FleetMap,
+    MapFilter,
+    MapGroup,
+    SetCell,
+    fleet_map,
+)
 from fleet.wording.badges import badge_of
 from fleet.wording.say import say
 from fleet.wording.sets import KINDS
@@ -23,27 +33,21 @@ from fleet.wording.times import API, Reader, iso, page_reader
 
 # Rows of the table on one page.
 ROWS = 100
-# Up to this many cells show their names; beyond that, a cell shows its name on hover.
-NAMED = 60
-# Bounds of one page, in cells; the heading of a service takes the space of `HEAD` cells. Services beyond that space are
-# one cell each, and at most `MOST_SERVICES` of those are drawn.
-ROOM, HEAD, MOST_SERVICES = 600, 7, 400
-# At most this many cells of a service are drawn next to other services; a single service fills the space.
-MOST_OF_ONE = 120
+# How the map is drawn, by the number of sets and caches. Up to `FEW`: each with its numbers and next event. Up to
+# `PLACES` together with the headings: cells with names, which fit into a window of 1280 x 800 pixels. Up to `ROOM`:
+# small cells. Beyond that: a heat map with a tile for each group.
+FEW, PLACES, ROOM = 12, 126, 600
+# A tile has a dot for each set, in rows of at least this many; tiles have this many bytes together.
+TILE_COLUMNS, TILE_BYTES = 20, 100_000
+LABELS = {
+    "service": "Service",
+    "subscription": "Subscription",
+    "resource_group": "Resource group",
+    "region": "Region",
+    "type": "Event type",
+}
 COLUMNS = ("set", "kind", "service", "subscription", "resource_group", "regions", "state", "next_not_before")
 COUNTS = ("undecided", "scheduled", "started", "without_agent")
-
-
-@dataclass(frozen=True, slots=True)
-class DrawnGroup:
-    """A service with its drawn cells. `more` counts cells that are omitted for lack of space; the URL `rest` lists
-    them.
-    """
-
-    group: ServiceGroup
-    cells: SafeString
-    more: int
-    rest: str
 
 
 @gzip_page
@@ -55,7 +59,9 @@ def map_page(request: Asked) -> HttpResponse:
     def body() -> dict[str, Any]:
         found = fleet_map(now=request.now, chosen=chosen)
         shown = _rows(found, request) if as_table else _laid_out(found, request)
-        return {"map": found, "chips": _chips(found, request), "choices": _offered(found), **shown}
+        chips = {"set": _chips(found.counts, request), "cache": _chips(found.cache_counts, request, kind="cache")}
+        offered = [(name, label, getattr(chosen, name), found.choices[name]) for name, label in LABELS.items()]
+        return {"map": found, "chips": chips, "choices": offered, "zoomed": _zoomed(chosen, request), **shown}
 
     return page(
         request,
@@ -66,9 +72,9 @@ def map_page(request: Asked) -> HttpResponse:
         as_table=as_table,
         as_map=_with(request, **{"as": ""}),
         as_rows=_with(request, **{"as": "table"}),
-        kinds=KINDS,
+        kinds=KINDS | {"cache": "cache"},
         presences=[(presence.value, badge_of(presence).label) for presence in Presence],
-        states=[(glance.value, badge_of(glance).label) for glance in WorstState],
+        states=[(state.value, badge_of(state).label) for state in WorstState],
     )
 
 
@@ -81,29 +87,30 @@ def map_csv(request: Asked) -> StreamingHttpResponse:
 
 
 def _laid_out(found: FleetMap, request: Asked) -> dict[str, Any]:
-    """Return services with their cells, the worst state first, as long as there is space. Every other service becomes
-    one cell.
-    """
-    reader, room, drawn = page_reader(request.now), ROOM, list[DrawnGroup]()
-    named = sum(group.size for group in found.groups) <= NAMED
-    most = MOST_OF_ONE if len(found.groups) > 1 else ROOM
-    for group in found.groups:
-        few = group.worst_first(most)
-        room -= few.size + HEAD
-        if room < 0 and drawn:
-            break
-        rest = _with(request, **{"as": "table", "service": group.service or request.GET.get("service", "")})
-        drawn.append(DrawnGroup(group, draw_cells(few, reader, named=named), group.size - few.size, rest))
-    others = found.groups[len(drawn) :]
-    # Names are escaped; all other text is ours.
-    cells = mark_safe("".join(_services(others[:MOST_SERVICES], request, reader)))  # noqa: S308
-    unseen = max(0, len(others) - MOST_SERVICES)
-    return {"groups": drawn, "named": named, "others": cells, "other_count": len(others), "unseen": unseen}
+    """Return the template context of the map, with the level of detail for which there is space."""
+    if found.size <= FEW:
+        return {"level": "cards"}
+    reader, by = page_reader(request.now), request.GET.get("by", "")
+    by = by if by in DIMENSIONS else DIMENSIONS[0]
+    groups = found.grouped(by)
+    if found.size > ROOM and len(groups) == 1:
+        # The next dimension that divides them.
+        by, groups = next(((name, parts) for name in DIMENSIONS if len(parts := found.grouped(name)) > 1), (by, groups))
+    ways = [(LABELS[name], _with(request, by=name), name == by) for name in DIMENSIONS]
+    if found.size > ROOM and len(groups) > 1:
+        tiles, more = _tiles(groups, by, request, reader)
+        return {"level": "heat", "ways": ways, "tiles": tiles, "more": more}
+    named = found.size + len(groups) <= PLACES
+    drawn = [
+        (group, _zoom(group, by, request), draw_cells(group.worst_first(ROOM), reader, named=named)) for group in groups
+    ]
+    more = max(0, found.size - ROOM)
+    return {"level": "names" if named else "cells", "by": by, "ways": ways, "groups": drawn, "more": more}
 
 
-def draw_cells(group: ServiceGroup, reader: Reader, *, named: bool) -> SafeString:
-    """Return the HTML of a service's cells: one link for each. It is as short as possible, because a page has
-    thousands.
+def draw_cells(group: MapGroup, reader: Reader, *, named: bool) -> SafeString:
+    """Return the HTML of a group's cells: one link for each. It is as short as possible, because a page has
+    hundreds.
     """
     drawn = [
         *_drawn(group.sets, _base("set"), reader, named=named),
@@ -113,13 +120,50 @@ def draw_cells(group: ServiceGroup, reader: Reader, *, named: bool) -> SafeStrin
     return mark_safe("".join(drawn))  # noqa: S308
 
 
-def _services(groups: Iterable[ServiceGroup], request: Asked, reader: Reader) -> Iterator[str]:
-    """Yield for each service the HTML of one cell that links to the service's own map."""
+def _zoom(group: MapGroup, by: str, request: Asked) -> str:
+    """Return the URL of the map of this group alone."""
+    return _with(request, **{by: group.name or NOT_STATED, "by": ""})
+
+
+def _tiles(groups: Sequence[MapGroup], by: str, request: Asked, reader: Reader) -> tuple[SafeString, int]:
+    """Return the HTML of a tile for each group, and the number of groups for which there is no space. A tile links to
+    the map of its group, and has a dot for each set and cache.
+    """
+    tiles, room = list[str](), TILE_BYTES
     for group in groups:
-        mark = "" if group.glance is WorstState.LIVE else f" g-{group.glance}"
-        leads = {"service": group.service} if group.service else {"as": "table"}
-        there = escape(_with(request, **leads))
-        yield f'<a class="service{mark}" href="{there}" title="{escape(say(group.title, reader))}"></a>'
+        columns = max(TILE_COLUMNS, isqrt(4 * group.size))
+        sets, below = _dots(group.set_counts, columns, 0)
+        caches, below = _dots(group.cache_counts, columns, below)
+        name, title = escape(group.name or "Not stated"), escape(say(group.title, reader))
+        width, height = 6 * columns, 6 * below
+        tile = (
+            f'<a class=g-{group.state} href="{escape(_zoom(group, by, request))}" title="{title}">'
+            f"<span aria-hidden=true><b>{name}</b> {group.size}</span>"
+            f'<svg viewBox="0 0 {width} {height}" width={width} height={height} aria-hidden=true>{sets}'
+            f"{f'<g>{caches}</g>' if caches else ''}</svg></a>"
+        )
+        room -= len(tile.encode())
+        if room < 0:
+            break
+        tiles.append(tile)
+    # Names are escaped; all other text is ours.
+    return mark_safe("".join(tiles)), len(groups) - len(tiles)  # noqa: S308
+
+
+def _dots(counts: Iterable[tuple[WorstState | CacheState, int]], columns: int, below: int) -> tuple[str, int]:
+    """Return an SVG path for each state, with a line for each run of dots in rows of this many columns, and the number
+    of rows. Rows above `below` are taken. The style sheet makes a dot of each 6 units of a line.
+    """
+    place, paths = columns * below, []
+    for state, count in counts:
+        line, end = "", place + count
+        while place < end:
+            row, column = divmod(place, columns)
+            run = min(end - place, columns - column)
+            line += f"M{6 * column} {6 * row + 3}h{6 * run - 1}"
+            place += run
+        paths.append(f'<path class=g-{state} d="{line}"/>')
+    return "".join(paths), -(-place // columns)
 
 
 def _drawn(
@@ -127,7 +171,7 @@ def _drawn(
 ) -> Iterator[str]:
     for cell in cells:
         # Most are live: a cell without a class is drawn as live.
-        marks = [*([] if cell.glance is WorstState.LIVE else [f"g-{cell.glance}"]), *([also] if also else [])]
+        marks = [*([] if cell.state == WorstState.LIVE.value else [f"g-{cell.state}"]), *([also] if also else [])]
         mark = f' class="{" ".join(marks)}"' if marks else ""
         label = cell.label if isinstance(cell, SetCell) else cell.name
         # The title already contains the name and the state.
@@ -144,21 +188,32 @@ def _with(request: Asked, **changed: str) -> str:
     return f"?{query_with(request, **{'page': '', **changed})}"
 
 
-def _chips(found: FleetMap, request: Asked) -> list[tuple[WorstState, int, str, bool]]:
+def _chips(
+    counts: Iterable[tuple[WorstState | CacheState, int]], request: Asked, kind: str = ""
+) -> list[tuple[WorstState | CacheState, int, str, bool]]:
     """Return for each state: the state, its count, the URL that selects it (or removes the filter if it is selected),
     and whether it is selected.
     """
-    chosen = request.GET.get("state", "")
+    chosen, found = request.GET.get("state", ""), []
+    for state, count in counts:
+        picked = chosen == state.value and (request.GET.get("kind") == "cache") == bool(kind)
+        changed = {"state": "" if picked else state.value, **({"kind": "" if picked else kind} if kind else {})}
+        found.append((state, count, _with(request, **changed), picked))
+    return found
+
+
+def _zoomed(chosen: MapFilter, request: Asked) -> list[tuple[str, str, str]]:
+    """Return each filter except the one by state: label, value, and the URL without it."""
+    labels = LABELS | {"q": "Name", "presence": "Machines", "kind": "Kind"}
     return [
-        (glance, count, _with(request, state="" if chosen == glance else glance.value), chosen == glance)
-        for glance, count in found.counts
+        (
+            labels[name],
+            (KINDS if name == "kind" else {NOT_STATED: "not stated"}).get(value, value),
+            _with(request, **{name: ""}),
+        )
+        for name, value in asdict(chosen).items()
+        if value and name in labels
     ]
-
-
-def _offered(found: FleetMap) -> list[tuple[str, str, tuple[str, ...]]]:
-    labels = {"service": "Service", "subscription": "Subscription", "resource_group": "Resource group"}
-    labels |= {"region": "Region", "type": "Event type"}
-    return [(name, label, found.choices[name]) for name, label in labels.items()]
 
 
 def _rows(found: FleetMap, request: Asked) -> dict[str, Any]:
@@ -176,7 +231,7 @@ def _csv_row(cell: SetCell) -> tuple[Any, ...]:
         cell.subscription,
         cell.resource_group,
         " ".join(cell.regions),
-        cell.glance.value,
+        cell.state.value,
         iso(cell.due_at) if cell.due_at else None,
         *(getattr(cell.presence, presence.value) for presence in Presence),
         *(getattr(cell, name) for name in COUNTS),

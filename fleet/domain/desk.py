@@ -77,8 +77,11 @@ def monitoring_gaps(watch: Monitoring, *, now: datetime) -> tuple[Reason, ...]:
 
 
 class WorstState(StrEnum):
-    """State of a set or a cache on the map: the worst that applies. Members are ordered from worst to best."""
+    """State of a set on the map: the worst that applies, or the worst combination. Members are ordered from worst to
+    best.
+    """
 
+    DECIDE_UNWATCHED = "decide_unwatched"
     DECIDE = "decide"
     UNWATCHED = "unwatched"
     STARTED = "started"
@@ -89,7 +92,18 @@ class WorstState(StrEnum):
     EMPTY = "empty"
 
 
-WORST_FIRST = {glance: number for number, glance in enumerate(WorstState)}
+class CacheState(StrEnum):
+    """State of a cache on the map: the worst that applies. A value is as severe as the same value of `WorstState`."""
+
+    UNWATCHED = "unwatched"
+    STARTED = "started"
+    SCHEDULED = "scheduled"
+    LIVE = "live"
+    EMPTY = "empty"
+
+
+# Rank of the value of each state, the worst first.
+WORST_FIRST: dict[str, int] = {state.value: rank for rank, state in enumerate(WorstState)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +125,12 @@ class StateFacts:
 
 
 def worst_state_of_set(facts: StateFacts) -> WorstState:
-    """Return the worst state that applies to a set."""
+    """Return the worst state that applies to a set. An undecided event without a live agent is worse than each alone,
+    because no agent can send an approval.
+    """
     machines = facts.live + facts.late + facts.silent + facts.expected + facts.without_agent
     found = {
+        WorstState.DECIDE_UNWATCHED: facts.undecided and not facts.live,
         WorstState.DECIDE: facts.undecided,
         WorstState.UNWATCHED: machines and not facts.live,
         WorstState.STARTED: facts.started,
@@ -125,19 +142,20 @@ def worst_state_of_set(facts: StateFacts) -> WorstState:
     return next((glance for glance, so in found.items() if so), WorstState.EMPTY)
 
 
-def worst_state_of_cache(*, announced: int, under_way: int, listening: int, unsupported: int) -> WorstState:
+def worst_state_of_cache(*, announced: int, under_way: int, listening: int, unsupported: int) -> CacheState:
     """Return the worst state that applies to a cache. Without a listener it is unwatched or empty, also during a
     maintenance.
 
     `announced` and `under_way` count maintenances, `listening` and `unsupported` the agents of the cache.
     """
     if not listening:
-        return WorstState.EMPTY if unsupported else WorstState.UNWATCHED
+        return CacheState.EMPTY if unsupported else CacheState.UNWATCHED
     if under_way:
-        return WorstState.STARTED
-    return WorstState.SCHEDULED if announced else WorstState.LIVE
+        return CacheState.STARTED
+    return CacheState.SCHEDULED if announced else CacheState.LIVE
 
 
-def worst(glances: Iterable[WorstState]) -> WorstState:
+def worst(states: Iterable[WorstState | CacheState]) -> WorstState:
     """Return the worst of several states; `EMPTY` if there are none."""
-    return min(glances, key=WORST_FIRST.__getitem__, default=WorstState.EMPTY)
+    values = {state.value for state in states}
+    return next((state for state in WorstState if state.value in values), WorstState.EMPTY)

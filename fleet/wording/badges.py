@@ -7,7 +7,7 @@ from typing import Any
 from fleet.domain.approvals.guards import Need
 from fleet.domain.blind_spots.facts import Confidence
 from fleet.domain.caches.maintenances import MaintenanceStatus
-from fleet.domain.desk import RelayHealth, WorstState
+from fleet.domain.desk import CacheState, RelayHealth, WorstState
 from fleet.domain.drills import Outcome
 from fleet.domain.event_types import Severity
 from fleet.domain.intake import Prepared
@@ -174,8 +174,9 @@ BY_KIND: dict[type, Mapping[Any, Badge]] = {
         RelayHealth.WITHOUT_CELERY: Badge("Celery not running", "due", "triangle-alert"),
         RelayHealth.STANDS_STILL: Badge("not running", "bad", "octagon-x"),
     },
-    # Worst state of a set or a cache on the map; each has its own shape there.
+    # Worst state of a set on the map; each has its own shape there.
     WorstState: {
+        WorstState.DECIDE_UNWATCHED: Badge("decision needed, no live agent", "bad", "octagon-alert"),
         WorstState.DECIDE: Badge("decision needed", "due", "triangle-alert"),
         WorstState.UNWATCHED: Badge("no live agent", "bad", "eye-off"),
         WorstState.STARTED: Badge("event under way", "busy", "play"),
@@ -184,6 +185,14 @@ BY_KIND: dict[type, Mapping[Any, Badge]] = {
         WorstState.LATE: Badge("some agents late", "due", "clock-alert"),
         WorstState.LIVE: Badge("all agents live", "good", "circle-dot"),
         WorstState.EMPTY: Badge("no machines", "quiet", "circle-dashed"),
+    },
+    # A cache has the shape of the state of a set with the same value.
+    CacheState: {
+        CacheState.UNWATCHED: Badge("not monitored", "bad", "eye-off"),
+        CacheState.STARTED: Badge("maintenance under way", "busy", "play"),
+        CacheState.SCHEDULED: Badge("maintenance announced", "busy", "calendar-clock"),
+        CacheState.LIVE: Badge("monitored", "good", "circle-dot"),
+        CacheState.EMPTY: Badge("publishes no maintenance", "quiet", "circle-dashed"),
     },
 }
 

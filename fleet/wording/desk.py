@@ -5,7 +5,7 @@ views.
 from collections.abc import Mapping
 from typing import Any
 
-from fleet.domain.desk import RelayHealth, WorstState
+from fleet.domain.desk import CacheState, RelayHealth, WorstState
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.badges import badge_of
@@ -14,34 +14,35 @@ from fleet.wording.sentences import EntryText, Sentence, counted
 from fleet.wording.times import Reader, at
 
 
-def _set_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
+def _set_on_map(values: Mapping[str, Any], reader: Reader) -> str:
     """Return a title such as `web: decision needed; 5 of 6 agents live`. For a live set it is short, because a page has
     thousands of cells.
     """
     name, live, total, missing = values["name"], values["live"], values["total"], values["without_agent"]
-    if values["glance"] == WorstState.LIVE:
+    if values["worst"] == WorstState.LIVE:
         return f"{name}: {live} live"
-    said = f"{name}: {badge_of(WorstState(values['glance'])).label}"
+    said = f"{name}: {badge_of(WorstState(values['worst'])).label}"
     if total:
         said += f"; {live} of {total} agents live"
     return f"{said}; {counted(missing, 'machine')} without an agent" if missing else said
 
 
-def _cache_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
-    glance = WorstState(values["glance"])
-    said = {
-        WorstState.UNWATCHED: "not monitored",
-        WorstState.STARTED: "maintenance under way",
-        WorstState.SCHEDULED: "maintenance announced",
-        WorstState.EMPTY: "publishes no maintenance",
-    }
-    return f"cache {values['name']}: {said.get(glance) or counted(values['listening'], 'machine listens', 'listen')}"
+def _cache_on_map(values: Mapping[str, Any], reader: Reader) -> str:
+    state = CacheState(values["worst"])
+    live = state is CacheState.LIVE
+    said = counted(values["listening"], "machine listens", "listen") if live else badge_of(state).label
+    return f"cache {values['name']}: {said}"
 
 
-def _service_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
-    """Return a title such as `shop-001: decision needed: 2, all agents live: 18`."""
-    said = ", ".join(f"{badge_of(WorstState(glance)).label}: {count}" for glance, count in values["counts"])
-    return f"{values['name'] or 'no service stated'}: {said}"
+def _group_on_map(values: Mapping[str, Any], reader: Reader) -> str:
+    """Return a title such as `shop-001: 20 sets (decision needed: 2, all agents live: 18)`."""
+    said = [
+        f"{counted(sum(count for _, count in counts), noun)} "
+        f"({', '.join(f'{badge_of(kind(state)).label}: {count}' for state, count in counts)})"
+        for noun, kind, counts in (("set", WorstState, values["of_sets"]), ("cache", CacheState, values["of_caches"]))
+        if counts
+    ]
+    return f"{values['name'] or 'not stated'}: {', '.join(said)}"
 
 
 def _meeting(values: Mapping[str, Any], reader: Reader) -> str:
@@ -58,9 +59,9 @@ def _meeting(values: Mapping[str, Any], reader: Reader) -> str:
 
 SENTENCES: dict[str, Sentence] = {
     "service-meeting": _meeting,
-    "set-at-a-glance": _set_at_a_glance,
-    "service-at-a-glance": _service_at_a_glance,
-    "cache-at-a-glance": _cache_at_a_glance,
+    "set-on-map": _set_on_map,
+    "group-on-map": _group_on_map,
+    "cache-on-map": _cache_on_map,
     "no-agents": "No agent has enrolled, so Drydock sees no event.",
     "no-live-agents": "None of {count:agent|agents} is live, so Drydock sees no event.",
     "agents-missing": "{count:agent is|agents are} not live: Drydock misses events that only these agents see.",

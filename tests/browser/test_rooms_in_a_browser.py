@@ -1,9 +1,10 @@
 """Pages of rooms in a browser: caches, drills, waves, rules, reports, the map and the search box, for everybody."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from fleet.models import AvailabilitySet, Drill, Rule, Wave
 from fleet.operations import waves
@@ -12,6 +13,7 @@ from tests import factories
 from tests.browser.conftest import PHONE, WIDE, OpenPage
 from tests.browser.story import caches_told, tell
 from tests.caches.walking import Listeners, line
+from tests.dashboard.test_the_fleet_on_one_page import many_sets
 from tests.factories import Fleet, acting, listing
 from tests.gateway_process import Gateway
 from tests.policy.conftest import made
@@ -210,6 +212,11 @@ def services(gateway: Gateway) -> Listeners:
 
 
 def test_the_map_goes_by_keyboard_and_a_service_shows_what_meets(services: Listeners, open_page: OpenPage) -> None:
+    # With this many sets, each is a cell with its name.
+    AvailabilitySet.objects.bulk_create(
+        AvailabilitySet(key=name, kind="standalone", name=name, service="post", created_at=services.now)
+        for name in (f"zone-{number:02}" for number in range(10))
+    )
     watched = open_page("/fleet/")
     page = watched.page
     shop = page.get_by_role("group", name="shop")
@@ -230,7 +237,7 @@ def test_the_map_goes_by_keyboard_and_a_service_shows_what_meets(services: Liste
     # One state alone, by its chip.
     watched.open("/fleet/")
     page.get_by_role("link", name="Decision needed: 1").click()
-    expect(page.locator(".map a")).to_have_count(1)
+    expect(page.locator(".map-card")).to_have_count(1)
     watched.open("/services/shop/")
     expect(page.locator(".notice", has_text="Reboot of web-vm1 (web) and the maintenance of orders")).to_be_visible()
     expect(page.locator(".lane-band")).to_have_count(1)
@@ -254,6 +261,68 @@ def test_on_a_phone_everybody_can_use_them(services: Listeners, open_page: OpenP
     ):
         watched.open(path)
         assert watched.faults() == []
-        for cell in page.locator(".map a, .ways a, .map-chip").all():
+        for cell in page.locator(".map a, .map-card, .ways a, .map-chip").all():
             box = cell.bounding_box()
             assert box is None or (box["height"] >= 44 and box["width"] >= 44), path
+
+
+LAPTOP = {"width": 1280, "height": 800}
+
+
+def page_height(page: Page) -> int:
+    return int(page.evaluate("document.documentElement.scrollHeight"))
+
+
+def test_four_sets_fill_the_page_with_names_counts_and_next_event(fleet: Fleet, open_page: OpenPage) -> None:
+    for name in ("web", "api", "batch", "mail"):
+        fleet.enrol(f"{name}-vm1", availability_set=name)
+        fleet.say(f"{name}-vm1")
+    fleet.all_say(listing(resources=("web-vm1",), not_before=fleet.now + timedelta(minutes=9)), names=["web-vm1"])
+    watched = open_page("/fleet/", viewport=LAPTOP)
+    page = watched.page
+    cards = page.locator(".map-card")
+    expect(cards).to_have_count(4)
+    expect(cards.first).to_contain_text("web")
+    expect(cards.first).to_contain_text("Freeze")
+    expect(cards.first.get_by_role("timer")).to_be_visible()
+    boxes = [box for card in cards.all() if (box := card.bounding_box())]
+    assert {box["width"] > 550 and box["height"] > 180 for box in boxes} == {True}
+    assert page_height(page) <= LAPTOP["height"]
+    assert watched.faults() == []
+
+
+@pytest.mark.parametrize("groups", [1, 20, pytest.param(100, marks=pytest.mark.long)])
+def test_a_hundred_sets_fit_without_scrolling(gateway: Gateway, open_page: OpenPage, groups: int) -> None:
+    many_sets(100, groups, now=datetime.now(UTC))
+    watched = open_page("/fleet/", viewport=LAPTOP)
+    page = watched.page
+    expect(page.locator(".map a")).to_have_count(100)
+    assert page_height(page) <= LAPTOP["height"]
+    if groups < 100:
+        expect(page.get_by_text("shop-web-00099", exact=True)).to_be_in_viewport(ratio=1)
+    assert watched.faults() == []
+
+
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
+def test_a_heat_map_zooms_to_a_service(gateway: Gateway, open_page: OpenPage, scheme: str) -> None:
+    many_sets(700, 30, now=datetime.now(UTC))
+    watched = open_page("/fleet/", viewport=LAPTOP, color_scheme=scheme)
+    page = watched.page
+    expect(page.locator(".map-heat > a")).to_have_count(30)
+    assert page_height(page) <= LAPTOP["height"]
+    assert watched.faults() == []
+    page.get_by_role("link", name="service-7: ").click()
+    expect(page.locator(".map-named > a")).to_have_count(24)
+    page.get_by_role("link", name="Service: service-7").click()
+    expect(page.locator(".map-heat > a")).to_have_count(30)
+
+
+@pytest.mark.parametrize("size", [LAPTOP, pytest.param(PHONE, marks=pytest.mark.long)])
+def test_twenty_machines_of_one_domain_are_tiles(fleet: Fleet, open_page: OpenPage, size: Any) -> None:
+    for number in range(20):
+        fleet.enrol(f"vm{number:02}", fault_domain=0, update_domain=0)
+    watched = open_page(f"/sets/{factories.the_set().pk}/", viewport=size)
+    boxes = [box for tile in watched.page.locator(".tile").all() if (box := tile.bounding_box())]
+    assert len(boxes) == 20
+    assert len({box["y"] for box in boxes}) <= (10 if size is PHONE else 4)
+    assert watched.faults() == []

@@ -1,4 +1,4 @@
-"""Fleet map: each set and cache is a cell in the colour and shape of its worst known state, grouped by service."""
+"""Fleet map: each set and cache in the colour and shape of its worst known state, for four sets and for thousands."""
 
 import csv
 import gzip
@@ -12,15 +12,16 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from fleet.dashboard import fleet_map as fleet_map_page
-from fleet.domain.desk import StateFacts, WorstState, worst_state_of_cache, worst_state_of_set
+from fleet.domain.desk import CacheState, StateFacts, WorstState, worst_state_of_cache, worst_state_of_set
 from fleet.models import AvailabilitySet, InventoryMachine, Machine, ScheduledEvent
 from fleet.models.intake import PresenceRow
 from fleet.projections.desk.fleet_map import MapFilter, fleet_map
 from tests import factories
 from tests.caches.walking import Listeners, line
-from tests.dashboard.conftest import marks
+from tests.dashboard.conftest import marks, text_of
 from tests.dashboard.test_pages_keep_the_policy import Outline
+
+E2 = "0A1B2C3D-0000-4000-8000-000000000002"
 
 
 def service(name: str, **compute: Any) -> dict[str, Any]:
@@ -46,23 +47,67 @@ def listeners(db: None) -> Listeners:
 
 
 def cells(client: Client, query: str = "") -> dict[str, str]:
-    """The titles of the cells by where they lead."""
+    """The titles of sets and caches by where they lead."""
     body = client.get(f"/fleet/{query}").content.decode()
-    maps = "".join(re.findall(r'<div class="map[" ].*?</div>', body, re.DOTALL))
-    return dict(re.findall(r'<a href=(\S+)[^>]* title="([^"]*)">', maps))
+    return dict(re.findall(r'<a[^>]* href="?(/(?:sets|caches)/\d+/)[^>]* title="([^"]*)">', body))
 
 
-def test_few_cells_carry_their_names_and_many_do_not(
+LEVELS = {(12, 126, 600): "map-cards", (3, 126, 600): "map-names", (3, 3, 600): "map-cells", (3, 3, 3): "map-heat"}
+
+
+@pytest.mark.parametrize("limits", LEVELS)
+def test_the_more_sets_the_less_each_shows(
+    listeners: Listeners, viewer: Client, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int, int]
+) -> None:
+    for name, limit in zip(("FEW", "PLACES", "ROOM"), limits, strict=True):
+        monkeypatch.setattr(f"fleet.dashboard.fleet_map.{name}", limit)
+    answer = viewer.get("/fleet/")
+    body, level = answer.content.decode(), LEVELS[limits]
+    assert [one for one in LEVELS.values() if re.search(rf'class="[^"]*\b{one}\b', body)] == [level]
+    assert (">web</a>" in body) is (level == "map-cards")
+    assert (">web</span></a>" in body) is (level == "map-names")
+    assert len(cells(viewer)) == (0 if level == "map-heat" else 4)
+    # What is in trouble comes first.
+    if level in ("map-names", "map-cells"):
+        assert [key for key in marks(answer, "data-key") if key.startswith("group-")] == [
+            "group-shop", "group-post", "group-"
+        ]  # fmt: skip
+
+
+def test_few_sets_show_their_numbers_and_next_event(listeners: Listeners, viewer: Client) -> None:
+    due, later = (listeners.now + timedelta(minutes=minutes) for minutes in (15, 120))
+    listeners.all_say(
+        factories.listing(E2, event_type="Freeze", not_before=later),
+        factories.listing(event_type="Reboot", not_before=due),
+        names=["vm1", "vm2"],
+    )
+    body = viewer.get("/fleet/").content.decode()
+    card = re.sub(r"\s+", " ", body.split(">web</a></h2>")[1].partition("</li>")[0])
+    assert "<strong>Reboot</strong>" in card and 'data-state="decide"' in card
+    assert f'data-countdown="{due:%Y-%m-%dT%H:%M:%S}' in card
+    assert "2 live" in card and "2 to decide" in card
+    assert "No open event" in body.split(">quiet</a></h2>")[1].partition("</li>")[0]
+
+
+def test_a_heat_map_has_a_tile_for_each_group_and_zooms(
     listeners: Listeners, viewer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for path in ("/fleet/", "/services/shop/"):
-        body = viewer.get(path).content.decode()
-        assert 'class="map map-named"' in body
-        assert ">web</span></a>" in body and ">orders</span></a>" in body
-    monkeypatch.setattr("fleet.dashboard.fleet_map.NAMED", 3)
-    body = viewer.get("/fleet/").content.decode()
-    assert 'class="map"' in body
-    assert ">web</span></a>" not in body
+    for name in ("FEW", "PLACES", "ROOM"):
+        monkeypatch.setattr(f"fleet.dashboard.fleet_map.{name}", 1)
+
+    def tiles(query: str = "") -> dict[str, str]:
+        body = viewer.get(f"/fleet/{query}").content.decode()
+        return dict(re.findall(r'<a class=g-(\S+) href="(\?[^"]*)"', body))
+
+    assert tiles() == {"decide": "?service=shop", "unwatched": "?service=post", "live": "?service=-"}
+    assert tiles("?by=region")["unwatched"] == "?region=northeurope"
+    # What lies in one service is divided by region; a cache has none.
+    assert set(tiles("?service=shop")) == {"decide", "live"}
+    assert set(cells(viewer, "?service=shop&region=-")) == set(cells(viewer, "?kind=cache")) != set()
+    assert tiles("?service=-") == {} and set(cells(viewer, "?service=-")) == set(cells(viewer, "?state=live")) != set()
+    # One square for each set, one disc for each cache.
+    shop = viewer.get("/fleet/").content.decode().partition("?service=shop")[2].partition("</a>")[0]
+    assert 'd="M0 3h5"/><g><path class=g-live d="M0 9h5"/></g>' in shop
 
 
 def test_each_set_is_a_cell_with_its_state(listeners: Listeners, viewer: Client) -> None:
@@ -71,15 +116,33 @@ def test_each_set_is_a_cell_with_its_state(listeners: Listeners, viewer: Client)
     leads = {f"/sets/{ids[name]}/" for name in ("web", "mail", "quiet")} | {f"/caches/{cache}/"}
     assert set(cells(viewer)) == leads
     found = fleet_map(now=datetime.now(UTC))
-    glances = {row.name: row.glance for group in found.groups for row in (*group.sets, *group.caches)}
-    assert glances == {
-        "web": WorstState.DECIDE, "mail": WorstState.UNWATCHED, "quiet": WorstState.LIVE, "orders": WorstState.LIVE
+    assert {cell.name: cell.state for cell in (*found.cells, *found.caches)} == {
+        "web": WorstState.DECIDE, "mail": WorstState.UNWATCHED, "quiet": WorstState.LIVE, "orders": CacheState.LIVE
     }  # fmt: skip
-    # What is in trouble stands first.
-    page = viewer.get("/fleet/")
-    assert [key for key in marks(page, "data-key") if key.startswith("service-")] == [
-        "service-shop", "service-post", "service-"
-    ]  # fmt: skip
+
+
+def test_its_counts_add_up_and_caches_are_no_sets(listeners: Listeners, viewer: Client) -> None:
+    now = datetime.now(UTC)
+    whole = fleet_map(now=now)
+    assert sum(count for _, count in whole.counts) == len(whole.sets) == whole.total == 3
+    assert whole.cache_counts == ((CacheState.LIVE, 1),)
+    # Each chip leads to as many as it counts.
+    for state, count in whole.counts:
+        found = fleet_map(now=now, chosen=MapFilter(state=state.value))
+        assert (len(found.sets), len(found.caches)) == (count, 0)
+    (group,) = (one for one in whole.grouped() if one.name == "shop")
+    assert (group.set_counts, group.cache_counts) == (((WorstState.DECIDE, 1),), ((CacheState.LIVE, 1),))
+    said = text_of(viewer.get("/fleet/"))
+    assert "3 sets Decision needed: 1 No live agent: 1 All agents live: 1" in said
+    assert "1 cache Monitored: 1" in said
+
+
+def test_a_decision_without_a_live_agent_is_the_worst(listeners: Listeners, viewer: Client) -> None:
+    PresenceRow.objects.update(last_heard_at=listeners.now - timedelta(minutes=2))
+    assert list(cells(viewer, "?state=decide_unwatched").values()) == [
+        "web: decision needed, no live agent; 0 of 2 agents live"
+    ]
+    assert fleet_map(now=datetime.now(UTC)).grouped()[0].state is WorstState.DECIDE_UNWATCHED
 
 
 FILTERS: dict[str, set[str]] = {
@@ -92,7 +155,10 @@ FILTERS: dict[str, set[str]] = {
     "type=reboot": {"web"},
     "kind=scale_set": {"quiet"},
     "state=unwatched": {"mail"},
-    "state=live": {"quiet", "orders"},
+    "state=live": {"quiet"},
+    "state=live&kind=cache": {"orders"},
+    "kind=cache": {"orders"},
+    "service=-": {"quiet"},
     "q=UIE": {"quiet"},
     "q=nobody": set(),
     "service=shop&type=Freeze": set(),
@@ -115,7 +181,7 @@ def test_filters_are_part_of_the_address(listeners: Listeners, viewer: Client) -
 
 def test_a_cache_under_maintenance_is_seen_among_its_service(listeners: Listeners, viewer: Client) -> None:
     listeners.hear("vm1", line("NodeMaintenanceStart"))
-    assert [to for to in cells(viewer, "?service=shop&state=started") if to.startswith("/caches/")]
+    assert [to for to in cells(viewer, "?kind=cache&state=started") if to.startswith("/caches/")]
 
 
 def test_the_worst_counts() -> None:
@@ -127,11 +193,12 @@ def test_the_worst_counts() -> None:
     assert worst_state_of_set(StateFacts(live=2, scheduled=1, started=1)) is WorstState.STARTED
     assert worst_state_of_set(StateFacts(late=2, started=1)) is WorstState.UNWATCHED
     assert worst_state_of_set(StateFacts(without_agent=1)) is WorstState.UNWATCHED
-    assert worst_state_of_set(StateFacts(silent=3, undecided=1)) is WorstState.DECIDE
+    assert worst_state_of_set(StateFacts(silent=3, undecided=1)) is WorstState.DECIDE_UNWATCHED
+    assert worst_state_of_set(StateFacts(live=1, silent=2, undecided=1)) is WorstState.DECIDE
     told = {"announced": 1, "under_way": 0, "unsupported": 0}
-    assert worst_state_of_cache(**told, listening=0) is WorstState.UNWATCHED
-    assert worst_state_of_cache(**told, listening=1) is WorstState.SCHEDULED
-    assert worst_state_of_cache(announced=0, under_way=0, listening=0, unsupported=1) is WorstState.EMPTY
+    assert worst_state_of_cache(**told, listening=0) is CacheState.UNWATCHED
+    assert worst_state_of_cache(**told, listening=1) is CacheState.SCHEDULED
+    assert worst_state_of_cache(announced=0, under_way=0, listening=0, unsupported=1) is CacheState.EMPTY
 
 
 def test_unwatched_set_is_never_green(listeners: Listeners, viewer: Client) -> None:
@@ -139,7 +206,7 @@ def test_unwatched_set_is_never_green(listeners: Listeners, viewer: Client) -> N
     InventoryMachine.objects.create(name="lone2", availability_set=home, imported_at=listeners.now)
     assert f"/sets/{home.pk}/" in cells(viewer, "?state=partly")
     PresenceRow.objects.update(last_heard_at=listeners.now - timedelta(minutes=2))
-    assert not {glance for glance, _ in fleet_map(now=datetime.now(UTC)).counts} & {WorstState.LIVE}
+    assert WorstState.LIVE not in dict(fleet_map(now=datetime.now(UTC)).counts)
 
 
 def test_a_hostile_name_is_text(db: None, viewer: Client) -> None:
@@ -155,7 +222,8 @@ def test_a_hostile_name_is_text(db: None, viewer: Client) -> None:
     assert "'" not in file.splitlines()[0]
 
 
-def five_thousand(now: datetime) -> None:
+def many_sets(count: int, services: int, *, now: datetime) -> None:
+    """Create this many sets of two live machines each; every 25th has an event that needs a decision."""
     rows = AvailabilitySet.objects.bulk_create(
         AvailabilitySet(
             key=f"{number}",
@@ -163,10 +231,10 @@ def five_thousand(now: datetime) -> None:
             name=f"shop-web-{number:05}",
             subscription=f"1111-{number % 40}",
             resource_group=f"rg-{number % 400}",
-            service=f"service-{number % 120}",
+            service=f"service-{number % services}",
             created_at=now,
         )
-        for number in range(5000)
+        for number in range(count)
     )
     machines = Machine.objects.bulk_create(
         Machine(vm_id=f"{row.pk}-{k}", resource_name=f"vm{row.pk}-{k}", availability_set=row, enrolled_at=now)
@@ -188,21 +256,20 @@ def test_five_thousand_sets_are_one_small_page(viewer: Client) -> None:
     viewer.get("/fleet/")
     with CaptureQueriesContext(connection) as few:
         viewer.get("/fleet/")
-    five_thousand(now)
+    many_sets(5000, 120, now=now)
     with CaptureQueriesContext(connection) as many:
         answer = viewer.get("/fleet/", headers={"Accept-Encoding": "gzip"})
     assert len(many) == len(few)
     assert len(answer.content) < 50_000
     body = gzip.decompress(answer.content).decode()
     assert len(body) < 150_000
-    # Whole services as long as there is room, and a cell for each of the others.
-    assert 400 < body.count("<a href=/sets/") <= fleet_map_page.ROOM
-    shown = re.findall(r'data-key="service-(service-[0-9]+)"', body)
-    others = re.findall(r'class="service[^"]*" href="[?]service=(service-[0-9]+)"', body)
-    assert len(shown) + len(others) == len({*shown, *others}) == 120
-    # The worst sets of the one that is asked for, and the rest in the table.
+    # A tile for each service, and in it a square for each set.
+    tiles = re.findall(r'href="[?]service=(service-[0-9]+)"[^>]*>(.*?)</a>', body)
+    assert len({name for name, _ in tiles}) == len(tiles) == 120
+    assert sum((int(length) + 1) // 6 for _, tile in tiles for length in re.findall(r"h(\d+)", tile)) == 5000
+    # A service alone shows its sets, with their names.
     alone = viewer.get("/fleet/?service=service-0").content.decode()
     assert alone.count("<a href=/sets/") == 42
     # The table goes by the hundred.
     assert viewer.get("/fleet/?as=table&page=2").content.count(b'data-key="set-') == 100
-    assert fleet_map(now=now, chosen=MapFilter(q="shop-web-0499")).shown == 10
+    assert fleet_map(now=now, chosen=MapFilter(q="shop-web-0499")).size == 10

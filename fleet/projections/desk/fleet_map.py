@@ -4,15 +4,22 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from django.contrib.postgres.aggregates import ArrayAgg
-from django.db.models import Count, Min, Q, QuerySet
+from django.db.models import Count, F, Min, Q, QuerySet
 
 from fleet.domain.caches.maintenances import ACTIVE, MaintenanceStatus
-from fleet.domain.desk import WORST_FIRST, StateFacts, WorstState, worst, worst_state_of_cache, worst_state_of_set
+from fleet.domain.desk import (
+    WORST_FIRST,
+    CacheState,
+    StateFacts,
+    WorstState,
+    worst,
+    worst_state_of_cache,
+    worst_state_of_set,
+)
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import from_row
 from fleet.domain.states import EventStatus
 from fleet.models import AvailabilitySet, Cache, Coverage, Maintenance, ScheduledEvent
 from fleet.projections.caches.maintenances import CacheRef
@@ -22,13 +29,15 @@ from fleet.projections.sets import SetNumbers, machine_names
 from fleet.projections.visibility import listed_sets, visible
 
 UNDER_WAY = (MaintenanceStatus.UNDER_WAY, MaintenanceStatus.FAILED_OVER)
+State = TypeVar("State", WorstState, CacheState)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetCell(SetNumbers):
     """One set with its open events (without drills) and its worst state.
 
-    `due_at` is the earliest NotBefore of the events that need a decision.
+    `due_at` is the earliest NotBefore of the events that need a decision. `next_type` and `next_at` are the type and
+    NotBefore of the next event to start; if all have started, the type of one of them, and None.
     """
 
     regions: tuple[str, ...]
@@ -37,15 +46,17 @@ class SetCell(SetNumbers):
     scheduled: int
     types: tuple[str, ...]
     due_at: datetime | None
-    glance: WorstState
+    next_type: str
+    next_at: datetime | None
+    state: WorstState
 
     @property
     def title(self) -> Reason:
         live, total = self.presence.live, self.presence.total
         return Reason(
-            "set-at-a-glance",
+            "set-on-map",
             name=self.label,
-            glance=self.glance.value,
+            worst=self.state.value,
             live=live,
             total=total,
             without_agent=self.without_agent,
@@ -58,11 +69,11 @@ class CacheCell(CacheRef):
 
     service: str
     listening: int
-    glance: WorstState
+    state: CacheState
 
     @property
     def title(self) -> Reason:
-        return Reason("cache-at-a-glance", name=self.name, glance=self.glance.value, listening=self.listening)
+        return Reason("cache-on-map", name=self.name, worst=self.state.value, listening=self.listening)
 
 
 def set_cells(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None) -> tuple[SetCell, ...]:
@@ -79,7 +90,8 @@ def set_cells(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None) -
     for row in rows.order_by("name", "pk").values("pk", *columns):
         counted, open_now = machines.get(row["pk"], SetCounts()), events.get(row["pk"], {})
         numbers = {name: open_now.get(name, 0) for name in ("undecided", "started", "scheduled")}
-        facts = from_row(StateFacts, counted.presence, without_agent=counted.without_agent, **numbers)
+        present = {name: getattr(counted.presence, name) for name in ("live", "late", "silent", "expected")}
+        facts = StateFacts(**present, **numbers, without_agent=counted.without_agent)
         found.append(
             SetCell(
                 id=row["pk"],
@@ -91,17 +103,19 @@ def set_cells(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None) -
                 **numbers,
                 types=tuple(filter(None, open_now.get("types", ()))),
                 due_at=open_now.get("due_at"),
-                glance=worst_state_of_set(facts),
+                next_type=open_now.get("next_type") or "",
+                next_at=open_now.get("next_at"),
+                state=worst_state_of_set(facts),
             )
         )
     return tuple(found)
 
 
 def _events(scope: Mapping[str, Any], *, now: datetime) -> dict[int, dict[str, Any]]:
-    """Return the facts about open events of each set (row id): numbers by state, first due time, and types. One
-    query.
+    """Return the facts about open events of each set (row id): numbers by state, first due time, types, and the next
+    event. One query.
     """
-    undecided = Q(undecided_now=True)
+    undecided, announced = Q(undecided_now=True), Q(status=EventStatus.SCHEDULED.value)
     counted = (
         visible(ScheduledEvent)
         .filter(**scope, status__in=OPEN, drill=False)
@@ -110,10 +124,14 @@ def _events(scope: Mapping[str, Any], *, now: datetime) -> dict[int, dict[str, A
         .annotate(
             undecided=Count("pk", filter=undecided),
             started=Count("pk", filter=Q(status=EventStatus.STARTED.value)),
-            scheduled=Count("pk", filter=Q(status=EventStatus.SCHEDULED.value)),
+            scheduled=Count("pk", filter=announced),
             due_at=Min("not_before", filter=undecided),
             types=ArrayAgg("event_type", distinct=True),
+            next_at=Min("not_before", filter=announced),
         )
+        # SCHEDULED comes before STARTED.
+        .alias(in_order=ArrayAgg("event_type", order_by=("status", "not_before", "pk")))
+        .annotate(next_type=F("in_order__0"))
         .order_by()
     )
     return {row["availability_set"]: dict(row) for row in counted}
@@ -151,7 +169,7 @@ def cache_cells(*, now: datetime, caches: QuerySet[Cache] | None = None) -> tupl
                 host=host,
                 service=service or shared,
                 listening=counts["listening"],
-                glance=worst_state_of_cache(
+                state=worst_state_of_cache(
                     announced=active[pk]["announced"],
                     under_way=active[pk]["under_way"],
                     listening=counts["listening"],
@@ -162,30 +180,34 @@ def cache_cells(*, now: datetime, caches: QuerySet[Cache] | None = None) -> tupl
     return tuple(found)
 
 
-def by_glance(cells: Iterable[SetCell | CacheCell]) -> tuple[tuple[WorstState, int], ...]:
-    counted = Counter(cell.glance for cell in cells)
-    return tuple((glance, counted[glance]) for glance in WorstState if counted[glance])
-
-
-# The fleet on one page: every set and cache by service, each with its worst known state.
+# The fleet on one page: every set and cache in groups, each with its worst known state.
 
 
 # A filter with more values than this offers no choices; values can be typed.
 MOST_CHOICES = 60
+# In a filter: sets for which no value is stated.
+NOT_STATED = "-"
+# Values by which sets can be grouped, the usual one first. Caches only have a service.
+DIMENSIONS = ("service", "region", "resource_group")
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceGroup:
-    """Sets and caches of one service, by name; `service` is empty for those without a service."""
+class MapGroup:
+    """Sets and caches of one service (or other dimension), by name; `name` is empty where none is stated."""
 
-    service: str
+    name: str
     sets: tuple[SetCell, ...]
     caches: tuple[CacheCell, ...]
 
     @property
-    def counts(self) -> tuple[tuple[WorstState, int], ...]:
-        """Return the number of sets and caches in each state, the worst first."""
-        return by_glance((*self.sets, *self.caches))
+    def set_counts(self) -> tuple[tuple[WorstState, int], ...]:
+        """Return the number of sets in each state, the worst first."""
+        return _counted(self.sets, WorstState)
+
+    @property
+    def cache_counts(self) -> tuple[tuple[CacheState, int], ...]:
+        """Return the number of caches in each state, the worst first."""
+        return _counted(self.caches, CacheState)
 
     @property
     def size(self) -> int:
@@ -193,15 +215,19 @@ class ServiceGroup:
 
     @property
     def title(self) -> Reason:
-        counts = [[glance.value, count] for glance, count in self.counts]
-        return Reason("service-at-a-glance", name=self.service, counts=counts)
+        numbers = {"of_sets": self.set_counts, "of_caches": self.cache_counts}
+        return Reason(
+            "group-on-map",
+            name=self.name,
+            **{name: [[state.value, count] for state, count in counts] for name, counts in numbers.items()},
+        )
 
-    def worst_first(self, most: int) -> "ServiceGroup":
+    def worst_first(self, most: int) -> "MapGroup":
         """Return the group limited to `most` sets and caches in the worst states, sets before caches."""
         if self.size <= most:
             return self
         whole: list[SetCell | CacheCell] = [*self.sets, *self.caches]
-        cells = sorted(whole, key=lambda cell: WORST_FIRST[cell.glance])[:most]
+        cells = sorted(whole, key=lambda cell: WORST_FIRST[cell.state.value])[:most]
         return replace(
             self,
             sets=tuple(cell for cell in cells if isinstance(cell, SetCell)),
@@ -209,8 +235,14 @@ class ServiceGroup:
         )
 
     @property
-    def glance(self) -> WorstState:
-        return worst([*(cell.glance for cell in self.sets), *(cache.glance for cache in self.caches)])
+    def state(self) -> WorstState:
+        return worst([*(cell.state for cell in self.sets), *(cache.state for cache in self.caches)])
+
+
+def _counted(cells: Iterable[Any], states: type[State]) -> tuple[tuple[State, int], ...]:
+    """Return the number of cells in each of these states, without states that have none."""
+    counts = Counter(cell.state for cell in cells)
+    return tuple((state, counts[state]) for state in states if counts[state])
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +250,8 @@ class MapFilter:
     """Filter of the fleet map. Empty fields match everything, and case is ignored.
 
     `presence` matches sets with at least one such machine, `type` those with such an open event. `q` searches in names.
+    The kind `cache` matches caches alone; `state` matches sets, with this kind caches. `-` matches objects that state
+    no value.
     """
 
     service: str = ""
@@ -238,6 +272,10 @@ class MapFilter:
     def any(self) -> bool:
         return any(getattr(self, name) for name in self.__dataclass_fields__)
 
+    @property
+    def of_caches(self) -> bool:
+        return self.kind == "cache"
+
     def leaves_set(self, cell: SetCell) -> bool:
         """Return whether a set matches all filters except the one by state."""
         return (
@@ -255,37 +293,52 @@ class MapFilter:
         """Return whether a cache matches all filters except the one by state. A filter for sets only matches no
         cache.
         """
-        of_sets = (self.subscription, self.resource_group, self.region, self.presence, self.type, self.kind)
-        return not any(of_sets) and _same(self.service, cell.service) and self.q.casefold() in cell.host.casefold()
+        of_sets = {self.subscription, self.resource_group, self.region, self.presence, self.type}
+        if of_sets - {"", NOT_STATED} or (self.kind and not self.of_caches):
+            return False
+        return _same(self.service, cell.service) and self.q.casefold() in cell.host.casefold()
 
 
 @dataclass(frozen=True, slots=True)
 class FleetMap:
-    """Services that match the filter, the worst state first, and totals.
+    """Sets and caches that match the filter, and totals.
 
-    `counts` ignore the filter by state. `choices` are the possible values of each filter in the whole fleet, at most
-    `MOST_CHOICES`.
+    `counts` and `cache_counts` ignore the filter by state. `choices` are the possible values of each filter in the
+    whole fleet, at most `MOST_CHOICES`.
     """
 
-    groups: tuple[ServiceGroup, ...]
+    sets: tuple[SetCell, ...]
+    caches: tuple[CacheCell, ...]
     counts: tuple[tuple[WorstState, int], ...]
+    cache_counts: tuple[tuple[CacheState, int], ...]
     choices: Mapping[str, tuple[str, ...]]
     total: int
     server_time: datetime = field(compare=False)
 
     @property
-    def shown(self) -> int:
-        return sum(len(group.sets) for group in self.groups)
-
-    @property
-    def cache_count(self) -> int:
-        return sum(len(group.caches) for group in self.groups)
+    def size(self) -> int:
+        return len(self.sets) + len(self.caches)
 
     @property
     def cells(self) -> tuple[SetCell, ...]:
-        """Return all sets of all services in one list, the worst state first."""
-        found = [cell for group in self.groups for cell in group.sets]
-        return tuple(sorted(found, key=lambda cell: (WORST_FIRST[cell.glance], cell.due_at is None, cell.due_at)))
+        """Return all sets in one list, the worst state first."""
+        return tuple(
+            sorted(self.sets, key=lambda cell: (WORST_FIRST[cell.state.value], cell.due_at is None, cell.due_at))
+        )
+
+    def grouped(self, by: str = "service") -> tuple[MapGroup, ...]:
+        """Return the groups by one of `DIMENSIONS`, the worst state first. In each state, the group without a value
+        comes last. A set in several regions is in the group of the first one.
+        """
+        groups: dict[str, tuple[str, list[SetCell], list[CacheCell]]] = {}
+        for cell in self.sets:
+            name = next(iter(OFFERED[by](cell)), "")
+            groups.setdefault(name.casefold(), (name, [], []))[1].append(cell)
+        for cache in self.caches:
+            name = cache.service if by == "service" else ""
+            groups.setdefault(name.casefold(), (name, [], []))[2].append(cache)
+        found = [MapGroup(name, tuple(sets), tuple(caches)) for name, sets, caches in groups.values()]
+        return tuple(sorted(found, key=lambda one: (WORST_FIRST[one.state.value], one.name == "", one.name.casefold())))
 
 
 def fleet_map(*, now: datetime, chosen: MapFilter | None = None) -> FleetMap:
@@ -296,30 +349,18 @@ def fleet_map(*, now: datetime, chosen: MapFilter | None = None) -> FleetMap:
     left = [cell for cell in everything if any_state.leaves_set(cell)] if any_state.any else everything
     caches = [cache for cache in cache_cells(now=now) if any_state.leaves_cache(cache)]
     return FleetMap(
-        groups=_grouped(
-            (cell for cell in left if _same(chosen.state, cell.glance.value)),
-            (cache for cache in caches if _same(chosen.state, cache.glance.value)),
+        sets=tuple(cell for cell in left if _same(chosen.state, cell.state.value)),
+        caches=tuple(
+            cache
+            for cache in caches
+            if not chosen.state or (chosen.of_caches and _same(chosen.state, cache.state.value))
         ),
-        counts=by_glance((*left, *caches)),
+        counts=_counted(left, WorstState),
+        cache_counts=_counted(caches, CacheState),
         choices=_choices(everything),
         total=len(everything),
         server_time=now,
     )
-
-
-def _grouped(sets: Iterable[SetCell], caches: Iterable[CacheCell]) -> tuple[ServiceGroup, ...]:
-    """Return sets and caches grouped by service, the worst state first. In each state, the group without a service
-    comes last.
-    """
-    in_service: dict[str, list[SetCell]] = defaultdict(list)
-    caches_of_services: dict[str, list[CacheCell]] = defaultdict(list)
-    spelled: dict[str, str] = {}
-    for cell in sets:
-        in_service[spelled.setdefault(cell.service.casefold(), cell.service)].append(cell)
-    for cache in caches:
-        caches_of_services[spelled.setdefault(cache.service.casefold(), cache.service)].append(cache)
-    groups = [ServiceGroup(name, tuple(in_service[name]), tuple(caches_of_services[name])) for name in spelled.values()]
-    return tuple(sorted(groups, key=lambda one: (WORST_FIRST[one.glance], one.service == "", one.service.casefold())))
 
 
 # Values of a set that each filter offers as choices.
@@ -341,8 +382,8 @@ def _choices(cells: Sequence[SetCell]) -> dict[str, tuple[str, ...]]:
 
 
 def _same(wanted: str, is_so: str) -> bool:
-    return not wanted or wanted.casefold() == is_so.casefold()
+    return not wanted or wanted.casefold() == (is_so or NOT_STATED).casefold()
 
 
 def _among(wanted: str, values: Iterable[str]) -> bool:
-    return not wanted or wanted.casefold() in map(str.casefold, values)
+    return not wanted or wanted.casefold() in map(str.casefold, [*values] or [NOT_STATED])

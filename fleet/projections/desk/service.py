@@ -7,7 +7,7 @@ from typing import Annotated
 from fleet.domain.caches.maintenances import Meeting, impact_of_event, impact_of_maintenance, meetings
 from fleet.domain.reasons import Reason
 from fleet.projections.caches.maintenances import MaintenanceRow
-from fleet.projections.desk.fleet_map import CacheCell, ServiceGroup, SetCell, cache_cells, set_cells
+from fleet.projections.desk.fleet_map import CacheCell, MapGroup, SetCell, cache_cells, set_cells
 from fleet.projections.refs import runbook_of
 from fleet.projections.spans import EventSpan, Spans, caches_of, sets_of
 
@@ -29,7 +29,7 @@ class ServiceDetail:
     """One service; `name` in the spelling in which it was first reported."""
 
     name: str
-    group: ServiceGroup
+    group: MapGroup
     runbook: str
     server_time: datetime
 
@@ -59,7 +59,7 @@ def detail(*, service: str, now: datetime) -> ServiceDetail | None:
         return None
     spelled = [*(cell.service for cell in sets), *(cache.service for cache in caches)]
     name = next(filter(None, spelled), service)
-    group = ServiceGroup(name, sets, caches)
+    group = MapGroup(name, sets, caches)
     return ServiceDetail(name=name, group=group, runbook=runbook_of(name), server_time=now)
 
 
