@@ -134,8 +134,9 @@ bundle: $(DEV_READY) $(SITE) packages
 	@$(BIN)/python requirements/bundle.py dist/bundle $(PYTHONS)
 
 # Images of server and agent in dist/images, without a daemon: on Debian or Ubuntu as root, with buildah and mmdebstrap.
+# KUBECTL=FILE: one more of the agent with this kubectl, for nodes of Kubernetes.
 images: $(DEV_READY) $(SITE) packages
-	@$(BIN)/python requirements/images.py dist/images
+	@$(BIN)/python requirements/images.py dist/images $(KUBECTL)
 
 clean:
 	rm -rf .venv dist fleet/site .mypy_cache .ruff_cache .pytest_cache .hypothesis staticfiles test-artifacts

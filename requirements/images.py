@@ -1,4 +1,7 @@
-"""Builds the images of server and agent: `python requirements/images.py [FOLDER]`, which is `dist/images` by default.
+"""Builds the images of server and agent: `python requirements/images.py [FOLDER [KUBECTL]]`, by default `dist/images`.
+
+With the path of a kubectl for Linux, there is also an image of the agent with it, for nodes of Kubernetes: its version
+must suit the cluster, so the one who builds chooses it.
 
 Neither a daemon nor a registry is needed: buildah commits a Debian root file system from mmdebstrap, with Python and an
 environment of the wheels of `make bundle`. The folder gets an OCI archive and a CycloneDX bill for each. The processes
@@ -7,6 +10,7 @@ run without root, and on a read-only disk. Needs root, and Debian or Ubuntu with
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -14,7 +18,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.message import Message
 from email.parser import BytesParser, Parser
 from pathlib import Path
@@ -41,9 +45,11 @@ class Image:
     description: str
     command: str
     options: tuple[str, ...] = ()
+    kubectl: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
+AGENT = Image("drydock-agent", "agent", "The agent of Drydock", "drydock-agent run", ("--volume", STATE))
 IMAGES = (
     Image(
         "drydock",
@@ -51,9 +57,9 @@ IMAGES = (
         "Drydock: web, worker and beat",
         "drydock-fleet web --host 0.0.0.0 --port 8000",
         ("--port", "8000"),
-        {"STATIC_ROOT": "/app/staticfiles"},
+        environment={"STATIC_ROOT": "/app/staticfiles"},
     ),
-    Image("drydock-agent", "agent", "The agent of Drydock", "drydock-agent run", ("--volume", STATE)),
+    AGENT,
 )
 
 
@@ -97,6 +103,9 @@ def bill(root: Path, image: Image) -> str:
     found = [sbom.debian_package(dict(package.items()), system) for package in packages]
     installed = (root / "venv").glob("lib/python*/site-packages/*.dist-info/METADATA")
     found += [sbom.library(BytesParser().parsebytes(path.read_bytes())) for path in installed]
+    if image.kubectl:
+        said = json.loads(subprocess.check_output([image.kubectl, "version", "--client", "--output=json"]))
+        found.append(sbom.program("kubectl", said["clientVersion"]["gitVersion"], image.kubectl))
     return sbom.document(name=image.name, version=version(), kind="container", components=found)
 
 
@@ -113,6 +122,9 @@ def build(image: Image, root_tar: Path, wheels: Path, folder: Path, buildah: lis
     )
     prepare(root)
     install(root, image, wheels)
+    if image.kubectl:
+        program = shutil.copy(image.kubectl, root / "usr" / "bin" / "kubectl")
+        Path(program).chmod(0o755)
     text = bill(root, image)
     (root / "sbom.cdx.json").write_text(text)
     environment = {"PATH": "/venv/bin:/usr/bin:/bin", "PYTHONUNBUFFERED": "1", **image.environment}
@@ -141,6 +153,10 @@ def main(arguments: list[str]) -> int:
     folder = Path(arguments[0] if arguments else dist.ROOT / "dist" / "images").resolve()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    images = IMAGES
+    if len(arguments) > 1:
+        kubectl = Path(arguments[1]).resolve(strict=True)
+        images += (replace(AGENT, name="drydock-agent-kubectl", kubectl=kubectl),)
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         debian_root.make(place / "root.tar", PACKAGES, VARIANT)
@@ -148,7 +164,7 @@ def main(arguments: list[str]) -> int:
             python = next(found[1] for name in archive.getnames() if (found := PYTHON.fullmatch(name)))
         bundle.main([str(place / "bundle"), python])
         storage = [f"--root={place}/storage", f"--runroot={place}/run", "--storage-driver=vfs"]
-        for image in IMAGES:
+        for image in images:
             build(image, place / "root.tar", place / "bundle", folder, ["buildah", *storage])
     dist.write_sums(folder)
     for path in sorted(folder.iterdir()):

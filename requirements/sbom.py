@@ -6,6 +6,8 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping
 from email.message import Message
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -30,6 +32,15 @@ def debian_package(fields: Mapping[str, str], distribution: str) -> Component:
     name, version = fields["Package"], fields["Version"]
     purl = f"pkg:deb/{distribution}/{quote(name, safe='')}@{quote(version)}?arch={fields['Architecture']}"
     return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
+
+
+def program(name: str, version: str, path: Path) -> Component:
+    """Return the component of a program of one file, with its hash."""
+    purl = f"pkg:generic/{name}@{quote(version)}"
+    hashes = [{"alg": "SHA-256", "content": sha256(path.read_bytes()).hexdigest()}]
+    return {
+        "type": "application", "bom-ref": purl, "name": name, "version": version, "purl": purl, "hashes": hashes,
+    }  # fmt: skip
 
 
 def document(*, name: str, version: str, kind: str, components: Iterable[Component]) -> str:

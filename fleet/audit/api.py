@@ -61,14 +61,12 @@ class HandoverRequestSerializer(WhySerializer):
     until = Time(required=False, allow_null=True, default=None, help_text="The end; now if null or later.")
 
 
+@list_call("list_handovers", handovers.listing)
 class Handovers(Call):
-    @describe("list_handovers")
-    def get(self) -> tuple[SentHandover, ...]:
-        """List the handovers of the last three days, newest first
+    """List the handovers of the last three days, newest first
 
-        What is open, due, decided and missed, and who confirmed that they took over.
-        """
-        return handovers.recent(now=self.now)
+    What is open, due, decided and missed, and who confirmed that they took over.
+    """
 
     @describe("send_handover", needs="approve", body=HandoverRequestSerializer)
     def post(self) -> SentHandover:

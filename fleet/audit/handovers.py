@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 from django.db import transaction
 
@@ -20,6 +20,7 @@ from fleet.operations.locks import Lock, take
 from fleet.operations.rights import acting
 from fleet.operations.timeline.entries import tell
 from fleet.projections.events.rows import EventRow
+from fleet.projections.pages import At, Page, cut_page
 from fleet.projections.timeline.entries import TimelineRow, fleet
 from fleet.projections.visibility import visible
 
@@ -51,6 +52,11 @@ def recent(*, now: datetime) -> tuple[SentHandover, ...]:
         for row in found
         if row.kind is EntryKind.HANDOVER_SENT
     )
+
+
+def listing(*, now: datetime, **at: Unpack[At]) -> Page[SentHandover]:
+    """Return a page of the handovers of the last days, newest first. Two queries."""
+    return cut_page(recent(now=now), lambda sent: (-sent.entry.id,), **at)
 
 
 @transaction.atomic

@@ -190,7 +190,7 @@ def countdown(context: Any, at: datetime | None) -> SafeString:
     level = "is-past" if seconds <= 0 else "is-short" if seconds < 120 else "is-near" if seconds < 600 else ""
     shown = times.span(seconds) if seconds > 0 else "due now"
     return format_html(
-        '<time class="countdown {0}" datetime="{1}" data-countdown="{1}" role="timer">{2}</time>',
+        '<span class="countdown {0}" data-countdown="{1}" role="timer">{2}</span>',
         level,
         times.iso(at),
         shown,

@@ -155,7 +155,9 @@ def values_of(fleet: Listeners, gina: User) -> dict[str, Any]:
         "table": "notice",
         "file": "drydock/mark.svg",
         "name": "shop",
-        "handover_id": handovers.send(since=None, until=None, actor=acting(gina), now=now).entry.id,
+        "handover_id": handovers.send(
+            since=now - timedelta(minutes=30), until=None, actor=acting(gina), now=now
+        ).entry.id,
         "at": (now + timedelta(minutes=5)).isoformat(),
     }
 

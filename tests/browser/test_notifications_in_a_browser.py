@@ -105,7 +105,7 @@ def test_alerts_are_set_up_in_the_queue_and_show_whether_the_browser_blocks_them
     watched.open("/")
     alerts = page.locator("#alerts")
     expect(alerts).to_have_attribute("data-alerts", "blocked-off")
-    expect(alerts.get_by_text("This browser blocks desktop notifications").nth(1)).to_be_visible()
+    expect(alerts.get_by_text("This browser blocks desktop notifications")).to_be_visible()
     page.context.add_init_script(LISTENING)
     watched.open("/")
     expect(alerts).to_have_attribute("data-alerts", "off")

@@ -52,9 +52,9 @@ class Unpacked:
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Unpacked]]:
     """Each image by name, unpacked as its manifest says."""
-    need("mmdebstrap", "buildah", "setpriv")
+    need("mmdebstrap", "buildah", "setpriv", "kubectl")
     place = tmp_path_factory.mktemp("images")
-    build("images.py", place / "built")
+    build("images.py", place / "built", shutil.which("kubectl") or "")
     found = {}
     for path in sorted((place / "built").glob("*.tar")):
         archive = place / path.stem
@@ -79,7 +79,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Unpac
 
 
 def test_images_state_what_they_are_and_have_no_way_to_root(images: dict[str, Unpacked]) -> None:
-    assert set(images) == {"drydock", "drydock-agent"}
+    assert set(images) == {"drydock", "drydock-agent", "drydock-agent-kubectl"}
     for name, image in images.items():
         assert image.config["User"] == "10001:10001"
         labels = {key.rpartition(".")[2] for key in image.config["Labels"] if key.startswith("org.opencontainers")}
@@ -90,6 +90,15 @@ def test_images_state_what_they_are_and_have_no_way_to_root(images: dict[str, Un
         assert found == "" and list((image.root / "tmp").iterdir()) == []
         assert not (image.root / "usr/bin/apt").exists()
     assert list(images["drydock-agent"].config["Volumes"]) == ["/var/lib/drydock-agent"]
+
+
+def test_the_image_for_kubernetes_runs_kubectl(images: dict[str, Unpacked]) -> None:
+    image = images["drydock-agent-kubectl"]
+    said = subprocess.check_output(image.command(["kubectl", "version", "--client", "--output=json"]), text=True)
+    components = json.loads((image.root / "sbom.cdx.json").read_text())["components"]
+    [billed] = [each["version"] for each in components if each["name"] == "kubectl"]
+    assert json.loads(said)["clientVersion"]["gitVersion"] == billed
+    assert shutil.which("kubectl", path=f"{images['drydock-agent'].root}/usr/bin") is None
 
 
 @pytest.mark.real_time

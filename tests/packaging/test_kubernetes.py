@@ -71,7 +71,7 @@ def test_rendered_hooks_and_settings_are_those_that_the_pod_mounts(rendered: str
     assert ("ConfigMap", settings) in found
     # An image stated once counts for both containers.
     images = {one["image"] for one in (*spec["containers"], *spec["initContainers"])}
-    assert images == {"registry.example.org/drydock-agent:kubectl"}
+    assert images == {"registry.example.org/drydock-agent-kubectl:latest"}
 
 
 def test_pod_is_confined_and_knows_its_node() -> None:

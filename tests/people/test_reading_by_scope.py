@@ -15,6 +15,7 @@ from drydock_agent import wire
 from pytest_django.plugin import DjangoDbBlocker
 
 from fleet.domain.people import Place, in_scopes
+from fleet.domain.timeline import EntryKind
 from fleet.gateway.open_calls import CallCredentials
 from fleet.gateway.streams import listener_of, visible_frames
 from fleet.models import (
@@ -216,6 +217,8 @@ def ids(hidden: bool) -> dict[str, list[Any]]:
         **{name: [1] for name in ("grant_id", "sign_on_id", "factor_id", "session_id")},
         "view_id": [SavedView.objects.get().pk],
         "prefix": ["dd_none"],
+        "service": ["umbra-service"] if hidden else ["shop"],
+        "handover_id": list(Entry.objects.filter(kind=EntryKind.HANDOVER_SENT).values_list("pk", flat=True)),
         "month": [f"{datetime.now(UTC):%Y-%m}"],
         "table": ["events", "notice", "people", "rules", "lapsed"],
     }

@@ -38,7 +38,7 @@ for module, names in POSIX_NAMES.items():
         getattr(sys.modules[module], name, None) and delattr(sys.modules[module], name)
 os.name = "nt"
 for found in pkgutil.walk_packages(drydock_agent.__path__, "drydock_agent."):
-    if not found.name.endswith((".posix", ".posix_processes", ".subscription", ".ed25519")):
+    if not found.name.endswith((".posix", ".posix_processes", ".config_map", ".subscription", ".ed25519")):
         importlib.import_module(found.name)
 from drydock_agent.platforms import processes, system
 print(system.__name__, processes.Child.__module__)
