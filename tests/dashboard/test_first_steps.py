@@ -33,7 +33,7 @@ def test_it_makes_a_token_shown_once_with_one_line_for_each_platform(admin: Clie
     answer = admin.post("/first-steps/token/")
     found = re.search(r"DRYDOCK_JOIN_TOKEN=(join_[\w-]+)</pre>", answer.content.decode())
     assert found is not None
-    assert answer.content.decode().count(found[1]) == 5
+    assert answer.content.decode().count(found[1]) == 6
     assert set(re.findall(r'data-copy="(install-[\w-]+)"', answer.content.decode())) == set(
         re.findall(r'<pre [^>]*id="(install-[\w-]+)"', answer.content.decode())
     )

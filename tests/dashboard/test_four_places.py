@@ -13,7 +13,7 @@ from tests import factories
 # A user's own pages, parts of every page, and sign-in pages.
 OWN = {"you", "you-settings", "you-password", "token-make", "token-end", "views", "view-save", "view-delete"}
 OWN |= {"calendar-make", "calendar-end"}
-OWN |= {"you-messages", "browser-tell", "browser-key", "browser-end"}
+OWN |= {"you-messages", "you-alerts", "browser-tell", "browser-key", "browser-end"}
 OWN |= {"you-account", "you-account-link", "you-account-unlink"}
 OWN |= {"account-security", "factor-app", "factor-app-add", "factor-passkey", "factor-passkey-add"}
 OWN |= {"you-sessions", "sessions-end-others", "session-end"}
