@@ -12,6 +12,7 @@ from tests.api.conftest import caller, problem
 from tests.approvals.asking import entries
 from tests.dashboard.conftest import acts, logged_in, text_of
 from tests.factories import EVENT, Fleet, acting, admin, announced, operator, the_set, who
+from tests.rows import SetFactory
 from tests.words import text
 
 pytestmark = pytest.mark.django_db
@@ -123,3 +124,15 @@ def test_services_are_read_and_changed_by_the_api(shop: Fleet) -> None:
     problem(call.get("services/nothing/"), 404, "not-found")
     problem(call("PATCH", "services/nothing/", {"runbook": OF_SERVICE}), 404, "not-found")
     problem(caller(operator())("PATCH", "services/shop/", {"runbook": ""}), 403, "not-permitted")
+
+
+@pytest.mark.parametrize(("of_target", "kept"), [("", OF_SET), ("https://wiki/target", "https://wiki/target")])
+def test_merging_keeps_the_runbook_of_the_target_or_else_that_of_the_source(
+    shop: Fleet, of_target: str, kept: str
+) -> None:
+    of_set(shop, OF_SET)
+    source = the_set()
+    target = SetFactory(name="rest", runbook=of_target)
+    changes.merge_sets(set_id=source.pk, into=target.pk, actor=acting(admin()), now=shop.now)
+    target.refresh_from_db()
+    assert target.runbook == kept

@@ -179,7 +179,7 @@ def join(
     AvailabilitySet.objects.filter(pk=source.pk).update(merged_into=target)
     taken = {
         name: getattr(source, name)
-        for name in ("service", "upgrade_notices", "terminate_notice_seconds")
+        for name in ("service", "runbook", "upgrade_notices", "terminate_notice_seconds")
         if getattr(target, name) in ("", None) and getattr(source, name) not in ("", None)
     }
     if taken or stricter != required:
