@@ -120,6 +120,7 @@ def whole_fleet(fleet: Listeners) -> Whole:
         "delivery_id": [post],
         "invitation": [invitation(kind="slack", team="T1", account="U1", name="Otto")],
         "account_id": [],
+        "handover_id": [],
         "grant_id": [SignOnGrant.objects.create(value="Drydock.Operator", group="operator", created_at=now).pk],
         "sign_on_id": [],
         "factor_id": [],
