@@ -30,12 +30,17 @@ def lock(event_pks: Iterable[int], *, pass_by: bool = False) -> list[ScheduledEv
     With `pass_by`, events that another transaction has locked are skipped. Lock events before approvals, and approvals
     before orders.
     """
-    events = list(
+    wanted = set(event_pks)
+    rows = (
         ScheduledEvent.objects.select_for_update(of=("self",), skip_locked=pass_by)
         .select_related("availability_set")
-        .filter(pk__any=set(event_pks))
+        .filter(pk__any=wanted)
         .order_by("pk")
     )
+    events = list(rows)
+    if len(events) < len(wanted) and not pass_by:
+        # Postgres drops a row from a join if its set changes while it waits for the lock; a new statement has it.
+        events = list(rows.all())
     quiet = [event.pk for event in events if event.next_check_at is not None and event.next_check_at > AT_ONCE]
     if quiet:
         ScheduledEvent.objects.filter(pk__any=quiet).update(next_check_at=AT_ONCE)
