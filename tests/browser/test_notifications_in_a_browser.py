@@ -114,7 +114,7 @@ def test_alerts_are_set_up_in_the_queue_and_show_whether_the_browser_blocks_them
     critical = listing(
         "0A1B2C3D-0000-4000-8000-00000000000B", event_type="Preempt", not_before=fleet.now + timedelta(hours=1)
     )
-    fleet.all_say(listing(), critical)
+    fleet.all_say(listing(not_before=fleet.now + timedelta(minutes=14)), critical)
     expect(page.locator("#pulse")).to_have_attribute("data-waiting", "2")
     deadline = monotonic() + 20
     while len(heard(page)) < 7 and monotonic() < deadline:
