@@ -213,14 +213,14 @@ def _part(name: str, rows: QuerySet[Entry], kinds: tuple[EntryKind, ...] = ()) -
 
 def lapsed(events: QuerySet[ScheduledEvent], *, now: datetime) -> QuerySet[ScheduledEvent]:
     """Return those of the events that Azure was free to start before a decision from Drydock reached it."""
-    approvals = visible(Approval).filter(event=OuterRef("pk"))
-    decided = approvals.exclude(state__in=["LAPSED", "REFUSED", "WITHDRAWN"])
-    held = visible(Hold).filter(event=OuterRef("pk"), by__isnull=False)
+    decided = visible(Approval).filter(event=OuterRef("pk")).exclude(state__in=["LAPSED", "REFUSED", "WITHDRAWN"])
+    late = visible(Approval).filter(event=OuterRef("event"), state__in=["LAPSED", "REFUSED"])
+    # One condition below another: for an OR of two, Postgres reads all approvals.
+    held = visible(Hold).filter(~Exists(late), event=OuterRef("pk"), by__isnull=False)
     # Events that ended before NotBefore needed no decision.
     gone = Q(ended_at__isnull=False, ended_at__lt=F("not_before"))
     behind = events.filter(not_before__lte=now, approved_elsewhere=False).exclude(gone)
-    late = approvals.filter(state__in=["LAPSED", "REFUSED"])
-    return behind.filter(~Exists(decided) & (Exists(late) | ~Exists(held)))
+    return behind.filter(~Exists(decided), ~Exists(held))
 
 
 def every_page(read: Callable[..., Page[T]]) -> Iterator[tuple[T, ...]]:
