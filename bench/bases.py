@@ -18,7 +18,12 @@ from bench.stage import ROOT, Stage
 from fleet.embedded import servers
 
 FOLDER = Path(os.environ.get("BENCH_BASES") or ROOT / ".bench")
-# Its machines were heard just now, however old the base is.
+# Its machines were heard just now and its open events are as far ahead as when it was seeded, however old the base is.
+AHEAD = """
+    UPDATE fleet_scheduledevent SET not_before = not_before + age
+    FROM (SELECT now() - max(last_heard_at) AS age FROM fleet_presencerow) AS base
+    WHERE status = 'SCHEDULED'
+"""
 HEARD = "UPDATE fleet_presencerow SET last_heard_at = now(), last_poll_at = now()"
 
 
@@ -55,6 +60,7 @@ def base(wanted: Base) -> Iterator[Stage]:
             made.seed("--set-size=20", *(f"--{name}={count}" for name, count in numbers.items()))
             whole.touch()
         with psycopg.connect(made.database_url, autocommit=True) as connection:
+            connection.execute(AHEAD)
             connection.execute(HEARD)
             connection.execute("VACUUM ANALYZE")
         yield made
