@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.db import transaction
+from django.test import Client
 
 from fleet.models import Entry
 from fleet.models.timeline import ACTING
@@ -57,6 +58,14 @@ def reads(area: str, values: dict[str, Any]) -> Iterator[str]:
     for (route, method), cells in table.read(area).items():
         if method == "GET" and cells["admin"] == "yes" and route != STATIC:
             yield from Route(area, route, (method,)).addresses(values, method, "admin")
+
+
+def pages(client: Client, values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every page that this client may open, with its response. Files, parts and old addresses are no pages."""
+    for address in reads("pages", values):
+        answer: Any = client.get(address)
+        if answer.status_code == 200 and not answer.streaming and b"<main" in answer.content:
+            yield address, answer
 
 
 def acts(request_id: str) -> list[Entry]:

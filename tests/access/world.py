@@ -16,17 +16,20 @@ from fleet.accounts.external_accounts import invitation
 from fleet.accounts.models import PersonSession, SignOn, SignOnGrant
 from fleet.audit import handovers
 from fleet.domain.approvals.conditions import When
+from fleet.domain.machines.inventory import read_inventory
 from fleet.domain.secrets import new_secret
 from fleet.models import Admission, Maintenance, OutsideAccount, SavedView
 from fleet.operations import waves
 from fleet.operations.approvals import claims
 from fleet.operations.drills import begin as drills
 from fleet.operations.machines import enrolment
+from fleet.operations.machines.inventory import import_inventory
 from fleet.operations.policy import rules
 from tests import accounts, factories
 from tests.caches.walking import HOST, Listeners, line, the_cache
 from tests.factories import EVENT, acting, listing
-from tests.messages.sent import a_channel, a_message, a_post, a_route
+from tests.machines.test_inventories import sample
+from tests.messages.sent import a_channel, a_message, a_post, a_route, failed
 from tests.rows import TokenFactory
 
 ISSUER = "https://login.example"
@@ -61,6 +64,23 @@ def world() -> World:
         "calendar": plain,
     }
     return World(fleet, values, secrets)
+
+
+def busy_world() -> World:
+    """The same, in which an event has started, another ended, a maintenance is over, and a notification failed."""
+    found = world()
+    fleet = found.fleet
+    mail = a_channel("On call", kind="mail", at=fleet.now, failing_since=fleet.now, failures=1, last_error="status")
+    a_post(mail, [a_message(factories.the_event(), mail, at=fleet.now)], at=fleet.now, state="QUEUED", tries=[failed()])
+    a_message(factories.the_event(), None, at=fleet.now, state="UNROUTED")
+    import_inventory(inventory=read_inventory(sample("vm_list")), now=fleet.now)
+    fleet.later(1)
+    fleet.say("web-claimed", listing(CLAIMED, resources=("web-claimed",), event_type="Reboot", status="Started"))
+    fleet.say("web-held")
+    for kind in ("Start", "Ended"):
+        fleet.hear("vm1", line(f"NodeMaintenance{kind}"))
+    fleet.cover("vm1", "lost", reason="closed by the server")
+    return found
 
 
 def lasting_world(monkeypatch: Any, settings: Any) -> World:

@@ -1,18 +1,68 @@
-"""No inline style or script, one heading, named tables, aligned columns: what every page keeps to."""
+"""What every page keeps to: no inline style or script, one heading, named tables, aligned columns, names as text, and
+one time zone: a user in New York sees no bare UTC time.
+"""
 
 import re
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from typing import Any
+from zoneinfo import ZoneInfo
 
+from django.db.models import Model, Value
+from django.db.models.functions import Concat
 from django.test import Client
+from drydock_agent import wire
 
+from fleet.models import (
+    Approval,
+    AvailabilitySet,
+    Cache,
+    Claim,
+    InventoryMachine,
+    Machine,
+    Notification,
+    Order,
+    Profile,
+    SavedView,
+    ScheduledEvent,
+)
+from fleet.operations.policy import rules
+from fleet.wording.times import API
+from fleet.wording.times import at as whole_time
 from tests import factories
-from tests.access.walks import reads
-from tests.access.world import world
+from tests.access.walks import pages
+from tests.access.world import busy_world
+from tests.dashboard.conftest import logged_in
+from tests.factories import EVENT, acting
+from tests.policy.conftest import made
+
+ZONE = "America/New_York"
+# Everything happens between these; New York is four or five hours behind UTC.
+BEFORE, AFTER = timedelta(hours=1), timedelta(hours=3, minutes=30)
+CLOCK = re.compile(r"(?<![\d:])(\d\d):(\d\d):(\d\d)(?![\d:])")
+ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+# Countdowns and ages are lengths; what Azure or an agent wrote is shown as it came; choices name zones.
+LENGTHS, AS_IT_CAME = {"data-countdown", "data-since"}, {"pre", "script", "style", "option", "textarea"}
+ROWS = {"tr", "li", "dd", "p"}
+MARKUP = '"><script>alert(1)</script>'
+# Names and texts of machines, users and Azure.
+TEXTS: tuple[tuple[type[Model], tuple[str, ...]], ...] = (
+    (AvailabilitySet, ("name", "resource_group")),
+    (Machine, ("resource_name",)),
+    (InventoryMachine, ("name",)),
+    (ScheduledEvent, ("description",)),
+    (Approval, ("comment",)),
+    (Claim, ("comment",)),
+    (Order, ("azure_body",)),
+    (Cache, ("host",)),
+    (Notification, ("raw",)),
+    (SavedView, ("name",)),
+)
 
 
 class Outline(HTMLParser):
-    """What the rules ask of a page."""
+    """Tags of a page, and the text that a user reads, including titles under the pointer: the whole, and by row."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -21,17 +71,27 @@ class Outline(HTMLParser):
         self.headings: list[bool] = []
         self.cells: list[bool] = []
         self.unaligned: list[str] = []
+        self.open: list[tuple[str, bool]] = []
+        self.rows: list[str] = []
+        self.whole = ""
         self.feed(text)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
+        values = dict(attrs)
+        self.tags.append((tag, values))
         if tag in ("table", "thead", "tbody", "tfoot"):
             self.part = tag
         elif tag == "tr":
             self.cells = []
         elif tag in ("th", "td"):
-            self.check_cell(dict(attrs))
+            self.check_cell(values)
+        if tag in ROWS:
+            self.rows.append("")
+        self.read(f" {values.get('title') or ''} ")
+        if tag not in ("br", "img", "input", "link", "meta", "path", "use", "wbr"):
+            raw = tag in AS_IT_CAME or "raw" in (values.get("class") or "").split()
+            self.open.append((tag, raw or bool(LENGTHS & values.keys())))
 
     def check_cell(self, attrs: dict[str, str | None]) -> None:
         """Note a cell that is aligned in another way than the heading of its column."""
@@ -41,8 +101,21 @@ class Outline(HTMLParser):
         elif self.part != "table" and "colspan" not in attrs and self.cells != self.headings[: len(self.cells)]:
             self.unaligned.append(f"{self.getpos()}: {attrs}")
 
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open.pop()[0] != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if not any(hidden for _, hidden in self.open):
+            self.read(data)
+
+    def read(self, data: str) -> None:
+        self.whole += data
+        if self.rows:
+            self.rows[-1] += data
+
     def count(self, tag: str) -> int:
-        return sum(found == tag for found, _ in self.tags)
+        return sum(name == tag for name, _ in self.tags)
 
     @property
     def inline(self) -> list[str]:
@@ -54,9 +127,6 @@ class Outline(HTMLParser):
     @property
     def ids(self) -> list[str]:
         return [str(attrs["id"]) for _, attrs in self.tags if "id" in attrs]
-
-
-TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 def check(answer: Any, address: str) -> Outline:
@@ -77,21 +147,68 @@ def check(answer: Any, address: str) -> Outline:
     return outline
 
 
-def test_every_page_and_every_part_that_refreshes_itself_keeps_the_policy(admin: Client, client: Client) -> None:
+def of_another_clock(page: Outline, now: datetime) -> list[str]:
+    """What is no time of New York: other zones, times as programs write them, hours at which nothing happened there."""
+    local = now.astimezone(ZoneInfo(ZONE))
+    wrong = [row for row in page.rows if "UTC" in row and CLOCK.search(row)]
+    wrong += ISO.findall(page.whole) + re.findall(r"\d\d:\d\d(?::\d\d)? UTC", page.whole)
+    for match in CLOCK.finditer(page.whole):
+        hour, minute, second = map(int, match.groups())
+        away = timedelta(hours=hour - local.hour, minutes=minute - local.minute, seconds=second - local.second)
+        # Of any day: what lies a day away has the same hour.
+        away = (away + timedelta(hours=12)) % timedelta(days=1) - timedelta(hours=12)
+        if not -BEFORE < away < AFTER:
+            wrong.append(page.whole[max(0, match.start() - 60) : match.end() + 30])
+    return wrong
+
+
+def test_every_page_and_every_part_that_refreshes_itself_keeps_the_policy(client: Client, db: None) -> None:
     check(client.get("/accounts/login/"), "/accounts/login/")
+    whole = busy_world()
+    fleet, values = whole.fleet, whole.values
+    at, amy = fleet.now, acting(factories.admin("amy"), why="as every year")
+    made(at=at, name="freezes", event_types=["Freeze"], expires_at=at + timedelta(hours=1))
+    times = {"starts_at": at, "ends_at": at + timedelta(hours=1), "set_pattern": "dock"}
+    sale = rules.WindowRequestSerializer(data={"name": "All day", "reason": "the shop is full", **times})
+    rules.create_window(sale, actor=amy, now=at)
+    hook = wire.HookData(EVENT, phase="prepare", step="hook", outcome="failed", hook="drain", output=MARKUP)
+    fleet.report("vm1", hook)
+    for model, columns in TEXTS:
+        model._base_manager.update(**{name: Concat(name, Value(MARKUP)) for name in columns})
+    ada = factories.admin()
+    Profile.objects.create(user=ada, time_zone=ZONE)
+    admin, now = logged_in(ada), datetime.now(UTC)
+    shown = dict(pages(admin, values))
+    assert len(shown) > 60
+    events = [f"/events/{event_id}/" for event_id in ScheduledEvent.objects.values_list("event_id", flat=True)]
+    more = (*events, "/find/?q=vm1", "/fleet/?as=table", "/sets/999999/", "/no/such/page/")
     parts: dict[str, str] = {}
-    addresses = [*reads("pages", world().values), "/sets/999999/", "/no/such/page/"]
-    for address in addresses:
-        answer: Any = admin.get(address)
-        if not answer.streaming and b"<main" in answer.content:
-            for _, attrs in check(answer, address).tags:
-                if attrs.get("data-live") is not None:
-                    parts[str(attrs["hx-get"])] = "" if "data-lazy" in attrs else f'id="{attrs["id"]}"'
+    wrong: dict[str, list[str]] = {}
+    for address, answer in {**shown, **{address: admin.get(address) for address in more}}.items():
+        outline = check(answer, address)
+        if times_of_others := of_another_clock(outline, now):
+            wrong[address] = times_of_others
+        for _, attrs in outline.tags:
+            if attrs.get("data-live") is not None:
+                parts[str(attrs["hx-get"])] = "" if "data-lazy" in attrs else f'id="{attrs["id"]}"'
+    assert wrong == {}
     assert len(parts) > 12
     for address, mark in parts.items():
         part: Any = admin.get(address, headers={"HX-Request": "true"})
         assert (part.status_code, b"<html" in part.content) == (200, False), address
-        assert mark in part.content.decode(), address
+        assert mark in part.content.decode() and Outline(part.content.decode()).inline == [], address
+
+
+def test_a_second_clock_is_seen() -> None:
+    now = datetime(2026, 11, 22, 15, 0, tzinfo=UTC)
+    right = '<tr><td><time datetime="2026-11-22T15:00:00.000Z">10:00:00<span> EST</span></time></td></tr>'
+    assert (
+        of_another_clock(Outline(f"{right}<pre>2026-11-22T15:00:00Z</pre><time data-since>3 h ago</time>"), now) == []
+    )
+    bare = "<li>It was at 15:00:00.</li>"
+    whole = f"<li>It was at {whole_time(now, API)}.</li>"
+    tip = '<p title="2026-11-22T15:00:00Z">now</p>'
+    assert all(of_another_clock(Outline(right + one), now) for one in (bare, whole, tip))
 
 
 def test_an_unreadable_cursor_leads_to_the_beginning(fleet: factories.Fleet, operator: Client) -> None:
@@ -122,3 +239,8 @@ def test_machines_are_shown_by_domain_with_shape_text_and_what_hits_them(
     assert grid.count("tile-good") == 6
     assert grid.count("tile-calm") == 1
     assert "without a report so far: newcomer." in body
+
+
+def test_pages_of_a_user_without_a_zone_are_in_utc(fleet: factories.Fleet, viewer: Client) -> None:
+    factories.announced(fleet)
+    assert "UTC" in Outline(viewer.get("/").content.decode()).whole

@@ -111,17 +111,6 @@ def test_waiting_for_other_tenants_is_not_overdue(fleet: factories.Fleet, operat
     assert "step-others-agree" in codes(shown)
 
 
-def test_hook_output_is_escaped_on_the_timeline(fleet: factories.Fleet, operator: Client) -> None:
-    event = factories.announced(fleet)
-    data = wire.HookData(
-        event_id=event.event_id, phase="prepare", step="hook", outcome="failed", hook="drain", output="<b>no luck</b>"
-    )
-    fleet.report("vm1", data)
-    page = operator.get(f"/events/{event.event_id}/").content.decode()
-    assert "&lt;b&gt;no luck&lt;/b&gt;" in page
-    assert "<b>no luck" not in page
-
-
 def test_a_planned_prepare_is_shown_with_its_time_until_the_event_starts(
     fleet: factories.Fleet, operator: Client
 ) -> None:
