@@ -86,7 +86,7 @@ def service_answer(request: Asked, /, name: str = "", **context: Any) -> HttpRes
     found = known(service.detail(service=name, now=request.now) if name else None, "No service has this name.")
 
     @cache
-    def seen() -> tuple[timeline.TimelinePart, tuple[service.MeetingRow, ...]]:
+    def seen() -> tuple[timeline.TimelinePart, list[service.MeetingRow]]:
         since = spans.enrolled_since(availability_set__service__iexact=found.name)
         choice, types = timeline.requested(request, since)
         read = spans.of_service(found.name, choice.window, types=types, now=request.now)

@@ -2,22 +2,17 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from django.test import Client
 from django.urls import reverse
 
 from fleet.dashboard.tags import service_url
-from fleet.domain.caches.maintenances import (
-    ASSUMED,
-    Impact,
-    MaintenanceStatus,
-    impact_of_event,
-    impact_of_maintenance,
-    meetings,
-)
-from fleet.domain.states import EventStatus
+from fleet.domain.caches.maintenances import ASSUMED
 from fleet.models import AvailabilitySet
+from fleet.projections.desk.service import Impact, impact_of_event, impact_of_maintenance
 from tests import factories
 from tests.caches.walking import Listeners, line
 from tests.dashboard.conftest import codes
@@ -83,43 +78,18 @@ def test_what_met_stays_in_the_picture(listeners: Listeners, viewer: Client) -> 
     assert {line.split(",")[1] for line in file.splitlines()[1:]} >= {"web", "orders"}
 
 
-def test_when_they_meet() -> None:
+def test_when_they_have_an_impact() -> None:
     now = factories.NOW
-    hit = impact_of_event(
-        key="e",
-        status=EventStatus.SCHEDULED,
-        not_before=now + seconds(60),
-        started_at=None,
-        ended_at=None,
-        duration_seconds=-1,
-        now=now,
+    event: Any = SimpleNamespace(
+        open=True, not_before=now + seconds(60), started_at=None, ended_at=None, duration_seconds=-1
     )
-    assert hit == Impact("e", now + seconds(60), now + seconds(60) + ASSUMED, sure=False)
-    broken = impact_of_maintenance(
-        key="m",
-        status=MaintenanceStatus.UNDER_WAY,
-        earliest_at=None,
-        began_at=now - seconds(60),
-        ended_at=None,
-        last_at=now,
-        now=now,
+    assert impact_of_event(event, now=now) == Impact(now + seconds(60), now + seconds(60) + ASSUMED, sure=False)
+    event.open = False
+    assert impact_of_event(event, now=now) is None
+    row: Any = SimpleNamespace(
+        status="UNDER_WAY", active=True, earliest_at=None, began_at=now - seconds(60), ended_at=None
     )
-    assert broken is not None
-    (one,) = meetings([hit], [broken], now=now)
-    assert (one.begin, one.end, one.sure) == (hit.begin, broken.end, False)
-    over = impact_of_event(
-        key="e",
-        status=EventStatus.ENDED,
-        not_before=now,
-        started_at=None,
-        ended_at=now,
-        duration_seconds=5,
-        now=now,
-    )
-    assert over is None
-    assert meetings([hit], [], now=now) == ()
-    apart = Impact("m", hit.end, hit.end + seconds(1), sure=True)
-    assert meetings([hit], [apart], now=now) == ()
+    assert impact_of_maintenance(row, now=now) == Impact(now - seconds(60), now - seconds(60) + ASSUMED, sure=True)
 
 
 def test_whatever_a_service_is_called_it_has_a_page(db: None, viewer: Client) -> None:

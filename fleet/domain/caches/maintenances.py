@@ -1,12 +1,12 @@
 """State of a cache maintenance, computed from the notifications about one cache and shard.
 
-Also finds maintenances that overlap with events, and outages of several listeners. Notifications may be lost, because
-the maintenance also cuts the listener's connection. So a maintenance is computed from any subset of them. Times come
-from the notifications; `status_of` adds what follows from the current time.
+Also finds outages of several listeners. Notifications may be lost, because the maintenance also cuts the listener's
+connection. So a maintenance is computed from any subset of them. Times come from the notifications; `status_of` adds
+what follows from the current time.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -16,7 +16,6 @@ from fleet.domain.caches.notifications import TYPES, NotificationType
 from fleet.domain.orders.series import Line, Series, groups_of
 from fleet.domain.reasons import Reason
 from fleet.domain.scheduling import first_after
-from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
 
 # A node may go down this much earlier than Scheduled states.
@@ -272,90 +271,8 @@ def status_of(operation: Operation, *, now: datetime) -> MaintenanceStatus:
     return MaintenanceStatus.STARTING
 
 
-# Maintenances of caches and events of machines that meet in time: a service may bear each alone, and not both.
-
-# The assumed length of an impact that has not ended and has no stated length.
+# The assumed length of an impact of an event or a maintenance that has not ended and has no stated length.
 ASSUMED = timedelta(minutes=15)
-SHORTEST = timedelta(minutes=1)
-# More are not listed one by one.
-MOST = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Impact:
-    """The period in which an event or maintenance has an effect. `sure`: it has really started."""
-
-    key: str
-    begin: datetime
-    end: datetime
-    sure: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Meeting:
-    """An event and a maintenance (by their keys) that overlap, and when. `sure`: both have really started."""
-
-    event: str
-    maintenance: str
-    begin: datetime
-    end: datetime
-    sure: bool
-
-
-def impact_of_event(
-    *,
-    key: str,
-    status: EventStatus,
-    not_before: datetime | None,
-    started_at: datetime | None,
-    ended_at: datetime | None,
-    duration_seconds: int | None,
-    now: datetime,
-) -> Impact | None:
-    """Return when an event affects its machines; None if it ended without a start, or has no NotBefore."""
-    stated = duration_seconds or 0
-    lasts = max(timedelta(seconds=stated), SHORTEST) if stated > 0 else ASSUMED
-    if started_at is not None:
-        return Impact(key, started_at, max(ended_at or max(now, started_at + lasts), started_at), sure=True)
-    if status is EventStatus.ENDED or not_before is None:
-        return None
-    return Impact(key, not_before, max(now, not_before) + lasts, sure=False)
-
-
-def impact_of_maintenance(
-    *,
-    key: str,
-    status: MaintenanceStatus,
-    earliest_at: datetime | None,
-    began_at: datetime | None,
-    ended_at: datetime | None,
-    last_at: datetime,
-    now: datetime,
-) -> Impact | None:
-    """Return when a maintenance affects its cache; None if it never started, or the time is unknown."""
-    begun = began_at if began_at is not None and began_at <= now else None
-    begin = begun or began_at or earliest_at or ended_at
-    if begin is None or status is MaintenanceStatus.NEVER_STARTED:
-        return None
-    if status not in ACTIVE:
-        return Impact(key, begin, max(ended_at or last_at, begin), sure=True)
-    return Impact(key, begin, max(now, begin + ASSUMED), sure=begun is not None)
-
-
-def meetings(events: Iterable[Impact], maintenances: Iterable[Impact], *, now: datetime) -> tuple[Meeting, ...]:
-    """Return the overlaps of events and maintenances, latest first, at most `MOST`."""
-    found = sorted(_pairs(list(events), list(maintenances), now), key=lambda one: one.begin, reverse=True)
-    return tuple(found[:MOST])
-
-
-def _pairs(events: list[Impact], maintenances: list[Impact], now: datetime) -> Iterator[Meeting]:
-    for event in events:
-        for other in maintenances:
-            begin, end = max(event.begin, other.begin), min(event.end, other.end)
-            if begin < end:
-                sure = event.sure and other.sure and begin <= now
-                yield Meeting(event.key, other.key, begin, end, sure)
-
 
 # Listeners of a cache that are cut off and return together are shown as one line: each writes two entries.
 

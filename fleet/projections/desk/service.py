@@ -1,15 +1,20 @@
 """Page of a service: sets, caches, and events of machines that overlap with maintenances of caches."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import product
 from typing import Annotated
 
-from fleet.domain.caches.maintenances import Meeting, impact_of_event, impact_of_maintenance, meetings
+from fleet.domain.caches.maintenances import ASSUMED, MaintenanceStatus
 from fleet.domain.reasons import Reason
 from fleet.projections.caches.maintenances import MaintenanceRow
 from fleet.projections.desk.fleet_map import CacheCell, MapGroup, SetCell, cache_cells, set_cells
 from fleet.projections.refs import runbook_of
 from fleet.projections.spans import EventSpan, Spans, caches_of, sets_of
+
+# Shortest assumed impact of an event, and the number of overlaps that are listed one by one.
+SHORTEST = timedelta(minutes=1)
+MOST = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +25,6 @@ class MeetingRow:
     maintenance: MaintenanceRow
     begin: datetime
     end: datetime
-    sure: bool
     text: Reason
 
 
@@ -63,48 +67,59 @@ def detail(*, service: str, now: datetime) -> ServiceDetail | None:
     return ServiceDetail(name=name, group=group, runbook=runbook_of(name), server_time=now)
 
 
-def meetings_of(spans: Spans, *, now: datetime) -> tuple[MeetingRow, ...]:
-    """Return the overlaps of events and maintenances, the latest first. No query."""
-    events = {event.event_id: event for event in spans.events if not event.drill}
-    rows = {str(row.id): row for cache in spans.caches for row in cache.maintenances}
-    hits = [
-        impact_of_event(
-            key=key,
-            status=event.status,
-            not_before=event.not_before,
-            started_at=event.started_at,
-            ended_at=event.ended_at,
-            duration_seconds=event.duration_seconds,
-            now=now,
-        )
-        for key, event in events.items()
-    ]
-    breaks = [
-        impact_of_maintenance(
-            key=key,
-            status=row.status,
-            earliest_at=row.earliest_at,
-            began_at=row.began_at,
-            ended_at=row.ended_at,
-            last_at=row.last_at,
-            now=now,
-        )
-        for key, row in rows.items()
-    ]
-    found = meetings(filter(None, hits), filter(None, breaks), now=now)
-    return tuple(_row(one, events[one.event], rows[one.maintenance], now=now) for one in found)
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """The period in which an event or a maintenance has an effect. `sure`: it has really started."""
+
+    begin: datetime
+    end: datetime
+    sure: bool
 
 
-def _row(one: Meeting, event: EventSpan, maintenance: MaintenanceRow, *, now: datetime) -> MeetingRow:
+def impact_of_event(event: EventSpan, *, now: datetime) -> Impact | None:
+    """Return when an event affects its machines; None if it ended without a start, or has no NotBefore."""
+    stated = event.duration_seconds or 0
+    lasts = max(timedelta(seconds=stated), SHORTEST) if stated > 0 else ASSUMED
+    if (started_at := event.started_at) is not None:
+        return Impact(started_at, max(event.ended_at or max(now, started_at + lasts), started_at), sure=True)
+    if not event.open or event.not_before is None:
+        return None
+    return Impact(event.not_before, max(now, event.not_before) + lasts, sure=False)
+
+
+def impact_of_maintenance(row: MaintenanceRow, *, now: datetime) -> Impact | None:
+    """Return when a maintenance affects its cache; None if it never started, or the time is unknown."""
+    has_begun = row.began_at is not None and row.began_at <= now
+    begin = row.began_at or row.earliest_at or row.ended_at
+    if begin is None or row.status is MaintenanceStatus.NEVER_STARTED:
+        return None
+    if not row.active:
+        return Impact(begin, max(row.ended_at or row.last_at, begin), sure=True)
+    return Impact(begin, max(now, begin + ASSUMED), sure=has_begun)
+
+
+def meetings_of(spans: Spans, *, now: datetime) -> list[MeetingRow]:
+    """Return the overlaps of events and maintenances, the latest first, at most `MOST`. No query."""
+    events = [(event, impact_of_event(event, now=now)) for event in spans.events if not event.drill]
+    rows = [(row, impact_of_maintenance(row, now=now)) for cache in spans.caches for row in cache.maintenances]
+    found = [
+        _row(event, row, begin, end, sure=hit.sure and other.sure and begin <= now)
+        for (event, hit), (row, other) in product(events, rows)
+        if hit and other and (begin := max(hit.begin, other.begin)) < (end := min(hit.end, other.end))
+    ]
+    return sorted(found, key=lambda meeting: meeting.begin, reverse=True)[:MOST]
+
+
+def _row(event: EventSpan, maintenance: MaintenanceRow, begin: datetime, end: datetime, *, sure: bool) -> MeetingRow:
     over = not event.open and not maintenance.active
     text = Reason(
         "service-meeting",
-        tense="past" if over else "now" if one.sure else "ahead",
+        tense="past" if over else "now" if sure else "ahead",
         event_type=event.event_type,
         resources=list(event.resources),
         set=event.set.label,
         cache=maintenance.cache.name,
-        begin=one.begin,
-        end=one.end,
+        begin=begin,
+        end=end,
     )
-    return MeetingRow(event, maintenance, one.begin, one.end, one.sure, text)
+    return MeetingRow(event, maintenance, begin, end, text)
