@@ -92,7 +92,7 @@ def service_answer(request: Asked, /, name: str = "", **context: Any) -> HttpRes
         read = spans.of_service(found.name, choice.window, types=types, now=request.now)
         meet = service.meetings_of(read, now=request.now)
         bands = [Interval(row.begin, row.end, "", say(row.text, page_reader(request.now))) for row in meet]
-        return timeline.of_service(request, found.name, read, choice, bands), meet
+        return timeline.of_service(request, read, choice, bands), meet
 
     if timeline.wants_file(request):
         return timeline.as_file(request, seen()[0], "service")

@@ -12,17 +12,14 @@ from django.urls import reverse
 
 from fleet.dashboard.export import csv_file
 from fleet.dashboard.forms import Sent
-from fleet.dashboard.lanes.picture import Interval, Row
+from fleet.dashboard.lanes.picture import Interval, Moment, Picture, Row, Scale, draw
 from fleet.dashboard.lanes.timeline import (
-    MOST_LANES,
-    NOT_WATCHED,
     Choice,
-    Drawn,
     Line,
     Way,
     cache_row,
     chosen_window,
-    draw_rows,
+    lines_of,
     listener_rows,
     rows_by,
     shard_rows,
@@ -45,27 +42,34 @@ from fleet.projections.spans import EventSpan, Spans
 from fleet.projections.timeline import entries
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.say import say
+from fleet.wording.sentences import counted
 from fleet.wording.times import iso, page_reader
 
 MAINTENANCE = "maintenance"
 SHOWN = {"": "Everything", **{name: name for name in TYPES}, MAINTENANCE: "Cache maintenance"}
-# At most this many services of the fleet are drawn.
-SERVICES = 20
+# At most this many services of the fleet, and lanes of other subjects, are drawn. The table has all of them.
+SERVICES, MOST_LANES = 20, 40
+NOT_WATCHED = "No live agent"
 COLUMNS = ("what", "where", "state", "begin", "until", "address")
 
 
 @dataclass(frozen=True, slots=True)
 class TimelinePart:
-    """Template context of `timeline/picture.html`."""
+    """Template context of `timeline/picture.html`: a picture with its table. `left_out` counts the lanes that are not
+    drawn; `more`: not all events were read.
+    """
 
     choice: Choice
-    drawn: Drawn
+    picture: Picture | None
+    lines: tuple[Line, ...]
+    left_out: int
+    more: bool
     shown: tuple[Way, ...]
     file: str
 
     @property
     def context(self) -> dict[str, Any]:
-        return {"timeline": self, "lanes": self.drawn.picture}
+        return {"timeline": self, "lanes": self.picture}
 
 
 def of_fleet(request: Asked) -> TimelinePart:
@@ -82,7 +86,7 @@ def of_fleet(request: Asked) -> TimelinePart:
     return _part(request, choice, rows, found, most=SERVICES)
 
 
-def of_service(request: Asked, name: str, found: Spans, choice: Choice, bands: Iterable[Interval] = ()) -> TimelinePart:
+def of_service(request: Asked, found: Spans, choice: Choice, bands: Iterable[Interval]) -> TimelinePart:
     """Return the timeline of a service, with a lane for each set and each cache."""
 
     def names(event: EventSpan) -> list[tuple[str, str]]:
@@ -137,7 +141,7 @@ def of_cache(request: Asked, choice: Choice, detail: CacheDetail) -> TimelinePar
 
 def as_file(request: Asked, part: TimelinePart, name: str) -> StreamingHttpResponse:
     """Return the picture's table as a CSV file."""
-    return csv_file(name, COLUMNS, (_csv_row(line, request) for line in part.drawn.lines))
+    return csv_file(name, COLUMNS, (_csv_row(line, request) for line in part.lines))
 
 
 def _csv_row(line: Line, request: Asked) -> tuple[str, ...]:
@@ -180,29 +184,35 @@ def _part(
     gap_said: str = NOT_WATCHED,
     kinds: Mapping[str, str] = SHOWN,
 ) -> TimelinePart:
-    """Return the timeline of these rows and of the caches in `found`. `kinds` are the choices of the parameter
-    `show`.
+    """Return the timeline of these rows and of the caches in `found`. Empty lanes come last; if all are empty, no
+    picture is drawn. `gap_said` is the text of the gaps, and `kinds` are the choices of the parameter `show`.
     """
-    chosen = _shown(request)
+    chosen, now, window = _shown(request), request.now, choice.window
     # With one type of events, maintenance of caches is not shown.
-    caches = [cache_row(cache, now=request.now) for cache in found.caches if chosen in ("", MAINTENANCE)]
-    drawn = draw_rows(
-        [*rows[:most], *caches, *rows[most:]],
-        choice.window,
-        now=request.now,
+    caches = [cache_row(cache, now=now) for cache in found.caches if chosen in ("", MAINTENANCE)]
+    rows, most = [*rows[:most], *caches, *rows[most:]], min(MOST_LANES, most + len(caches))
+    scale = Scale(window.begin, window.end)
+    lines = lines_of(rows, scale)
+    gaps = [gap for span in found.unwatched if scale.holds(gap := Interval(span.begin, span.end, "", gap_said))]
+    summary = f"{counted(len(lines), 'thing')} in {counted(len(rows), 'lane')}"
+    if gaps:
+        summary += f"; {gap_said[0].lower()}{gap_said[1:]} {counted(len(gaps), 'time')}"
+    picture = draw(
+        scale,
+        rows[:most],
+        moments=[Moment("now", now, "now")] if window.begin <= now <= window.end else [],
+        summary=f"{summary}.",
+        bands=[band for band in bands if scale.holds(band)],
+        gaps=gaps,
         zoom=partial(within, request.GET.dict()),
-        bands=bands,
-        gaps=found.unwatched,
-        more=found.more,
-        gap_said=gap_said,
-        most=min(MOST_LANES, most + len(caches)),
     )
 
     def address(show: str, file: str = "") -> str:
         return f"?{query_with(request, **{'cursor': '', 'show': show, 'as': file})}"
 
     shown = tuple(Way(label, address(value), "", value == chosen) for value, label in kinds.items())
-    return TimelinePart(choice, drawn, shown, address(chosen if kinds else "", "csv"))
+    left_out, file = max(0, len(rows) - most), address(chosen if kinds else "", "csv")
+    return TimelinePart(choice, picture if rows else None, lines, left_out, found.more, shown, file)
 
 
 def query_of(request: Asked) -> str:

@@ -1,7 +1,7 @@
 """Timeline pictures: of an event, of a cache's maintenance, and of a fleet, a service, a set or a machine."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from fleet.dashboard.lanes.picture import Interval, Moment, Picture, Row, Scale, Zoom, draw
+from fleet.dashboard.lanes.picture import Interval, Moment, Picture, Row, Scale, draw
 from fleet.domain.caches.maintenances import ASSUMED, MaintenanceStatus
 from fleet.domain.times import clamped
 from fleet.projections.caches.coverage import Span, Stretch
@@ -21,12 +21,7 @@ from fleet.wording.badges import badge_of
 from fleet.wording.caches import NOTIFICATIONS, ROLES
 from fleet.wording.events import named
 from fleet.wording.say import say
-from fleet.wording.sentences import counted
 from fleet.wording.times import at_clock, duration, iso, local, page_reader
-
-# Further lanes are shown in the table only.
-MOST_LANES = 40
-NOT_WATCHED = "No live agent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +34,6 @@ class Line:
     state: str
     begin: datetime
     until: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A picture with its table. `left_out` counts the lanes that are not drawn; `more`: not all events were read."""
-
-    picture: Picture | None
-    lines: tuple[Line, ...]
-    left_out: int = 0
-    more: bool = False
 
 
 def event_intervals(event: EventSpan, *, now: datetime) -> list[Interval]:
@@ -107,42 +92,7 @@ def rows_by(
     return [Row(name, drawn, href) for (name, href), drawn in intervals.items()]
 
 
-def draw_rows(
-    rows: Sequence[Row],
-    window: Span,
-    *,
-    now: datetime,
-    zoom: Zoom,
-    bands: Iterable[Interval] = (),
-    gaps: Iterable[Span] = (),
-    more: bool = False,
-    gap_said: str = NOT_WATCHED,
-    most: int = MOST_LANES,
-) -> Drawn:
-    """Return the picture of these lanes. Empty lanes come last; if all are empty, no picture is drawn. `gap_said` is
-    the text of the gaps.
-    """
-    scale = Scale(window.begin, window.end)
-    moments = [Moment("now", now, "now")] if window.begin <= now <= window.end else []
-    lines = _lines(rows, scale)
-    hatched = [Interval(gap.begin, gap.end, "", gap_said) for gap in gaps]
-    hatched = [gap for gap in hatched if scale.holds(gap)]
-    summary = f"{counted(len(lines), 'thing')} in {counted(len(rows), 'lane')}"
-    if hatched:
-        summary += f"; {gap_said[0].lower()}{gap_said[1:]} {counted(len(hatched), 'time')}"
-    picture = draw(
-        scale,
-        rows[:most],
-        moments=moments,
-        summary=f"{summary}.",
-        bands=[b for b in bands if scale.holds(b)],
-        gaps=hatched,
-        zoom=zoom,
-    )
-    return Drawn(picture if rows else None, lines, max(0, len(rows) - most), more)
-
-
-def _lines(rows: Iterable[Row], scale: Scale) -> tuple[Line, ...]:
+def lines_of(rows: Iterable[Row], scale: Scale) -> tuple[Line, ...]:
     """Return one table row for each object, with the names of all its lanes, the latest first."""
     intervals: dict[str, list[Interval]] = {}
     where: dict[str, list[str]] = defaultdict(list)
