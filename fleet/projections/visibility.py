@@ -163,36 +163,25 @@ def nothing(reader: LimitedReader) -> Q:
 # Visibility rule of each table. A projection cannot read a table without a rule.
 VISIBLE_ROWS: dict[type[Model], Callable[[LimitedReader], Q]] = {
     AvailabilitySet: rows_of("pk"),
-    models.Service: lambda reader: Q(name__in={place.service.lower() for place in reader.places.values()}),
-    models.Machine: rows_of("availability_set"),
-    models.InventoryMachine: rows_of("availability_set"),
-    models.Admission: rows_of("machine__availability_set"),
-    models.JoinToken: nothing,
-    models.RefusedEnrolment: nothing,
-    models.Spool: rows_of("machine__availability_set"),
-    models.Observation: rows_of("machine__availability_set"),
-    models.PollGap: rows_of("machine__availability_set"),
-    models.PresenceRow: rows_of("machine__availability_set"),
-    models.Preparation: rows_of("event__availability_set", "machine__availability_set"),
-    ScheduledEvent: rows_of("availability_set"),
-    models.Sighting: rows_of("event__availability_set", "machine__availability_set"),
-    models.Approval: rows_of("event__availability_set"),
-    models.Claim: rows_of("event__availability_set"),
-    models.Hold: rows_of("event__availability_set"),
+    **dict.fromkeys((models.Machine, models.InventoryMachine, ScheduledEvent), rows_of("availability_set")),
+    **dict.fromkeys((models.StaleSet, models.SetCount), rows_of("availability_set")),
+    **dict.fromkeys((models.Admission, models.Spool, models.Observation), rows_of("machine__availability_set")),
+    **dict.fromkeys((models.PollGap, models.PresenceRow), rows_of("machine__availability_set")),
+    **dict.fromkeys((models.Approval, models.Claim, models.Hold, models.Drill), rows_of("event__availability_set")),
+    **dict.fromkeys(
+        (models.Preparation, models.Sighting), rows_of("event__availability_set", "machine__availability_set")
+    ),
     models.Order: rows_of("approval__event__availability_set"),
-    models.Wave: _waves,
-    models.Drill: rows_of("event__availability_set"),
     models.Rehearsal: rows_of("drill__event__availability_set"),
     models.Instruction: rows_of("rehearsal__drill__event__availability_set"),
+    models.Service: lambda reader: Q(name__in={place.service.lower() for place in reader.places.values()}),
+    **dict.fromkeys((models.JoinToken, models.RefusedEnrolment), nothing),
+    models.Wave: _waves,
     Cache: _of_cache("pk"),
-    models.Maintenance: _of_cache("cache"),
-    models.Notification: _of_cache("cache"),
     # All listeners of a visible cache count, or the page would report none; hidden ones are not named.
-    models.Coverage: _of_cache("cache"),
+    **dict.fromkeys((models.Maintenance, models.Notification, models.Coverage), _of_cache("cache")),
     models.Reporter: _of_cache("notification__cache"),
     models.OpenTrouble: lambda reader: Q(availability_set__in=reader.sets) | Q(cache__in=reader.caches),
-    models.StaleSet: rows_of("availability_set"),
-    models.SetCount: rows_of("availability_set"),
     # A blind spot that names another set needs that set to be visible, too.
     models.SetBlindSpot: lambda reader: (
         Q(availability_set__in=reader.sets) & (Q(other_set=None) | Q(other_set__in=reader.sets))
@@ -206,20 +195,10 @@ VISIBLE_ROWS: dict[type[Model], Callable[[LimitedReader], Q]] = {
     # Found by the hash that a visible observation names.
     models.DocumentBody: everything,
     # These tables contain no names of the fleet.
-    models.Stop: everything,
-    models.LastRun: everything,
-    models.WrongClock: everything,
-    models.Seal: everything,
+    **dict.fromkeys((models.Stop, models.LastRun, models.WrongClock, models.Seal), everything),
     # Pages show other users only to administrators; all users see their own account.
-    User: everything,
-    models.Profile: everything,
-    models.Scope: everything,
-    models.ApiToken: everything,
-    models.ServiceAccount: everything,
-    Authenticator: everything,
-    models.CalendarFeed: everything,
-    models.OutsideAccount: everything,
-    models.FormerName: everything,
+    **dict.fromkeys((User, models.Profile, models.Scope, models.ApiToken, models.ServiceAccount), everything),
+    **dict.fromkeys((Authenticator, models.CalendarFeed, models.OutsideAccount, models.FormerName), everything),
 }
 
 
