@@ -161,32 +161,25 @@ def event_export(request: Asked, event_id: str) -> HttpResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A guard as shown in the decision panel: its `sentence`, what it `needs`, and `asks` with the same in words.
-    `has_field`: the field for its reason shows the sentence already.
+class PanelGuard:
+    """A guard in the decision panel: its `sentence`, what it `needs`, and `asks` with the same in words.
+
+    `shown` are the digests of what it shows; the form sends them back. `takes_reason`: the form has a field for the
+    reason of an override, with the submitted text `reason`.
     """
 
     code: str
     sentence: str
     needs: Need
     asks: str
-    has_field: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Form field `name` for the reason of an override. `waits`: kinds of approvals that need no reason, because they
-    wait instead.
-
-    `shown` are the digests of what the guards show; the form sends them back.
-    """
-
-    code: str
-    name: str
     shown: str
-    sentence: str
-    value: str
-    waits: tuple[str, ...]
+    takes_reason: bool
+    reason: str
+
+    @property
+    def waits(self) -> tuple[str, ...]:
+        """Return the kinds of approvals that need no reason, because they wait instead."""
+        return tuple(when.value for when, codes in LATER.items() if self.code in codes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +193,7 @@ class DecisionPanel:
     may_override: bool
     missing: str
     second_missing: str
-    guards: tuple[Shown, ...]
-    asks: tuple[Ask, ...]
+    guards: tuple[PanelGuard, ...]
     blocked: bool
     verb: str
 
@@ -247,18 +239,6 @@ def panel_of(
             known += new
     open_guards = [(code, *rest) for code, rest in found.items() if code not in hidden]
     stuck = {code for code, _, needs, past in open_guards if needs is Need.BLOCKS and not (past and may_override)}
-    asks = {
-        code: Ask(
-            code=code,
-            name=f"reason-{code}",
-            shown=" ".join(digests[code]),
-            sentence=sentence,
-            value=(sent or {}).get(f"reason-{code}", ""),
-            waits=tuple(when.value for when, codes in LATER.items() if code in codes),
-        )
-        for code, sentence, _, _ in open_guards
-        if code in TAKE_REASONS and code not in stuck
-    }
     return DecisionPanel(
         title=standing(detail.event),
         may=rights.may(Right.APPROVE, detail.place),
@@ -266,10 +246,17 @@ def panel_of(
         missing=say(rights.missing(Right.APPROVE, detail.place, doing="approve") or "", words),
         second_missing=say(_no_second(name, rights, detail), words),
         guards=tuple(
-            Shown(code, sentence, needs, asks_for(needs, overridable=past, may_override=may_override), code in asks)
+            PanelGuard(
+                code,
+                sentence,
+                needs,
+                asks_for(needs, overridable=past, may_override=may_override),
+                " ".join(digests[code]),
+                takes_reason=code in TAKE_REASONS and code not in stuck,
+                reason=(sent or {}).get(f"reason-{code}", ""),
+            )
             for code, sentence, needs, past in open_guards
         ),
-        asks=tuple(asks.values()),
         blocked=bool(stuck),
         verb="Propose" if any(needs is Need.SECOND for _, _, needs, _ in open_guards) else "Approve",
     )

@@ -19,7 +19,7 @@ from django.utils.cache import patch_vary_headers
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import ensure_csrf_cookie
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 from django_htmx.middleware import HtmxDetails
 
 from fleet.dashboard import saved_form, status_bar
@@ -149,15 +149,7 @@ def action_view(answer: Answer) -> Callable[[View[P]], Callable[Concatenate[Http
             except Refused as error:
                 return answer(request, *args, **kwargs, sent=request.POST, **refused(error))
 
-        acting = require_reader(guarded)
-
-        @wraps(view)
-        def posted(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
-            if request.method != "POST":
-                return failure(405, headers={"Allow": "POST"})
-            return acting(request, *args, **kwargs)
-
-        return posted
+        return require_POST(require_reader(guarded))
 
     return decorate
 
