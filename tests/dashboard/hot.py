@@ -20,26 +20,23 @@ from fleet.projections.timeline import entries
 from tests import factories
 from tests.caches.walking import Listeners, line
 
-LISTS = (
-    "events/",
-    "events/?needs_decision=true",
-    "machines/",
-    "machines/?q=s1",
-    "machines/?ordering=-enrolled_at",
-    "machines/counts/",
-    "events/{event}/",
-    "events/{event}/timeline/",
-    "events/{event}/documents/",
-    "approvals/",
-    "sets/",
-    "audit/",
-    "blind-spots/",
-    "caches/",
-    "maintenances/",
-    "notifications/",
-    *(f"{rows}/?changed_since=2026-01-01T00:00:00Z" for rows in ("events", "sets", "approvals")),
-    *(f"{rows}/?resource_group=shop&set_name=set-1&machine_name=s1-1" for rows in ("events", "machines", "audit")),
-)
+PAGES = """
+/ /fleet/ /fleet/?as=table /services/{service}/ /sets/ /sets/{set}/ /machines/ /machines/?as=counts
+/machines/{machine}/ /history/ /events/{event}/ /timeline/ /timeline/?kind=stop_lifted&kind=approvals_stopped
+/timeline/?service={service} /timeline/?resource_group=nowhere /blind-spots/ /blind-spots/?kind=agent-too-old
+/find/?q=vm /views/ /caches/ /caches/{cache}/ /maintenances/{maintenance}/ /pulse/ /audit/ /audit/?q=nobody+says+this
+/audit/?via=slack&via=pagerduty /audit/?actor_kind=person&kind=stop_lifted /timeline/?set={set}&kind=stop_lifted
+/history/?type=Nothing /policy/ /handover/?since={day}T00:00:00Z&until=2090-01-01T00:00:00Z /reports/
+/reports/{month}/ /reports/events/{event}/
+"""
+LISTS = """
+events/ events/?needs_decision=true machines/ machines/?q=s1 machines/?ordering=-enrolled_at machines/counts/
+events/{event}/ events/{event}/timeline/ events/{event}/documents/ approvals/ sets/ audit/ blind-spots/ caches/
+maintenances/ notifications/ events/?changed_since=2026-01-01T00:00:00Z sets/?changed_since=2026-01-01T00:00:00Z
+approvals/?changed_since=2026-01-01T00:00:00Z events/?resource_group=shop&set_name=set-1&machine_name=s1-1
+machines/?resource_group=shop&set_name=set-1&machine_name=s1-1
+audit/?resource_group=shop&set_name=set-1&machine_name=s1-1
+"""
 
 
 def queries(call: Callable[[], Any]) -> list[str]:
@@ -99,43 +96,16 @@ def calls(client: Client) -> dict[str, Callable[[], Any]]:
         ),
         "timeline": entries.fleet,
         "story": lambda: entries.for_event(event_id=event.event_id),
-        "page /": lambda: client.get("/"),
-        "page /fleet/": lambda: client.get("/fleet/"),
-        "page /fleet/?as=table": lambda: client.get("/fleet/?as=table"),
-        "page /services/": lambda: client.get(f"/services/{event.availability_set.service}/"),
-        "page /sets/": lambda: client.get("/sets/"),
-        "page /sets/N/": lambda: client.get(f"/sets/{set_id}/"),
-        "page /machines/": lambda: client.get("/machines/"),
-        "page /machines/?as=counts": lambda: client.get("/machines/?as=counts"),
-        "page /machines/N/": lambda: client.get(f"/machines/{machine_id}/"),
-        "page /history/": lambda: client.get("/history/"),
-        "page /events/ID/": lambda: client.get(f"/events/{event.event_id}/"),
-        "page /timeline/": lambda: client.get("/timeline/"),
-        "page /timeline/?kind=": lambda: client.get("/timeline/?kind=stop_lifted&kind=approvals_stopped"),
-        "page /timeline/?service=": lambda: client.get(f"/timeline/?service={event.availability_set.service}"),
-        "page /timeline/?resource_group=": lambda: client.get("/timeline/?resource_group=nowhere"),
         "blind spots": lambda: blind_spots.overview(now=now),
-        "page /blind-spots/": lambda: client.get("/blind-spots/"),
-        "page /blind-spots/?kind=": lambda: client.get("/blind-spots/?kind=agent-too-old"),
-        "page /find/": lambda: client.get("/find/?q=vm"),
-        "page /views/": lambda: client.get("/views/"),
-        "page /caches/": lambda: client.get("/caches/"),
-        "page /caches/N/": lambda: client.get(f"/caches/{maintenance.cache_id}/"),
-        "page /maintenances/N/": lambda: client.get(f"/maintenances/{maintenance.pk}/"),
-        "head": lambda: client.get("/pulse/"),
-        "page /audit/": lambda: client.get("/audit/"),
-        "page /audit/?q=": lambda: client.get("/audit/?q=nobody+says+this"),
-        "page /audit/?via=": lambda: client.get("/audit/?via=slack&via=pagerduty"),
-        "page /audit/?actor_kind=": lambda: client.get("/audit/?actor_kind=person&kind=stop_lifted"),
-        "page /timeline/?set=&kind=": lambda: client.get(f"/timeline/?set={set_id}&kind=stop_lifted"),
-        "page /history/?type=": lambda: client.get("/history/?type=Nothing"),
-        "page /policy/": lambda: client.get("/policy/"),
-        "page /handover/": lambda: client.get(f"/handover/?since={now:%Y-%m-%d}T00:00:00Z&until=2090-01-01T00:00:00Z"),
-        "page /reports/": lambda: client.get("/reports/"),
-        "page /reports/MONTH/": lambda: client.get(f"/reports/{now:%Y-%m}/"),
-        "page /reports/events/ID/": lambda: client.get(f"/reports/events/{event.event_id}/"),
     }
-    found |= {f"GET {path}": partial(client.get, ("/api/v1/" + path).format(event=event.event_id)) for path in LISTS}
+    parts = {
+        "service": event.availability_set.service, "set": set_id, "machine": machine_id, "event": event.event_id,
+        "cache": maintenance.cache_id, "maintenance": maintenance.pk, "day": f"{now:%Y-%m-%d}", "month": f"{now:%Y-%m}",
+    }  # fmt: skip
+    found |= {f"page {path}": partial(client.get, path.format(**parts)) for path in PAGES.split()}
+    found |= {
+        f"GET {path}": partial(client.get, ("/api/v1/" + path).format(event=event.event_id)) for path in LISTS.split()
+    }
     # Once without being counted: what a process keeps is no part of what a page costs.
     for call in found.values():
         call()

@@ -151,7 +151,9 @@ def test_deciding_for_later(fleet: factories.Fleet, operator: Client) -> None:
     queue = operator.get("/?part=queue", headers=HTMX)
     assert marks(queue, "data-rows") == ["under-way"]
     gone = post(operator, f"/approvals/{Approval.objects.get().pk}/withdraw/")
-    assert "approve" in acts(gone)
+    assert "approve" in acts(gone) and "WITHDRAWN" in states(gone)
+    # A withdrawn approval did not fail.
+    assert "step-taken-back" in codes(gone) and "step-failed" not in body_of(gone)
     due = (fleet.now + timedelta(minutes=5)).replace(microsecond=0)
     assert "waits-for-time" in codes(post(operator, address, when="time", at=f"{due:%Y-%m-%dT%H:%M:%S}"))
     assert Approval.objects.latest("pk").due_at == due

@@ -74,11 +74,6 @@ def test_dismissed_first_steps_are_linked_under_admin(admin: Client) -> None:
     assert marks(logged_in(other).get("/")) == ["to do"] * 5
 
 
-def test_an_installation_that_has_seen_an_event_is_not_new(fleet: Fleet, admin: Client) -> None:
-    factories.announced(fleet)
-    assert marks(admin.get("/")) == []
-
-
 def test_channel_step_is_open_until_a_shared_channel_exists(admin: Client) -> None:
     body = admin.get(STEPS).content.decode()
     assert 'href="/messages/"' in body

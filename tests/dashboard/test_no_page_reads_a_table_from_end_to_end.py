@@ -30,7 +30,7 @@ GROWING = {
 # Reads of a month's report, which users do not open during an incident, and reads that count a whole table by their
 # nature: the fleet's presence, its machines by value, and its map.
 WHOLE = {
-    "page /reports/MONTH/",
+    "page /reports/{month}/",
     "gauges",
     "overview",
     "fleet map",

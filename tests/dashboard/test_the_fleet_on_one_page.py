@@ -109,7 +109,7 @@ def test_a_heat_map_has_a_tile_for_each_group_and_zooms(
     assert 'd="M0 3h5"/><g><path class=g-live d="M0 9h5"/></g>' in shop
 
 
-def test_each_set_is_a_cell_with_its_state(listeners: Listeners, viewer: Client) -> None:
+def test_each_set_is_a_cell_with_its_state_and_counts_add_up(listeners: Listeners, viewer: Client) -> None:
     ids = {row.name: row.pk for row in AvailabilitySet.objects.all()}
     cache = listeners.agents["vm1"].machine.coverage.get().cache_id
     leads = {f"/sets/{ids[name]}/" for name in ("web", "mail", "quiet")} | {f"/caches/{cache}/"}
@@ -118,9 +118,6 @@ def test_each_set_is_a_cell_with_its_state(listeners: Listeners, viewer: Client)
     assert {cell.name: cell.state for cell in (*found.cells, *found.caches)} == {
         "web": WorstState.DECIDE, "mail": WorstState.UNWATCHED, "quiet": WorstState.LIVE, "orders": CacheState.LIVE
     }  # fmt: skip
-
-
-def test_its_counts_add_up_and_caches_are_no_sets(listeners: Listeners, viewer: Client) -> None:
     now = datetime.now(UTC)
     whole = fleet_map(now=now)
     assert sum(count for _, count in whole.counts) == len(whole.sets) == whole.total == 3

@@ -7,14 +7,13 @@ import pytest
 from django.test import Client
 
 from fleet.domain.approvals.conditions import When
-from fleet.models import Approval
 from fleet.operations.approvals.conditions import withdraw
 from fleet.projections.desk import queue
 from fleet.projections.events.detail import event_detail
 from fleet.wording.card import card_words
 from fleet.wording.times import API
 from tests import factories
-from tests.dashboard.conftest import acts, codes, states, text_of
+from tests.dashboard.conftest import codes, states, text_of
 from tests.factories import Fleet, listing, seconds
 
 OTHER = "0A1B2C3D-0000-4000-8000-00000000000F"
@@ -103,16 +102,3 @@ def test_the_card_says_what_happens_without_a_decision_once_it_cannot_be_undone(
         if when is When.UNDO:
             assert card_words(detail.card, API).without_a_decision == ""
             withdraw(approval_id=approval.pk, actor=factories.acting(factories.operator(), why=""), now=fleet.now)
-
-
-def test_what_was_withdrawn_did_not_fail_and_can_be_approved_again(
-    fleet: Fleet, operator: Client, settings: Any
-) -> None:
-    settings.APPROVAL_UNDO_SECONDS = 9
-    event = factories.announced(fleet)
-    operator.post(f"/events/{event.event_id}/approve/", {"when": "now"})
-    operator.post(f"/approvals/{Approval.objects.get().pk}/withdraw/")
-    page = operator.get(f"/events/{event.event_id}/?part=decision", headers={"HX-Request": "true"})
-    assert "step-taken-back" in codes(page)
-    assert "WITHDRAWN" in states(page) and "approve" in acts(page)
-    assert "step-failed" not in page.content.decode()
