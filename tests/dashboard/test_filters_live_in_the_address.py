@@ -109,8 +109,8 @@ def test_a_timeline_opens_at_a_time_and_keeps_its_filter(two: factories.Fleet, o
     assert f"set={home}" in later and "newcomer" in text_of(operator.get(f"/timeline/{later}"))
 
 
-@pytest.mark.parametrize("at", ["yesterday", "1999-12-31T00:00", "2026-02-30T00:00", "9999-12-31T23:59:59-14:00"])
-def test_a_time_that_cannot_be_read_is_refused(two: factories.Fleet, operator: Client, at: str) -> None:
-    page = operator.get("/timeline/", {"at": at})
-    assert marks(page, "data-refusal") == ["validation"]
-    assert "Reboot" in text_of(page)
+def test_a_time_that_cannot_be_read_is_refused(two: factories.Fleet, operator: Client) -> None:
+    for at in ("yesterday", "1999-12-31T00:00", "2026-02-30T00:00", "9999-12-31T23:59:59-14:00"):
+        page = operator.get("/timeline/", {"at": at})
+        assert marks(page, "data-refusal") == ["validation"], at
+        assert "Reboot" in text_of(page)

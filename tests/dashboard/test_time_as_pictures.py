@@ -71,6 +71,11 @@ def test_a_set_has_a_lane_for_each_machine(fleet: Listeners, viewer: Client) -> 
     # Two silences were longer than usual; before the first machine enrolled, the chart claims no gap.
     assert svg.count('class="lane-gap"') == 2
     assert ">now</text>" in svg
+    # A machine with reports is watched between them; for a machine that never reported, no gap is known.
+    window = Span(fleet.now - 4 * HOUR, fleet.now)
+    gaps = unwatched([(fleet.agents["vm1"].machine.pk, fleet.now)], window, now=fleet.now)
+    assert len(gaps) == 2 and all(gap.seconds > SILENCE.total_seconds() for gap in gaps)
+    assert unwatched([(0, None)], window, now=fleet.now) == ()
 
 
 def test_fleet_service_set_machine_and_cache_have_one(fleet: Listeners, viewer: Client) -> None:
@@ -220,16 +225,6 @@ def test_events_in_one_pixel_do_not_merge_their_states() -> None:
     (several,) = bars(23)
     assert (several.interval.count, several.interval.tone) == (23, "several")
     assert several.width >= 16 and "23 at once (23 started)" in several.title
-
-
-def test_a_machine_with_reports_is_watched_between_them(fleet: Listeners) -> None:
-    machine = fleet.agents["vm1"].machine
-    window = Span(fleet.now - 4 * HOUR, fleet.now)
-    gaps = unwatched([(machine.pk, fleet.now)], window, now=fleet.now)
-    assert len(gaps) == 2
-    assert all(gap.seconds > SILENCE.total_seconds() for gap in gaps)
-    # For a machine that never reported, no gap is known.
-    assert unwatched([(0, None)], window, now=fleet.now) == ()
 
 
 def test_of_many_caches_those_under_maintenance_are_drawn(fleet: Listeners, viewer: Client) -> None:
