@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any
 
-from django.db.models import Count, Exists, F, OuterRef, QuerySet, Sum, Value
+from django.db.models import Count, Exists, F, Model, OuterRef, QuerySet, Sum, Value
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThanOrEqual
 from django.db.models.functions import Coalesce, Collate, Upper
 
@@ -377,22 +377,14 @@ def _of_caches(caches: Sequence[Cache], now: datetime) -> Iterator[BlindSpot]:
 
 
 def _of_quarantine() -> Iterator[BlindSpot]:
-    """Yield the blind spots of quarantined rows. One query, or three if there are any."""
+    """Yield the blind spots of quarantined rows. One to three queries."""
     rows = list(visible(QuarantinedRow).order_by("what", "row_id"))
-    events = dict(
-        visible(ScheduledEvent)
-        .filter(pk__in=[row.row_id for row in rows if row.what in OF_EVENTS])
-        .values_list("pk", "event_id")
-        if rows
-        else ()
-    )
-    hosts = dict(
-        visible(Cache)
-        .filter(pk__in=[row.row_id for row in rows if row.what == QuarantineKind.CACHE.value])
-        .values_list("pk", "host")
-        if rows
-        else ()
-    )
+
+    def names(model: type[Model], column: str, *kinds: str) -> dict[int, str]:
+        ids = [row.row_id for row in rows if row.what in kinds]
+        return dict(visible(model).filter(pk__in=ids).values_list("pk", column)) if ids else {}
+
+    events, hosts = names(ScheduledEvent, "event_id", *OF_EVENTS), names(Cache, "host", QuarantineKind.CACHE.value)
     named = {QuarantineKind.EVENT.value: events, QuarantineKind.RULES.value: events, QuarantineKind.CACHE.value: hosts}
     for row in rows:
         name = named.get(row.what, {}).get(row.row_id, str(row.row_id))
