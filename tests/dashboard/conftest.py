@@ -60,6 +60,9 @@ def acts(response: Any) -> set[str]:
 
 def text_of(response: Any) -> str:
     """What a person reads of an answer: without tags, white space as one blank."""
-    body = re.sub(r"<(script|style|svg)\b.*?</\1>", " ", response.content.decode(), flags=re.DOTALL)
-    plain = re.sub(r"<[^>]+>", " ", body)
-    return re.sub(r"\s+", " ", plain).replace("&#x27;", "'").replace("&quot;", '"')
+    return plain(response.content.decode())
+
+
+def plain(body: str) -> str:
+    body = re.sub(r"<(script|style|svg)\b.*?</\1>", " ", body, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", body)).replace("&#x27;", "'").replace("&quot;", '"')

@@ -8,7 +8,7 @@ from django.test import Client
 
 from fleet.domain.machines.inventory import read_inventory
 from fleet.models import Entry, InventoryMachine
-from tests.dashboard.conftest import text_of
+from tests.dashboard.conftest import plain, text_of
 from tests.factories import Fleet
 from tests.machines.test_inventories import sample
 
@@ -24,12 +24,7 @@ def file_of(name: str, text: str) -> SimpleUploadedFile:
 def rows_of(answer: Any) -> dict[str, str]:
     """What the trial says of each machine, by name."""
     trial = answer.content.decode().split('id="tried"')[1].split("</tbody>")[0].split("<tbody>")[1]
-    found = {}
-    for row in trial.split("<tr>")[1:]:
-        name = row.split("</th>")[0]
-        plain = text_of(type("Part", (), {"content": row.encode()})())
-        found[text_of(type("Part", (), {"content": name.encode()})()).split()[0]] = plain
-    return found
+    return {plain(row.split("</th>")[0]).split()[0]: plain(row) for row in trial.split("<tr>")[1:]}
 
 
 def test_trying_says_what_would_change_about_each_machine_and_changes_nothing(fleet: Fleet, admin: Client) -> None:
