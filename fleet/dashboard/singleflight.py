@@ -6,33 +6,23 @@ began after the request arrived, so that it includes the change. Requests that a
 
 import threading
 from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 # A request that has waited this long builds its own part.
 MOST_SECONDS = 10.0
 
 
-class _Round:
-    """One build: `made` is the result, None if the build failed."""
-
-    __slots__ = ("done", "made")
-
-    def __init__(self) -> None:
-        self.done = threading.Event()
-        self.made: bytes | None = None
-
-
+@dataclass(slots=True)
 class _Turns:
     """Builds of one part: the next build, and the lock that the running build holds. `users` counts the requests that
     use them.
     """
 
-    __slots__ = ("coming", "lock", "users")
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.coming: _Round | None = None
-        self.users = 0
+    coming: Future[bytes] | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    users: int = 0
 
 
 class SingleFlight:
@@ -50,19 +40,22 @@ class SingleFlight:
             with self._lock:
                 joined = turns.coming
                 if joined is None:
-                    mine = turns.coming = _Round()
+                    mine = turns.coming = Future()
             if joined is not None:
-                joined.done.wait(MOST_SECONDS)
-                return make() if joined.made is None else joined.made
+                try:
+                    return joined.result(MOST_SECONDS)
+                except (CancelledError, TimeoutError):
+                    return make()
             try:
                 with turns.lock:
                     with self._lock:
                         # The build begins: later requests need a build that sees later changes.
                         turns.coming = None
-                    mine.made = make()
-                    return mine.made
+                    mine.set_result(make())
             finally:
-                mine.done.set()
+                # Does nothing after a build that succeeded.
+                mine.cancel()
+            return mine.result()
 
     @contextmanager
     def _using(self, key: Hashable) -> Iterator[_Turns]:
