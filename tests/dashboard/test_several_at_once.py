@@ -11,7 +11,7 @@ from django.test import Client
 
 from fleet.dashboard.tags import group_query
 from fleet.domain.states import ApprovalState
-from fleet.models import Approval, Claim, Entry, Hold, Order, ScheduledEvent, Wave
+from fleet.models import Approval, AvailabilitySet, Claim, Entry, Hold, Machine, Order, ScheduledEvent, Wave
 from fleet.projections.desk import queue, selection
 from fleet.projections.filters import EventFilter
 from tests import factories
@@ -27,16 +27,14 @@ def event_id(number: int) -> str:
 def three(fleet: Fleet) -> list[str]:
     """Freezes of three machines in three sets of one service, which wait; and a Redeploy that lies days ahead."""
     for number in range(4):
-        for letter in "ab":
-            fleet.enrol(f"s{number}-{letter}", availability_set=f"set-{number}", fault_domain=(2 - number) % 3)
-            fleet.say(f"s{number}-{letter}")
+        fleet.enrol_set(2, prefix=f"s{number}-", availability_set=f"set-{number}")
     fleet.later(1)
     for number in range(3):
-        names = [f"s{number}-a", f"s{number}-b"]
+        names = [f"s{number}-1", f"s{number}-2"]
         told = listing(event_id(number), resources=names[:1], not_before=fleet.now + seconds(600 + number))
         fleet.all_say(told, names=names)
-    far = listing(event_id(3), event_type="Redeploy", resources=["s3-a"], not_before=fleet.now + timedelta(days=3))
-    fleet.all_say(far, names=["s3-a", "s3-b"])
+    far = listing(event_id(3), event_type="Redeploy", resources=["s3-1"], not_before=fleet.now + timedelta(days=3))
+    fleet.all_say(far, names=["s3-1", "s3-2"])
     return [event_id(number) for number in range(3)]
 
 
@@ -73,23 +71,17 @@ def to_undo(answer: Any) -> list[str]:
     return re.findall(r'name="approval" value="(\d+)"', answer.content.decode())
 
 
-def test_rows_can_be_chosen_and_what_is_chosen_is_shown_before_anything_is_done(
-    three: list[str], operator: Client
-) -> None:
+def test_each_is_approved_on_its_own_and_one_click_undoes_all(fleet: Fleet, three: list[str], operator: Client) -> None:
     body = operator.get("/").content.decode()
     assert body.count('form="pick" name="event"') == 3
     assert 'name="count" value="3"' in body
     assert 'name="event"' not in logged_in(factories.viewer()).get("/").content.decode()
-    looked = look(operator, "approve", [*three[:2], event_id(3)])
+    # What is chosen is shown before anything is done. What lies days ahead is not ticked.
+    looked = look(operator, "approve", [*three, event_id(3)])
     assert marks(looked, "data-key").count(event_id(3)) == 1
-    # What lies days ahead is not ticked.
-    assert [one.partition(":")[0] for one in ticked(looked)] == three[:2]
+    assert [one.partition(":")[0] for one in ticked(looked)] == three
     assert looked.content.decode().count("data-countdown") >= 3
     assert not Approval.objects.exists()
-
-
-def test_each_is_approved_on_its_own_and_one_click_undoes_all(fleet: Fleet, three: list[str], operator: Client) -> None:
-    looked = look(operator, "approve", three)
     ScheduledEvent.objects.filter(event_id=three[2]).update(version=99)
     done = send(operator, looked, comment="patch night")
     assert results(done) == (2, 1)
@@ -105,7 +97,7 @@ def test_each_is_approved_on_its_own_and_one_click_undoes_all(fleet: Fleet, thre
     assert logged_in(factories.viewer()).post("/bulk/undo/", {"approval": ids}).status_code in (200, 403)
     # A line that was refused follows its event too.
     fleet.later(1)
-    fleet.all_say(names=["s2-a", "s2-b"])
+    fleet.all_say(names=["s2-1", "s2-2"])
     assert "cancelled" in states(state_of(operator, done))
     hidden = logged_in(factories.person("nobody", "viewer"))
     assert not to_undo(hidden.get("/bulk/state/?events=1,x,,2&approvals=7777777777777777777777"))
@@ -114,10 +106,8 @@ def test_each_is_approved_on_its_own_and_one_click_undoes_all(fleet: Fleet, thre
 @pytest.fixture
 def pair(fleet: Fleet) -> list[str]:
     """Two freezes of one set of two machines, each of one of them."""
-    names = ["p-a", "p-b"]
-    for name in names:
-        fleet.enrol(name, availability_set="pair")
-        fleet.say(name)
+    fleet.enrol_set(2, prefix="p-", availability_set="pair")
+    names = ["p-1", "p-2"]
     told = [
         listing(event_id(number), resources=[name], not_before=fleet.now + seconds(600 + number))
         for number, name in enumerate(names)
@@ -162,10 +152,10 @@ def test_each_line_of_the_results_follows_its_event(fleet: Fleet, pair: list[str
     fleet.delivered(order)
     fleet.receipt(order)
     assert "ACCEPTED" in states(state_of(operator, done))
-    waiting = listing(pair[1], resources=["p-b"], not_before=second.event.not_before)
-    names = ["p-a", "p-b"]
+    waiting = listing(pair[1], resources=["p-2"], not_before=second.event.not_before)
+    names = ["p-1", "p-2"]
     fleet.later(1)
-    fleet.all_say(listing(pair[0], resources=["p-a"], status="Started"), waiting, names=names)
+    fleet.all_say(listing(pair[0], resources=["p-1"], status="Started"), waiting, names=names)
     assert "STARTED" in states(state_of(operator, done))
     fleet.later(5)
     fleet.all_say(waiting, names=names)
@@ -181,19 +171,25 @@ def test_what_needs_a_reason_gets_one_for_all_or_is_left_out(fleet: Fleet, opera
     assert Approval.objects.get().overrides[0]["reason"] == "the disks are empty"
 
 
-def test_claiming_leaving_to_azure_and_waves(three: list[str], operator: Client) -> None:
+def test_claiming_and_waves(three: list[str], operator: Client) -> None:
+    # Nonsense is answered with a page.
+    for data in ({}, {"do": "dance"}, {"do": "approve"}, {"do": "approve", "event": ["x:y", ":", "A:1"]}):
+        answer = operator.post("/bulk/", data)
+        assert answer.status_code in (200, 422), text_of(answer)
+    assert 'id="bulk"' not in operator.get("/bulk/?do=approve").content.decode()
+    assert logged_in(factories.viewer()).post("/bulk/", {"do": "claim", "event": [f"{three[0]}:1"]}).status_code == 200
+    assert not Claim.objects.exists()
     assert results(send(operator, look(operator, "claim", three), comment="on all of them")) == (3, 0)
     assert Claim.objects.count() == 3
     # Without a common service there is no wave.
     assert results(send(operator, look(operator, "wave", three))) == (0, 3)
-    for name in ("set-0", "set-1", "set-2"):
-        home = factories.the_set(name)
-        home.service = "shop"
-        home.save()
+    AvailabilitySet.objects.exclude(name="set-3").update(service="shop")
+    for number in range(3):
+        Machine.objects.filter(resource_name=f"s{number}-1").update(fault_domain=2 - number)
     looked = look(operator, "wave", three)
     shown = looked.content.decode()
     # By fault domain within each service.
-    assert sorted(range(3), key=lambda number: shown.index(f"of s{number}-a")) == [2, 1, 0]
+    assert sorted(range(3), key=lambda number: shown.index(f"of s{number}-1")) == [2, 1, 0]
     assert results(send(operator, looked)) == (3, 0)
     assert Wave.objects.count() == 1
     turns = Approval.objects.order_by("turn").values_list("event__event_id", flat=True)
@@ -220,7 +216,7 @@ def test_all_that_match_go_by_filter_and_count_and_a_list_that_has_changed_is_re
     fleet.approve(three[0])
     assert send(operator, looked).status_code == 409
     # The same number of other events is another list.
-    names = ["s0-a", "s0-b"]
+    names = ["s0-1", "s0-2"]
     fleet.all_say(listing(event_id(9), resources=names[1:], not_before=fleet.now + seconds(800)), names=names)
     assert send(operator, looked).status_code == 409
     assert Approval.objects.count() == 1
@@ -233,15 +229,6 @@ def test_only_those_of_my_scope_are_meant_by_all(three: list[str]) -> None:
     assert client.get("/").content.decode().count('name="event"') == 1
     assert results(send(client, look(client, "claim", all="on", of="queue", count=1))) == (1, 0)
     assert results(send(client, look(client, "claim", [three[0]]))) == (0, 1)
-
-
-def test_nonsense_is_answered_with_a_page(three: list[str], operator: Client) -> None:
-    for data in ({}, {"do": "dance"}, {"do": "approve"}, {"do": "approve", "event": ["x:y", ":", "A:1"]}):
-        answer = operator.post("/bulk/", data)
-        assert answer.status_code in (200, 422), text_of(answer)
-    assert 'id="bulk"' not in operator.get("/bulk/?do=approve").content.decode()
-    assert logged_in(factories.viewer()).post("/bulk/", {"do": "claim", "event": [f"{three[0]}:1"]}).status_code == 200
-    assert not Claim.objects.exists()
 
 
 def test_a_queue_of_thousands_stays_small_and_counts_them_all(
