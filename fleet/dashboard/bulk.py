@@ -13,10 +13,9 @@ from django.conf import settings
 from django.db import OperationalError
 from django.http import HttpResponse, QueryDict
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods
 
 from fleet.dashboard.forms import CommentForm, line, of_guards
-from fleet.dashboard.pages import Asked, action_view, page, read_view, refused, require_reader
+from fleet.dashboard.pages import Asked, action_view, form_view, page, read_view, refused
 from fleet.domain.approvals.conditions import When
 from fleet.domain.db_timeouts import sqlstate
 from fleet.domain.reasons import Reason, Refused
@@ -70,8 +69,7 @@ def _result(choice: Choice, said: str, *, done: bool = True, **made: int) -> Res
     return Result(event.event_id, words.event_named(event), done, said, event.id, **made)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@require_reader
+@form_view
 def bulk(request: Asked) -> HttpResponse:
     """Show the review page of the selected events with the fields of the action (GET), or perform the action (POST)."""
     sent = request.POST if request.method == "POST" else request.GET

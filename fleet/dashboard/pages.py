@@ -19,7 +19,7 @@ from django.utils.cache import patch_vary_headers
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import ensure_csrf_cookie
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 from django_htmx.middleware import HtmxDetails
 
 from fleet.dashboard import saved_form, status_bar
@@ -134,6 +134,11 @@ def came_from(request: HttpRequest) -> str:
 def read_view(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
     """Restrict a view to GET and HEAD requests of users who may read."""
     return require_safe(require_reader(view))
+
+
+def form_view(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
+    """Restrict a view to users who may read. GET shows the page of a form, POST sends the form."""
+    return require_http_methods(["GET", "HEAD", "POST"])(require_reader(view))
 
 
 def action_view(answer: Answer) -> Callable[[View[P]], Callable[Concatenate[HttpRequest, P], HttpResponseBase]]:

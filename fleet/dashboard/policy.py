@@ -7,10 +7,9 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods
 
 from fleet.dashboard.forms import commented
-from fleet.dashboard.pages import Asked, action_view, done, known, page, read_view, refused, require_reader
+from fleet.dashboard.pages import Asked, action_view, done, form_view, known, page, read_view, refused
 from fleet.domain.people import Right
 from fleet.domain.policy.rules import StandingRule
 from fleet.domain.reasons import Refused
@@ -36,8 +35,7 @@ def list_answer(request: Asked, /, **context: Any) -> HttpResponse:
 rule_list = read_view(list_answer)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@require_reader
+@form_view
 def rule_new(request: Asked) -> HttpResponse:
     """Show the form of a new rule. It can be tried on past events, which saves nothing."""
     missing = request.rights.missing(Right.ADMINISTER, doing="make-rule")
@@ -60,8 +58,7 @@ def _prefilled(request: Asked) -> dict[str, Any]:
     }
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@require_reader
+@form_view
 def rule_page(request: Asked, rule_id: int) -> HttpResponse:
     """Show one rule: its form for administrators, and its wording and dry run for all users."""
     found = known(rules.detail(rule_id=rule_id, now=request.now), "No rule has this number; it may have been deleted.")

@@ -5,10 +5,9 @@ from typing import Any
 
 from django import forms
 from django.http import HttpResponse
-from django.views.decorators.http import require_http_methods
 
 from fleet.dashboard.forms import CommentForm, commented, line, of_guards
-from fleet.dashboard.pages import Asked, action_view, done, known, listed, page, read_view, refused, require_reader
+from fleet.dashboard.pages import Asked, action_view, done, form_view, known, listed, page, read_view, refused
 from fleet.dashboard.sets import set_answer
 from fleet.domain.drills import DURATION_SECONDS, KINDS, NOTICE_SECONDS
 from fleet.domain.reasons import Refused
@@ -94,8 +93,7 @@ def wave_answer(request: Asked, /, wave_id: int, **context: Any) -> HttpResponse
 wave_page = read_view(wave_answer)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@require_reader
+@form_view
 def begin_wave(request: Asked) -> HttpResponse:
     """Show the events of a service (`?service=`) or a set (`?set=`) for selection (GET), or begin the wave (POST)."""
     sent = request.POST if request.method == "POST" else request.GET
