@@ -150,8 +150,8 @@ def test_every_page_and_every_part_that_refreshes_itself_keeps_the_policy(client
     times = {"starts_at": at, "ends_at": at + timedelta(hours=1), "set_pattern": "dock"}
     sale = rules.WindowRequestSerializer(data={"name": "All day", "reason": "the shop is full", **times})
     rules.create_window(sale, actor=amy, now=at)
-    hook = wire.HookData(EVENT, phase="prepare", step="hook", outcome="failed", hook="drain", output=MARKUP)
-    fleet.report("vm1", hook)
+    hook: dict[str, Any] = {"phase": "prepare", "step": "hook", "outcome": "failed", "hook": "drain"}
+    fleet.report("vm1", wire.HookData(event_id=EVENT, output=MARKUP, **hook))
     for text in TEXTS.split():
         model, _, column = text.partition(".")
         apps.get_model("fleet", model)._base_manager.update(**{column: Concat(column, Value(MARKUP))})
