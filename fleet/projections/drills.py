@@ -157,7 +157,7 @@ def report(*, drill_id: int, now: datetime) -> DrillReport | None:
             hit=row.machine.resource_name.lower() in hit,
             left_out=_left_out(drill, row, instructions.get(row.pk), sightings.get(row.machine_id)),
             steps=_of_machine(
-                drill, row, instructions.get(row.pk), sightings.get(row.machine_id), hooks.get(row.machine_id), orders
+                row, instructions.get(row.pk), sightings.get(row.machine_id), hooks.get(row.machine_id), orders
             ),
         )
         for row in rehearsals
@@ -204,7 +204,6 @@ def _of_whole(drill: Drill, approvals: Sequence[Approval], orders: Sequence[Orde
 
 
 def _of_machine(
-    drill: Drill,
     row: Rehearsal,
     instruction: Instruction | None,
     sighting: Sighting | None,
