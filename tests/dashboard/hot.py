@@ -24,7 +24,7 @@ PAGES = """
 / /fleet/ /fleet/?as=table /services/{service}/ /sets/ /sets/{set}/ /machines/ /machines/?as=counts
 /machines/{machine}/ /history/ /events/{event}/ /timeline/ /timeline/?kind=stop_lifted&kind=approvals_stopped
 /timeline/?service={service} /timeline/?resource_group=nowhere /blind-spots/ /blind-spots/?kind=agent-too-old
-/find/?q=vm /views/ /caches/ /caches/{cache}/ /maintenances/{maintenance}/ /pulse/ /audit/ /audit/?q=nobody+says+this
+/find/?q=vm /views/ /caches/ /caches/{cache}/ /maintenances/{maintenance}/ /pulse/ /audit/ /audit/?q=no+such+words
 /audit/?via=slack&via=pagerduty /audit/?actor_kind=person&kind=stop_lifted /timeline/?set={set}&kind=stop_lifted
 /history/?type=Nothing /policy/ /handover/?since={day}T00:00:00Z&until=2090-01-01T00:00:00Z /reports/
 /reports/{month}/ /reports/events/{event}/
