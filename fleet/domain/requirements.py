@@ -3,25 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import timedelta
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from fleet.domain.people import Place
 
 # How long a request to lower requirements waits for another administrator.
 LOWERING_WAITS = timedelta(days=1)
-
-
-class HasRequirements(Protocol):
-    """An object with the fields of `Requirements`: the row of a set, or the facts of an event."""
-
-    @property
-    def second_person(self) -> bool: ...
-    @property
-    def step_up(self) -> bool: ...
-    @property
-    def exempt_service_accounts(self) -> bool: ...
-    @property
-    def min_live(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +25,8 @@ class Requirements:
     min_live: int | None = None
 
     @classmethod
-    def of(cls, row: HasRequirements) -> Self:
+    def of(cls, row: Any) -> Self:
+        """Return the requirements of the row of a set, which has columns of these names."""
         return cls(**{each.name: getattr(row, each.name) for each in fields(cls)})
 
     def stricter(self, other: Self) -> Self:
@@ -63,19 +51,11 @@ class Requirements:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class FormerSet:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormerSet(Place):
     """A set to which an open event belonged earlier, with the values of that time. `set_id` is the row id."""
 
     set_id: int
-    kind: str
-    name: str
-    service: str
-    resource_group: str
-
-    @property
-    def place(self) -> Place:
-        return Place(self.kind, self.name, self.service, self.resource_group)
 
 
 def requirements_to_keep(requirements: Requirements) -> dict[str, Any] | None:
@@ -109,4 +89,4 @@ class KeptRequirements:
 
     @property
     def as_json(self) -> dict[str, Any]:
-        return {"requirements": asdict(self.requirements), "homes": [asdict(home) for home in self.homes]}
+        return asdict(self)

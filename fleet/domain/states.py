@@ -71,46 +71,20 @@ EVENT_MOVES: dict[EventStatus, tuple[EventStatus, ...]] = {
 }
 
 # Closed, and an answer of Azure that arrives later may show that the conclusion was wrong.
-CORRECTABLE_APPROVALS = (
-    ApprovalState.WITHDRAWN,
-    ApprovalState.REFUSED,
-    ApprovalState.LAPSED,
-    ApprovalState.VOID,
-)
+CORRECTABLE_APPROVALS = (ApprovalState.WITHDRAWN, ApprovalState.REFUSED, ApprovalState.LAPSED, ApprovalState.VOID)
+# How an approval closes before an order was offered.
+CLOSED_UNSENT = (ApprovalState.WITHDRAWN, ApprovalState.LAPSED, ApprovalState.VOID)
 
 APPROVAL_MOVES: dict[ApprovalState, tuple[ApprovalState, ...]] = {
-    ApprovalState.PROPOSED: (
-        ApprovalState.WAITING,
-        ApprovalState.GRANTED,
-        ApprovalState.WITHDRAWN,
-        ApprovalState.LAPSED,
-        ApprovalState.VOID,
-    ),
-    ApprovalState.WAITING: (
-        ApprovalState.GRANTED,
-        ApprovalState.WITHDRAWN,
-        ApprovalState.LAPSED,
-        ApprovalState.VOID,
-    ),
+    ApprovalState.PROPOSED: (ApprovalState.WAITING, ApprovalState.GRANTED, *CLOSED_UNSENT),
+    ApprovalState.WAITING: (ApprovalState.GRANTED, *CLOSED_UNSENT),
+    # CONFIRMED: Started was seen while an order was delivered and its receipt never came (inferred). WITHDRAWN: the
+    # decision no longer holds, and no machine is known to be asking Azure.
     ApprovalState.GRANTED: (
-        ApprovalState.RELAYING,
-        ApprovalState.ACCEPTED,
-        ApprovalState.CONFIRMED,
-        ApprovalState.WITHDRAWN,
-        ApprovalState.REFUSED,
-        ApprovalState.LAPSED,
-        ApprovalState.VOID,
+        *(ApprovalState.RELAYING, ApprovalState.ACCEPTED, ApprovalState.CONFIRMED),
+        *CORRECTABLE_APPROVALS,
     ),
-    ApprovalState.RELAYING: (
-        ApprovalState.ACCEPTED,
-        # Started was seen while an order was delivered and its receipt never came: inferred.
-        ApprovalState.CONFIRMED,
-        # The decision no longer holds, and no machine is known to be asking Azure.
-        ApprovalState.WITHDRAWN,
-        ApprovalState.REFUSED,
-        ApprovalState.LAPSED,
-        ApprovalState.VOID,
-    ),
+    ApprovalState.RELAYING: (ApprovalState.ACCEPTED, ApprovalState.CONFIRMED, *CORRECTABLE_APPROVALS),
     # Azure may cancel an event that it has agreed to start.
     ApprovalState.ACCEPTED: (ApprovalState.CONFIRMED, ApprovalState.VOID),
     ApprovalState.CONFIRMED: (),
@@ -119,19 +93,11 @@ APPROVAL_MOVES: dict[ApprovalState, tuple[ApprovalState, ...]] = {
     **dict.fromkeys(CORRECTABLE_APPROVALS, (ApprovalState.ACCEPTED, ApprovalState.CONFIRMED)),
 }
 
+CLOSED_ORDERS = (OrderState.ANSWERED, OrderState.SUPERSEDED, OrderState.EXPIRED, OrderState.CANCELLED)
 ORDER_MOVES: dict[OrderState, tuple[OrderState, ...]] = {
-    OrderState.OFFERED: (
-        OrderState.DELIVERED,
-        OrderState.ANSWERED,
-        OrderState.SUPERSEDED,
-        OrderState.EXPIRED,
-        OrderState.CANCELLED,
-    ),
-    OrderState.DELIVERED: (OrderState.ANSWERED, OrderState.SUPERSEDED, OrderState.EXPIRED, OrderState.CANCELLED),
-    OrderState.ANSWERED: (),
-    OrderState.SUPERSEDED: (),
-    OrderState.EXPIRED: (),
-    OrderState.CANCELLED: (),
+    OrderState.OFFERED: (OrderState.DELIVERED, *CLOSED_ORDERS),
+    OrderState.DELIVERED: CLOSED_ORDERS,
+    **dict.fromkeys(CLOSED_ORDERS, ()),
 }
 
 # As the partial index names them: Postgres does not infer that a status other than ENDED is one of these.

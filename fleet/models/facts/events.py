@@ -259,7 +259,7 @@ def _machine_facts(machine: MachineBasics, spelled: str | None, word: Preparatio
 
 def _places(event: ScheduledEvent) -> list[Place]:
     """Return the current place of an event, and earlier ones while it was open."""
-    return [place_of(event.availability_set), *(home.place for home in KeptRequirements.read(event.kept).homes)]
+    return [place_of(event.availability_set), *KeptRequirements.read(event.kept).homes]
 
 
 def set_facts(row: AvailabilitySet) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def keep(set_id: int, was: Requirements, home: FormerSet, *, event_pks: Collecti
 
 def home_of(row: AvailabilitySet) -> FormerSet:
     """Return the set with its current values, for events that retain it as a former set."""
-    return FormerSet(row.pk, row.kind, row.name, row.service, row.resource_group)
+    return FormerSet(row.kind, row.name, row.service, row.resource_group, set_id=row.pk)
 
 
 def keep_before_move(machine: Machine, home: AvailabilitySet, *, now: datetime) -> None:
