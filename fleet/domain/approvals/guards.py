@@ -20,16 +20,14 @@ from fleet.domain.sets import PROVISIONAL
 from fleet.domain.shapes import InApi
 from fleet.domain.states import EndedAs, EventStatus, Presence
 
-# The guard that requires verification at the moment of deciding and not later, and the guard that requires a second
-# person.
+# The guard that requires verification, only at the moment of deciding; and the guard that requires a second person.
 ASKS_AGAIN = "set-wants-step-up"
 SECOND_PERSON = "set-wants-second"
+Values = dict[str, Any]
 
 
 class Need(StrEnum):
-    """What a guard requires from the user: only to read it, a reason, a second person, a new verification; or it
-    blocks.
-    """
+    """What a guard requires of the user: to read it, a reason, a second person, a new verification; or it blocks."""
 
     NOTE = "note"
     REASON = "reason"
@@ -128,7 +126,9 @@ class EventFacts:
 
     `machines`: machines of the event's set that are not revoked. `other_open`: ids of other open events of the set.
     `others`: other open events of the set and the service, with their progress. For a drill, both contain only drills;
-    for a real event, only real events.
+    for a real event, only real events. `step_up`: approval requires verification, unless `exempt_service_accounts` and
+    a service account approves. `min_live`: how many live machines the set needs; None if not stated. `earlier_homes`:
+    sets in which the event was before, while it was open.
     """
 
     event_id: str
@@ -152,13 +152,9 @@ class EventFacts:
     set_service: str = ""
     set_resource_group: str = ""
     second_person: bool = False
-    # Whether approval requires verification.
     step_up: bool = False
-    # But no service account.
     exempt_service_accounts: bool = False
-    # How many live machines the set needs; None when not stated.
     min_live: int | None = None
-    # Sets in which the event was before, while it was open.
     earlier_homes: tuple[FormerSet, ...] = ()
     hold: HoldFacts | None = None
     windows: tuple[WindowFacts, ...] = ()
@@ -220,10 +216,8 @@ def affected_machines(facts: EventFacts) -> list[MachineFacts]:
     replace it. If both are silent, the one that reported last counts.
     """
     by_name: dict[str, MachineFacts] = {}
-    for machine in facts.machines:
-        known = by_name.get(machine.name.lower())
-        if known is None or _rank(machine) > _rank(known):
-            by_name[machine.name.lower()] = machine
+    for machine in sorted(facts.machines, key=_rank, reverse=True):
+        by_name.setdefault(machine.name.lower(), machine)
     return [by_name[name.lower()] for name in facts.resources if name.lower() in by_name]
 
 
@@ -244,9 +238,6 @@ def start_candidates(facts: EventFacts) -> list[MachineFacts]:
         (m for m in facts.machines if m.machine_id not in named), key=lambda m: (m.name.lower(), m.machine_id)
     )
     return [m for m in [*hit, *others] if m.live and m.lists_it]
-
-
-Values = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,46 +280,37 @@ def _decided(facts: EventFacts) -> list[Values]:
     return [] if decided is None else [{"by": decided.by, "at": decided.at, "state": decided.state}]
 
 
-def is_unavoidable(facts: EventFacts) -> bool:
-    """Return whether the event deletes its machines in any case, so that waiting for another event would save none.
+def _in_flight(facts: EventFacts, *, own_sets: bool) -> list[OtherEvent]:
+    """Return the events in flight in the event's own sets, or in the other sets of the service.
 
-    For example, one document can announce that Azure reclaims many spot machines.
+    None counts for an event that deletes its machines in any case: waiting for another event would save none. For
+    example, one document can announce that Azure reclaims many spot machines.
     """
-    return event_type_of(facts.event_type).deletes
+    if event_type_of(facts.event_type).deletes:
+        return []
+    return [other for other in facts.others if other.in_flight and (other.set_id in facts.own_sets) is own_sets]
 
 
 def _set_in_flight(facts: EventFacts) -> list[Values]:
-    if is_unavoidable(facts):
-        return []
-    events = sorted(other.event_id for other in facts.others if other.in_flight and other.set_id in facts.own_sets)
+    events = sorted(other.event_id for other in _in_flight(facts, own_sets=True))
     return _if(bool(events), count=len(events), events=events)
 
 
 def _service_in_flight(facts: EventFacts) -> list[Values]:
-    if is_unavoidable(facts):
-        return []
-    there = [other for other in facts.others if other.in_flight and other.set_id not in facts.own_sets]
+    there = _in_flight(facts, own_sets=False)
     sets, events = sorted({other.set_name for other in there}), sorted(other.event_id for other in there)
     return _if(bool(there), service=facts.set_service, sets=sets, events=events)
 
 
 def _last_live_machines(facts: EventFacts) -> list[Values]:
-    hit = {machine.machine_id for machine in affected_machines(facts)}
-    live = [machine for machine in facts.machines if machine.live]
-    takes_all = bool(hit and live) and all(machine.machine_id in hit for machine in live)
+    affected = {machine.machine_id for machine in affected_machines(facts)}
+    live = {machine.machine_id for machine in facts.machines if machine.live}
+    takes_all = bool(live) and live <= affected
     return _if(takes_all, pauses=event_type_of(facts.event_type).keeps_memory, only=len(facts.machines) == 1)
-
-
-def _stopped(facts: EventFacts) -> list[Values]:
-    return [] if facts.stop is None else [{"by": facts.stop.by, "at": facts.stop.at, "why": facts.stop.why}]
 
 
 def _held(facts: EventFacts) -> list[Values]:
     return [] if facts.hold is None else [{"by": facts.hold.by, "at": facts.hold.at, "reason": facts.hold.reason}]
-
-
-def _windows(facts: EventFacts) -> list[Values]:
-    return [{"name": one.name, "reason": one.reason, "window": one.window_id} for one in facts.windows]
 
 
 def _hook_failed(facts: EventFacts) -> list[Values]:
@@ -393,7 +375,7 @@ GUARD_TYPES = (
         "all-stopped",
         Need.BLOCKS,
         "An approver has [stopped all approvals](../admin/rules.md#stop-all-approvals). It cannot be overridden.",
-        _stopped,
+        lambda facts: [] if facts.stop is None else [{"by": facts.stop.by, "at": facts.stop.at, "why": facts.stop.why}],
         problem="stopped",
         left_to_relay=True,
     ),
@@ -441,7 +423,7 @@ GUARD_TYPES = (
         "no-approval-window",
         Need.REASON,
         "A no-approval window is open.",
-        _windows,
+        lambda facts: [{"name": one.name, "reason": one.reason, "window": one.window_id} for one in facts.windows],
         label="It falls into hours without approvals",
         acceptable=True,
     ),

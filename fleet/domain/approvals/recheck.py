@@ -2,12 +2,12 @@
 I/O.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from fleet.domain.approvals.guards import GUARD_TYPES, SECOND_PERSON, EventFacts, Guard, Need, guards
+from fleet.domain.approvals.guards import GUARD_TYPES, SECOND_PERSON, EventFacts, Guard, Need, OtherEvent, guards
 from fleet.domain.reasons import Reason, as_json
 from fleet.domain.states import EventStatus, Presence
 
@@ -64,12 +64,8 @@ def differences(decision: Decision, facts: EventFacts) -> list[dict[str, Any]]:
     """
     if not decision.shown:
         return [] if decision.version == facts.version else [_change(VERSION, decision.version, facts.version)]
-    now = shown(facts)
-    return [
-        _change(name, decision.shown.get(name), now[name])
-        for name in SHOWN
-        if _differs(name, decision.shown.get(name), now[name])
-    ]
+    pairs = {name: (decision.shown.get(name), value) for name, value in shown(facts).items()}
+    return [_change(name, *values) for name, values in pairs.items() if _differs(name, *values)]
 
 
 def _change(name: str, before: Any, after: Any) -> dict[str, Any]:
@@ -153,11 +149,15 @@ def recheck(decision: Decision, facts: EventFacts, *, now: datetime) -> Objectio
     reason = ended_by(decision, facts)
     if reason is not None:
         return Objection(reason)
-    facts = replace(facts, others=tuple(_known_before(decision, facts.others)))
+    facts = replace(facts, others=tuple(other for other in facts.others if _known_before(decision, other)))
     against = _against(decision, facts, now)
     if not against:
         return None
-    patient = replace(facts, machines=tuple(_late_as_live(facts)))
+    late_as_live = (
+        replace(machine, presence=Presence.LIVE) if machine.presence is Presence.LATE else machine
+        for machine in facts.machines
+    )
+    patient = replace(facts, machines=tuple(late_as_live))
     reason = Reason("decided-before-guard", guard=against[0].sentence, rule=decision.by_rule)
     return Objection(reason, returns=bool(_against(decision, patient, now)))
 
@@ -166,13 +166,7 @@ def _against(decision: Decision, facts: EventFacts, now: datetime) -> list[Guard
     return [guard for guard in against_sending(decision, facts, now=now) if guard.code not in OF_THE_RELAY]
 
 
-def _known_before(decision: Decision, others: Collection[Any]) -> Iterable[Any]:
-    for other in others:
-        since = other.granted_at
-        if since is None or decision.granted_at is None or since < decision.granted_at:
-            yield other
-
-
-def _late_as_live(facts: EventFacts) -> Iterable[Any]:
-    for machine in facts.machines:
-        yield replace(machine, presence=Presence.LIVE) if machine.presence is Presence.LATE else machine
+def _known_before(decision: Decision, other: OtherEvent) -> bool:
+    """Return whether the other event was approved before this decision, or at a time that is not known."""
+    since = other.granted_at
+    return since is None or decision.granted_at is None or since < decision.granted_at
