@@ -16,7 +16,7 @@ from fleet.projections.timeline.entries import TimelineRow
 from fleet.projections.visibility import sets_named
 from fleet.wording.badges import badge_of
 from fleet.wording.events import changed_values, named
-from fleet.wording.sentences import EntryText, Sentence, counted, fill, listed, quoted, spoken
+from fleet.wording.sentences import EntryText, Sentence, counted, fill, quoted, spoken
 from fleet.wording.times import Reader, at, duration
 
 Values = Mapping[str, Any]
@@ -66,7 +66,7 @@ ADVICE: dict[str, Sentence] = {
     "recommend-open": open_events_of_the_set,
     "recommend-own": "your organisation requested the event",
     "recommend-only-machine": "waiting would not spare the set's only machine the pause",
-    "recommend-far-ahead": ("Azure predicts that the hardware of the host will fail. Move the machine before that."),
+    "recommend-far-ahead": "Azure predicts that the hardware of the host will fail. Move the machine before that.",
     "recommend-unknown-type": "Azure does not document the effect of this event type.",
     "recommend-prepares": "{machines:are} not prepared yet.",
     "recommend-nobody-prepares": "No live agent prepares {machines:list}.",
@@ -192,22 +192,17 @@ def _changes(values: Values, reader: Reader) -> str:
     return changed_values(((one["field"], one["before"], one["after"]) for one in values["changes"]), reader)
 
 
-def _after_delivery(values: Values, reader: Reader) -> str:
-    had = "has" if len(values["machines"]) == 1 else "have"
-    return f"{values['reason']} {listed(values['machines'])} {had} the order, which cannot be recalled."
-
-
 # Why a decision is no longer valid.
 RETURNED: dict[str, Sentence] = {
     "decided-on-other-values": lambda values, reader: (
         f"The event changed after the decision: {_changes(values, reader)}. {fill(AGAIN, values, reader)}"
     ),
     "decided-before-guard": f"After the decision another guard applied: {{guard}} {AGAIN}",
-    "returned-after-delivery": _after_delivery,
+    "returned-after-delivery": "{reason} {machines:list} {machines:has/have} the order, which cannot be recalled.",
     "decider-lost-account": "{by}, who decided, can no longer sign in. Decide again.",
     "decider-lost-right": "{by}, who decided, no longer has the right: {missing} Decide again.",
     "decider-lost-token": "{by} decided with the token “{token}”, which is revoked or expired. Decide again.",
-    "rule-decides-otherwise": ("The rule “{rule}” no longer approves this event. The rules are applied again."),
+    "rule-decides-otherwise": "The rule “{rule}” no longer approves this event. The rules are applied again.",
     "consent-of-changed": lambda values, reader: (
         f"The event changed after it was proposed: {_changes(values, reader)}. Propose it again."
     ),

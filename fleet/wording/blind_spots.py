@@ -126,9 +126,8 @@ SPOTS: dict[str, SpotWords] = {
         "Documents missing after a restore",
         "These agents refer to documents that the database does not contain, probably after a restore: {names:some}."
         " Drydock may miss events of these machines.",
-        "Upgrade and restart the agent. Otherwise stop the agent, delete spool.sqlite3 in its state folder, and"
-        " start it: it"
-        " then reports its current state.",
+        "Upgrade and restart the agent. Otherwise stop the agent, delete spool.sqlite3 in its state folder, and start"
+        " it: it then reports its current state.",
     ),
     "reports-quarantined": SpotWords(
         "Machines with quarantined reports",
@@ -222,9 +221,8 @@ SPOTS: dict[str, SpotWords] = {
         "Machines with the name of another machine",
         "{names:some} reports the name {called:some}, but another live machine of the set has this name already. Events"
         " that name it count for the other machine.",
-        "If the machine was created again, revoke the old machine, or wait until it is silent. Otherwise find out"
-        " why the"
-        " machine reports this name.",
+        "If the machine was created again, revoke the old machine, or wait until it is silent. Otherwise find out why"
+        " the machine reports this name.",
     ),
     "no-agent": SpotWords(
         "Machines without an agent",
@@ -265,8 +263,7 @@ SPOTS: dict[str, SpotWords] = {
     "upgrades-unannounced": SpotWords(
         "Upgrades that are not announced",
         "According to the imported inventory, OSImageNotificationProfile is not enabled: Azure does not announce"
-        " upgrades"
-        " and reimages of the operating system.",
+        " upgrades and reimages of the operating system.",
         ENABLE,
     ),
     "size-without-upgrade-events": SpotWords(
@@ -277,9 +274,8 @@ SPOTS: dict[str, SpotWords] = {
     ),
     "zone-without-poller": SpotWords(
         "Zones without a poller",
-        "No live agent of the set is in zone {zone}. According to Microsoft's documentation, delivery does not"
-        " depend on"
-        " zones. According to one issue thread, a zonal scale set needs a poller in each zone.",
+        "No live agent of the set is in zone {zone}. According to Microsoft's documentation, delivery does not depend"
+        " on zones. According to one issue thread, a zonal scale set needs a poller in each zone.",
         "To be safe, run at least one agent in zone {zone}.",
     ),
     "upgrades-unknown": SpotWords(
@@ -292,8 +288,7 @@ SPOTS: dict[str, SpotWords] = {
         "Sets without a name",
         _unnamed,
         "Enter a name on the page of the set, state it in the configuration of the agent or in a tag, or import an"
-        " inventory."
-        " Sets without a name whose machines list the same events are merged automatically.",
+        " inventory. Sets without a name whose machines list the same events are merged automatically.",
     ),
 }
 
@@ -349,10 +344,6 @@ def _opened(row: TimelineRow, reader: Reader) -> str:
     return f"{title}{where}{f': {who}' if who else ''}."
 
 
-def _closed(row: TimelineRow, reader: Reader) -> str:
-    return f"Resolved: {_opened(row, reader)}"
-
-
 def _of_storage(row: TimelineRow, reader: Reader) -> str:
     code, values = row.data["code"], row.data["values"]
     if code == "database-large":
@@ -390,10 +381,8 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.SOURCE_QUIET: _quiet,
     EntryKind.SET_UNWATCHED: _unwatched,
     EntryKind.COVERAGE_OPENED: _opened,
-    EntryKind.COVERAGE_CLOSED: _closed,
-    EntryKind.AUDIT_FAILED: lambda row, reader: (
-        f"The timeline was changed after sealing: seal {row.data['values']['seal']} does not match its rows."
-        " Run “drydock-fleet verify_audit” to see the difference."
-    ),
+    EntryKind.COVERAGE_CLOSED: lambda row, reader: f"Resolved: {_opened(row, reader)}",
+    EntryKind.AUDIT_FAILED: "The timeline was changed after sealing: seal {values[seal]} does not match its rows. Run"
+    " “drydock-fleet verify_audit” to see the difference.",
     EntryKind.STORAGE_TROUBLE: _of_storage,
 }

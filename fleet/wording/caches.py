@@ -9,7 +9,7 @@ from fleet.domain.caches.notifications import LONGEST, TYPES, NotificationType
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
-from fleet.wording.sentences import EntryText, Sentence, counted, some, spoken, within_quotes
+from fleet.wording.sentences import EntryText, Sentence, counted, some, within_quotes
 from fleet.wording.times import Reader
 
 NO_APPROVAL = (
@@ -170,21 +170,10 @@ def _end_not_seen(row: TimelineRow, reader: Reader) -> str:
     return f"{row.data['host']}: maintenance started, but no agent received the end ({_node(row.data['port'])})."
 
 
-def _reason(row: TimelineRow) -> str:
-    return f" ({spoken(row.data['reason'])})" if row.data["reason"] else ""
-
-
 def _listened(row: TimelineRow, reader: Reader) -> str:
     seconds = row.data["after_seconds"]
     again = f" again after {times.duration(max(0.0, seconds))}" if seconds is not None else ""
     return f"{row.actor} listens to {row.data['host']}{again}."
-
-
-def _lost(row: TimelineRow, reader: Reader) -> str:
-    host = row.data["host"]
-    if not row.data["listened"]:
-        return f"{row.actor} cannot listen to {host}{_reason(row)}."
-    return f"{row.actor} lost the connection to {host} during the maintenance{_reason(row)}, as expected."
 
 
 HEARD = (
@@ -197,14 +186,10 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.MAINTENANCE_NEVER_STARTED: _never_started,
     EntryKind.MAINTENANCE_END_NOT_SEEN: _end_not_seen,
     EntryKind.CACHE_LISTENED: _listened,
-    EntryKind.CACHE_LOST: _lost,
-    EntryKind.CACHE_LOST_UNANNOUNCED: lambda row, reader: (
-        f"{row.actor} lost the connection to {row.data['host']} without a notification{_reason(row)}. Azure sends"
-        f" none for"
-        " reboots by users and for monthly patching."
-    ),
-    EntryKind.CACHE_REFUSED: lambda row, reader: f"{row.data['host']} refuses {row.actor}{_reason(row)}.",
-    EntryKind.CACHE_UNSUPPORTED: lambda row, reader: (
-        f"{row.data['host']} publishes no maintenance notifications{_reason(row)}."
-    ),
+    EntryKind.CACHE_LOST: "{actor} {listened:?lost the connection|cannot listen} to"
+    " {host}{listened:? during the maintenance|}{reason:in brackets}{listened:?, as expected|}.",
+    EntryKind.CACHE_LOST_UNANNOUNCED: "{actor} lost the connection to {host} without a notification{reason:in"
+    " brackets}. Azure sends none for reboots by users and for monthly patching.",
+    EntryKind.CACHE_REFUSED: "{host} refuses {actor}{reason:in brackets}.",
+    EntryKind.CACHE_UNSUPPORTED: "{host} publishes no maintenance notifications{reason:in brackets}.",
 }

@@ -78,8 +78,7 @@ def _lost(row: TimelineRow, reader: Reader) -> str:
     if data["certain"]:
         return (
             f"{which} missing, although Drydock had confirmed them: the database was restored to an older state."
-            f" Drydock"
-            " requests the current state from the agent."
+            " Drydock requests the current state from the agent."
         )
     return f"{which} missing: the database was restored to an older state, or the agent could not send them."
 

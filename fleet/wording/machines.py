@@ -72,8 +72,7 @@ SENTENCES: dict[str, Sentence] = {
     "bearer-over": "Drydock no longer accepts credentials without a signature: install an agent of this release, then"
     " admit the machine.",
     "remedy-policy": "Add the subscription of the machine, or choose another enrolment policy, on the page First"
-    " steps. If"
-    " settings state them, change ENROLMENT_POLICY or ATTESTED_SUBSCRIPTIONS.",
+    " steps. If settings state them, change ENROLMENT_POLICY or ATTESTED_SUBSCRIPTIONS.",
     "remedy-attested": "See “Who may enrol” in the agent's documentation: certificates and clocks are the usual causes."
     " A machine without a usable document can enrol with a join token if the policy permits it.",
     "remedy-set": "Configure the set of the join token on the machine, or create a join token for the reported set.",
@@ -202,14 +201,6 @@ def _imported(row: TimelineRow, reader: Reader) -> str:
     )
 
 
-def _identified(row: TimelineRow, reader: Reader) -> str:
-    before, after = (row.before or {}).get("vm_id", ""), (row.after or {}).get("vm_id", "")
-    return (
-        f"{machine_named(row.data['name'])} had the id {before} before Azure assigned the vmId {after}:"
-        " both are one machine."
-    )
-
-
 def _waits(row: TimelineRow, reader: Reader) -> str:
     why = "which was revoked" if row.data["revoked"] else "without the credential of this machine"
     address = row.data["address"] or "an unknown address"
@@ -266,7 +257,8 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.MACHINE_ENROLLED: "{actor} enrolled.",
     EntryKind.MACHINE_ENROLLED_AGAIN: _enrolled_again,
     EntryKind.MACHINE_CHANGED: _changed,
-    EntryKind.MACHINE_IDENTIFIED: _identified,
+    EntryKind.MACHINE_IDENTIFIED: "Machine {name} had the id {before[vm_id]} before Azure assigned the vmId"
+    " {after[vm_id]}: both are one machine.",
     EntryKind.MACHINE_MOVED: _changed,
     EntryKind.NAME_HELD: "Machine {name} reports the name {called}, which another live machine of the set already has.",
     EntryKind.NAME_GIVEN: "Machine {name} now has the name {called}.",

@@ -135,11 +135,6 @@ def late_receipt(row: TimelineRow, reader: Reader) -> str:
     return answered(row, reader)
 
 
-def key_made(row: TimelineRow, reader: Reader) -> str:
-    by = row.data["introduced_by"]
-    return f"The key {row.data['key']} now signs orders{f', introduced by {by}' if by else ''}."
-
-
 def offered(row: TimelineRow, reader: Reader) -> str:
     why = " {reason}" if row.data.get("reason") else ""
     return fill("Drydock sends the approval through {machine}." + why, row.data, reader)
@@ -163,6 +158,6 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.APPROVAL_REFUSED: "{reason}",
     EntryKind.APPROVAL_LAPSED: "{reason}",
     EntryKind.APPROVAL_VOID: "{reason}",
-    EntryKind.SIGNING_KEY_MADE: key_made,
+    EntryKind.SIGNING_KEY_MADE: "The key {key} now signs orders{introduced_by:?, introduced by {introduced_by}|}.",
     EntryKind.SIGNING_KEY_RETIRED: "The key {key} signs orders until {retires_at:time}.",
 }

@@ -178,11 +178,6 @@ SENTENCES: dict[str, Sentence] = {
 }
 
 
-def rule_created(row: TimelineRow, reader: Reader) -> str:
-    state = "switched on" if (row.after or {})["enabled"] else "off"
-    return f"{row.actor} created the rule “{row.data['name']}” ({state}): {row.data['wording']}"
-
-
 def rule_changed(row: TimelineRow, reader: Reader) -> str:
     after, name, wording = row.after or {}, f"the rule “{row.data['name']}”", row.data["wording"]
     parts = []
@@ -196,7 +191,7 @@ def rule_changed(row: TimelineRow, reader: Reader) -> str:
 
 
 ENTRIES: dict[EntryKind, EntryText] = {
-    EntryKind.RULE_CREATED: rule_created,
+    EntryKind.RULE_CREATED: "{actor} created the rule “{name}” ({after[enabled]:?switched on|off}): {wording}",
     EntryKind.RULE_CHANGED: rule_changed,
     EntryKind.RULE_DELETED: "{actor} deleted the rule “{name}”: {wording}",
     EntryKind.WINDOW_CREATED: "{actor} created the no-approval window “{name}”: {wording}. “{why}”",

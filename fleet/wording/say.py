@@ -14,11 +14,8 @@ from fleet.wording.drills import in_drill
 from fleet.wording.sentences import EntryText, Sentence, machine_named, service_named
 from fleet.wording.times import API, Reader
 
-NAMES = (
-    "approvals blind_spots caches desk drills events intake machines",
-    "orders policy sets timeline waves",
-)
-ROOMS = [import_module(f"fleet.wording.{name}") for name in " ".join(NAMES).split()]
+NAMES = "approvals blind_spots caches desk drills events intake machines orders policy sets timeline waves"
+ROOMS = [import_module(f"fleet.wording.{name}") for name in NAMES.split()]
 # Each module contains the texts of its own codes and kinds; no code has two texts.
 SENTENCES: dict[str, Sentence] = {code: sentence for room in ROOMS for code, sentence in room.SENTENCES.items()}
 ENTRIES: dict[EntryKind, EntryText] = {kind: text for room in ROOMS for kind, text in room.ENTRIES.items()}

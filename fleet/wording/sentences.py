@@ -27,7 +27,8 @@ class _Words(Formatter):
 
     `{at:time}` is a time for the reader, `{seconds:span}` a duration, `{names:list}` is `a, b and c`, `{names:some}` is
     `a, b and 3 more`, `{names:are}` is `a, b are`, `{why:quoted}` a comment at the end of a sentence, `{word:spoken}`
-    text that a machine reported, `{count:agent is|agents are}` is `1 agent is` (for a list, its length),
+    text that a machine reported, `{why:in brackets}` the same as ` (why)` unless it is empty, `{count:agent is|agents
+    are}` is `1 agent is` (for a list, its length), `{names:has/have}` only the word that fits the number,
     `{ready:?yes|no}` is one of two texts, `{name:or none}` is a text for an empty value.
     """
 
@@ -38,9 +39,10 @@ class _Words(Formatter):
         if format_spec.startswith("?"):
             yes, _, no = format_spec[1:].partition("|")
             return yes if value else no
-        if "|" in format_spec:
-            one, _, many = format_spec.partition("|")
-            return counted(value if isinstance(value, int) else len(value), one, many)
+        if "|" in format_spec or "/" in format_spec:
+            count = value if isinstance(value, int) else len(value)
+            one, sign, many = re.split(r"([|/])", format_spec, maxsplit=1)
+            return counted(count, one, many) if sign == "|" else one if count == 1 else many
         if format_spec.startswith("or "):
             return str(value or format_spec.removeprefix("or "))
         match format_spec:
@@ -58,6 +60,8 @@ class _Words(Formatter):
                 return quoted(value)
             case "spoken":
                 return spoken(value)
+            case "in brackets":
+                return f" ({spoken(value)})" if value else ""
         return str(super().format_field(value, format_spec))
 
 

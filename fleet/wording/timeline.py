@@ -113,13 +113,6 @@ SENTENCES: dict[str, Sentence] = {
 }
 
 
-def _era(row: TimelineRow, reader: Reader) -> str:
-    era = (row.after or {}).get("era", "")
-    if row.data["fallen"]:
-        return f"Era {era} of the timeline began: a backup was restored, and transaction numbers start again."
-    return f"Era {era} of the timeline began: the database was restored from a backup."
-
-
 def _archived(row: TimelineRow, reader: Reader) -> str:
     told = row.data
     first, last = told["files"]
@@ -163,4 +156,8 @@ def archive_word(code: str) -> str:
     return ARCHIVED.get(code, "").capitalize() or FAULTS.get(code, code)
 
 
-ENTRIES: dict[EntryKind, EntryText] = {EntryKind.ERA_BEGUN: _era, EntryKind.ROWS_ARCHIVED: _archived}
+ENTRIES: dict[EntryKind, EntryText] = {
+    EntryKind.ERA_BEGUN: "Era {after[era]} of the timeline began: {fallen:?a backup was restored, and transaction"
+    " numbers start again|the database was restored from a backup}.",
+    EntryKind.ROWS_ARCHIVED: _archived,
+}

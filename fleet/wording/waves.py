@@ -17,16 +17,9 @@ def event_named(event: Mapping[str, Any]) -> str:
     return f"{event['type'] or 'event'} of {listed(event['resources']) or 'no named machine'}"
 
 
-def _about(template: str, *, many: str = "") -> Sentence:
-    """Return a sentence in which `{event}` is replaced by the event's name; `many` is the template for several
-    `machines`.
-    """
-
-    def filled(values: Mapping[str, Any], reader: Reader) -> str:
-        chosen = many if many and len(values["machines"]) > 1 else template
-        return fill(chosen, {**values, "event": event_named(values["event"])}, reader)
-
-    return filled
+def _about(template: str) -> Sentence:
+    """Return a sentence in which `{event}` is replaced by the event's name."""
+    return lambda values, reader: fill(template, {**values, "event": event_named(values["event"])}, reader)
 
 
 def why_out(values: Mapping[str, Any]) -> str:
@@ -54,13 +47,11 @@ def in_the_way(values: Mapping[str, Any], reader: Reader) -> str:
 SENTENCES: dict[str, Sentence] = {
     "wave-turn": _about("Next: {event}."),
     "wave-not-back": _about(
-        "{machines:list} was not live again within {seconds:span} after the end of the {event}.",
-        many="{machines:list} were not live again within {seconds:span} after the end of the {event}.",
+        "{machines:list} {machines:was/were} not live again within {seconds:span} after the end of the {event}."
     ),
     "wave-unheard": _about("No agent of {set} has reported for {seconds:span} while the {event} is under way."),
     "wave-waits-for-return": _about(
-        "Waiting until {machines:list} is live again after the {event}, at most {seconds:span}.",
-        many="Waiting until {machines:list} are live again after the {event}, at most {seconds:span}.",
+        "Waiting until {machines:list} {machines:is/are} live again after the {event}, at most {seconds:span}."
     ),
     "wave-waits-for-end": _about("Waiting for the end of the {event}."),
     "wave-waits-for-azure": _about(
