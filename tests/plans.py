@@ -1,10 +1,14 @@
-"""Whether an index can answer a query: asked with no other index to choose from, so that no estimate decides."""
+"""The queries of a call; and whether an index can answer a query, with no other index to choose from, so that no
+estimate decides.
+"""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import QuerySet
+from django.test.utils import CaptureQueriesContext
 
 _OTHERS = """SELECT index.indexrelid::regclass::text FROM pg_index index
     WHERE index.indrelid IN (SELECT indrelid FROM pg_index WHERE indexrelid = ANY(%(kept)s::regclass[]))
@@ -16,6 +20,13 @@ _TABLES = """SELECT tree.relid FROM pg_index, pg_partition_tree(indrelid) tree
 # The state of a table without statistics: for a table with one row, any index is as good as the next.
 _UNCOUNTED = f"UPDATE pg_class SET relpages = 0, reltuples = -1 WHERE oid IN ({_TABLES})"
 _UNKNOWN = f"DELETE FROM pg_statistic WHERE starelid IN ({_TABLES})"
+
+
+def queries(call: Callable[..., object], *arguments: Any, **named: Any) -> list[str]:
+    """Call it and return the SQL of its queries."""
+    with CaptureQueriesContext(connection) as caught:
+        call(*arguments, **named)
+    return [query["sql"] for query in caught.captured_queries]
 
 
 def is_answered_by(asked: QuerySet[Any] | str, *indexes: str) -> bool:

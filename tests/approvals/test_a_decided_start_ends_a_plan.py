@@ -1,20 +1,30 @@
 """Machines that plan to prepare later: an approval makes them prepare, and is sent when they are prepared."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from fleet.domain.approvals.conditions import When
 from fleet.models import Approval, AvailabilitySet, Machine
 from fleet.operations import waves
-from fleet.operations.approvals import claims, conditions
+from fleet.operations.approvals import conditions
 from fleet.operations.orders.queue import decided_plans
 from fleet.operations.policy import apply, rules
 from tests.approvals.asking import OTHER, codes, hook, orders, refused, two_events
-from tests.factories import EVENT, Fleet, acting, admin, after, announced, listing, open_order, operator, seconds
+from tests.factories import (
+    EVENT,
+    Fleet,
+    acting,
+    admin,
+    after,
+    announced,
+    listing,
+    open_order,
+    operator,
+    seconds,
+    the_set,
+)
+from tests.plans import queries
 from tests.policy.conftest import made
 
 pytestmark = pytest.mark.django_db
@@ -42,14 +52,10 @@ def prepared(fleet: Fleet, *names: str, event_id: str = EVENT) -> None:
         hook(fleet, name, event_id, "end", "succeeded")
 
 
-def test_without_a_decision_no_machine_prepares(fleet: Fleet) -> None:
-    planned(fleet)
-    claims.hold(event_id=EVENT, actor=acting(operator(), why="next week"), now=fleet.now)
-    assert notified(fleet) == {}
-
-
 def test_when_prepared_makes_them_prepare_and_waits_for_them(fleet: Fleet) -> None:
     planned(fleet)
+    # Without a decision no machine prepares.
+    assert notified(fleet) == {}
     approval = fleet.approve(when=When.PREPARED)
     assert (approval.state, notified(fleet)) == ("WAITING", {"vm1": [EVENT], "vm2": [EVENT]})
     prepared(fleet, "vm1")
@@ -119,20 +125,14 @@ def test_a_wave_makes_a_machine_prepare_at_its_turn(fleet: Fleet) -> None:
     assert notified(fleet) == {}
 
 
-def test_while_all_approvals_are_stopped_no_machine_prepares_for_one_that_waits(fleet: Fleet) -> None:
-    planned(fleet)
-    fleet.approve(when=When.PREPARED)
-    rules.stop_all(actor=acting(admin(), why="it runs wild"), now=fleet.now)
-    assert notified(fleet) == {}
-
-
-def test_a_machine_that_left_the_set_is_not_notified(fleet: Fleet) -> None:
+def test_no_machine_is_notified_that_left_the_set_or_while_all_approvals_are_stopped(fleet: Fleet) -> None:
     planned(fleet)
     fleet.approve(when=When.PREPARED)
     fleet.enrol("admin", availability_set="db")
-    moved = AvailabilitySet.objects.get(name="db")
-    Machine.objects.filter(resource_name="vm1").update(availability_set=moved)
+    Machine.objects.filter(resource_name="vm1").update(availability_set=the_set("db"))
     assert notified(fleet) == {"vm2": [EVENT]}
+    rules.stop_all(actor=acting(admin(), why="it runs wild"), now=fleet.now)
+    assert notified(fleet) == {}
 
 
 class TestARule:
@@ -161,17 +161,11 @@ class TestARule:
         assert self.decide(fleet) == []
 
 
-def queries(call: Callable[[], object]) -> int:
-    with CaptureQueriesContext(connection) as caught:
-        call()
-    return len(caught)
-
-
 def test_looking_costs_one_query_and_the_same_for_many(fleet: Fleet) -> None:
     planned(fleet)
-    assert queries(lambda: decided_plans(now=fleet.now)) == 1
+    assert len(queries(decided_plans, now=fleet.now)) == 1
     fleet.approve(when=When.PREPARED)
-    few = queries(lambda: decided_plans(now=fleet.now))
+    few = len(queries(decided_plans, now=fleet.now))
     ids = [f"0A1B2C3D-0000-4000-8000-{number:012d}" for number in range(9)]
     due = fleet.now + seconds(WEEK)
     fleet.all_say(*(listing(one, resources=["vm1", "vm2"], not_before=due) for one in (EVENT, *ids)))
@@ -179,4 +173,4 @@ def test_looking_costs_one_query_and_the_same_for_many(fleet: Fleet) -> None:
         planned(fleet, event_id=one)
         fleet.approve(one, when=When.PREPARED)
     assert len(notified(fleet)["vm1"]) == 10
-    assert queries(lambda: decided_plans(now=fleet.now)) == few == 3
+    assert len(queries(decided_plans, now=fleet.now)) == few == 3

@@ -83,12 +83,6 @@ def test_form_of_another_user_is_not_continued(otto: Client) -> None:
     assert "drained" not in text_of(other.post("/you/again/", {"kept": kept, "password": PASSWORD}, follow=True))
 
 
-def test_a_proof_grows_old(otto: Client, settings: Any) -> None:
-    proved(otto)
-    settings.STEP_UP_SECONDS = 0.000001
-    assert approve(otto).status_code == 401
-
-
 def test_the_api_says_what_is_missing_to_a_token_and_lets_a_proved_session_through(otto: Client) -> None:
     by_token = caller(factories.operator())
     refused = problem(by_token.post(f"events/{factories.EVENT}/approvals/", {"comment": "drained"}), 409, "guarded")
@@ -126,7 +120,7 @@ def test_no_other_way_approves_without_the_proof(fleet: factories.Fleet, otto: C
     assert Approval.objects.exists()
 
 
-def test_approval_after_an_undo_needs_a_recent_proof_again(otto: Client, settings: Any) -> None:
+def test_proof_grows_old_also_for_an_approval_after_an_undo(otto: Client, settings: Any) -> None:
     settings.APPROVAL_UNDO_SECONDS = 3
     assert approve(proved(otto)).status_code == 302
     otto.post("/bulk/undo/", {"approval": Approval.objects.get().pk})

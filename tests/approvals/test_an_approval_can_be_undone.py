@@ -79,18 +79,14 @@ def test_rules_decide_as_before_after_it_was_undone_but_not_after_a_withdrawal(
     assert Approval.objects.filter(rule__isnull=False).exists() is decides
 
 
-@pytest.mark.parametrize("left", [59, 1])
-def test_in_the_last_minute_it_goes_at_once(fleet: Fleet, left: int) -> None:
+@pytest.mark.parametrize(("left", "period"), [(59, 3), (1, 3), (900, 0)])
+def test_in_the_last_minute_or_without_an_undo_period_it_goes_at_once(
+    fleet: Fleet, settings: Any, left: int, period: int
+) -> None:
+    settings.APPROVAL_UNDO_SECONDS = period
     announced(fleet, not_before=fleet.now + seconds(left + 1))
     approval = clicked(fleet)
-    assert (approval.when, approval.due_at, orders(approval)) == ("now", None, 1)
-
-
-def test_where_the_installation_wants_no_undoing_it_goes_at_once(fleet: Fleet, settings: Any) -> None:
-    settings.APPROVAL_UNDO_SECONDS = 0
-    announced(fleet)
-    approval = clicked(fleet)
-    assert (approval.when, approval.state, orders(approval)) == ("now", "GRANTED", 1)
+    assert (approval.when, approval.due_at, approval.state, orders(approval)) == ("now", None, "GRANTED", 1)
 
 
 def test_what_was_stopped_meanwhile_does_not_go(fleet: Fleet) -> None:

@@ -1,5 +1,7 @@
 """Overrides: guards require and record a reason, and only users with the right override them."""
 
+from functools import partial
+
 import pytest
 
 from fleet.domain.approvals.conditions import When
@@ -8,31 +10,20 @@ from fleet.models import Approval, NoApprovalWindow
 from fleet.operations.approvals.approve import Plan
 from fleet.projections.orders import approval as detail
 from tests.approvals.asking import OTHER, by_rule, codes, entries, held, hook, refused, two_events
-from tests.factories import EVENT, Fleet, announced, approver, operator, seconds, the_event
+from tests.factories import EVENT, Fleet, announced, approver, operator, seconds
 from tests.words import sentence
 
 pytestmark = pytest.mark.django_db
 
 
-def test_a_reason_is_asked_for_with_what_it_is_for(fleet: Fleet) -> None:
+def test_reason_is_asked_for_and_recorded_in_the_approval_and_on_the_timeline(fleet: Fleet) -> None:
     announced(fleet, event_type="Redeploy")
-    error = refused(fleet.approve)
-    assert (error.code, error.details["guards"]) == (
-        "guarded",
-        [
-            {
-                "code": "lost-for-good",
-                "sentence": Reason("lost-for-good", event_type="Redeploy"),
-                "needs": "reason",
-                "overridable": False,
-            }
-        ],
-    )
+    for reasons in ({}, {"lost-for-good": ""}, {"lost-for-good": "   "}):
+        error = refused(partial(fleet.approve, overrides=reasons))
+        (guard,) = error.details["guards"]
+        assert (error.code, guard["needs"], guard["overridable"]) == ("guarded", "reason", False)
+        assert guard["sentence"] == Reason("lost-for-good", event_type="Redeploy")
     assert not Approval.objects.exists()
-
-
-def test_reason_is_recorded_in_the_approval_and_on_the_timeline(fleet: Fleet) -> None:
-    announced(fleet, event_type="Redeploy")
     approval = fleet.approve(overrides={"lost-for-good": " nothing is kept there "})
     given = [{"code": "lost-for-good", "values": {"event_type": "Redeploy"}, "reason": "nothing is kept there"}]
     (shown,) = detail(approval_id=approval.pk, now=fleet.now).overrides  # type: ignore[union-attr]
@@ -41,12 +32,6 @@ def test_reason_is_recorded_in_the_approval_and_on_the_timeline(fleet: Fleet) ->
     (line,) = entries("approval_granted")
     assert line.data["overrides"] == given
     assert (line.before, line.after) == ({"approval": None}, {"approval": "GRANTED", "when": "now"})
-
-
-@pytest.mark.parametrize("reason", ["", "   "])
-def test_an_empty_reason_is_none(fleet: Fleet, reason: str) -> None:
-    announced(fleet, event_type="Redeploy")
-    assert refused(lambda: fleet.approve(overrides={"lost-for-good": reason})).code == "guarded"
 
 
 def test_a_reason_for_what_does_not_stand_is_not_recorded(fleet: Fleet) -> None:
@@ -60,12 +45,9 @@ def test_each_guard_takes_a_reason_of_its_own(fleet: Fleet) -> None:
     hook(fleet, "vm1", EVENT, "end", "failed", hook="10-drain")
     error = refused(lambda: fleet.approve(overrides={"lost-for-good": "a", "held": "b"}))
     assert codes(error) == ["hook-failed"]
-    approval = fleet.approve(overrides={"lost-for-good": "a", "held": "b", "hook-failed": "c"})
-    assert {one["code"]: one["reason"] for one in approval.overrides} == {
-        "lost-for-good": "a",
-        "held": "b",
-        "hook-failed": "c",
-    }
+    reasons = {"lost-for-good": "a", "held": "b", "hook-failed": "c"}
+    approval = fleet.approve(overrides=reasons)
+    assert {one["code"]: one["reason"] for one in approval.overrides} == reasons
 
 
 def test_a_window_asks_for_a_reason_while_it_is_open(fleet: Fleet) -> None:
@@ -94,35 +76,22 @@ def test_a_window_counts_at_the_time_for_which_it_is_approved(fleet: Fleet) -> N
     assert fleet.approve(when=When.TIME, due_at=fleet.now + seconds(120)).state == "WAITING"
 
 
-class TestAnotherEventOfTheSet:
-    def test_an_operator_cannot_go_past_it_not_even_with_a_reason(self, fleet: Fleet) -> None:
-        two_events(fleet)
-        fleet.approve()
-        assert codes(refused(lambda: fleet.approve(OTHER))) == ["set-in-flight"]
-        error = refused(lambda: fleet.approve(OTHER, overrides={"set-in-flight": "we must"}))
-        assert error.code == "not-permitted"
-        assert "the right of an approver" in sentence(error)
-
-    def test_an_approver_can_with_a_reason_that_is_kept(self, fleet: Fleet) -> None:
-        two_events(fleet)
-        fleet.approve()
-        anna = approver()
-        assert codes(refused(lambda: fleet.approve(OTHER, by=anna))) == ["set-in-flight"]
-        approval = fleet.approve(OTHER, by=anna, overrides={"set-in-flight": "four stay up"})
-        assert [(one["code"], one["reason"]) for one in approval.overrides] == [("set-in-flight", "four stay up")]
-
-    def test_a_rule_cannot_whatever_it_says(self, fleet: Fleet) -> None:
-        _, other = two_events(fleet)
-        fleet.approve()
-        error = refused(lambda: by_rule(fleet, other, Plan(overrides={"set-in-flight": "x"})))
-        assert codes(error) == ["set-in-flight"]
-
-    def test_it_is_no_matter_once_it_is_over(self, fleet: Fleet) -> None:
-        first, _ = two_events(fleet)
-        approval = fleet.approve()
-        Approval.objects.filter(pk=approval.pk).update(state="LAPSED")
-        assert fleet.approve(OTHER).state == "GRANTED"
-        assert the_event().pk == first.pk
+def test_only_an_approver_goes_past_another_event_of_the_set_with_a_reason(fleet: Fleet) -> None:
+    _, other = two_events(fleet)
+    fleet.approve()
+    reasons, anna = {"set-in-flight": "four stay up"}, approver()
+    assert refused(lambda: fleet.approve(OTHER, overrides=reasons)).code == "not-permitted"
+    for call in (
+        partial(fleet.approve, OTHER),
+        partial(fleet.approve, OTHER, by=anna),
+        partial(by_rule, fleet, other, Plan(overrides=reasons)),
+    ):
+        assert codes(refused(call)) == ["set-in-flight"]
+    approval = fleet.approve(OTHER, by=anna, overrides=reasons)
+    assert {one["code"]: one["reason"] for one in approval.overrides} == reasons
+    # It does not matter once the other one is over.
+    Approval.objects.update(state="LAPSED")
+    assert fleet.approve(OTHER).overrides == []
 
 
 def test_blocking_guard_cannot_be_overridden(fleet: Fleet) -> None:

@@ -8,8 +8,8 @@ from fleet.models import Approval, Hold
 from fleet.operations.approvals import conditions as operation
 from fleet.operations.approvals.approve import Plan
 from tests.approvals.asking import by_rule, entries, refused
-from tests.factories import Fleet, acting, announced, listing, operator, seconds, viewer, who
-from tests.words import code_of, sentence, text
+from tests.factories import Fleet, acting, announced, listing, operator, seconds, who
+from tests.words import code_of, text
 
 pytestmark = pytest.mark.django_db
 
@@ -32,11 +32,6 @@ def test_what_waits_is_withdrawn_and_the_event_waits_for_a_decision_again(fleet:
     assert fleet.approve().state == "GRANTED"
 
 
-def test_a_proposal_is_withdrawn_likewise(fleet: Fleet) -> None:
-    announced(fleet, event_type="Reboot", resources=[f"vm{number}" for number in range(1, 7)])
-    assert withdraw(fleet, fleet.approve()).state == "WITHDRAWN"
-
-
 def test_not_once_an_order_was_offered(fleet: Fleet) -> None:
     announced(fleet)
     error = refused(lambda: withdraw(fleet, fleet.approve()))
@@ -50,16 +45,6 @@ def test_not_twice_and_the_answer_says_how_it_ended(fleet: Fleet) -> None:
     error = refused(lambda: withdraw(fleet, approval))
     assert (error.code, error.reason.code, error.reason.values["state"]) == ("too-late", "withdraw-ended", "WITHDRAWN")
     assert refused(lambda: withdraw(fleet, Approval(pk=0))).code == "unknown-approval"
-
-
-def test_a_viewer_may_not(fleet: Fleet) -> None:
-    announced(fleet)
-    approval = fleet.approve(when=When.PREPARED)
-    error = refused(lambda: withdraw(fleet, approval, by=viewer()))
-    assert (error.code, sentence(error).startswith("Withdrawing needs the right of an operator")) == (
-        "not-permitted",
-        True,
-    )
 
 
 def test_machines_that_are_live_now_count_and_not_those_of_the_decision(fleet: Fleet) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from fleet.models import Rule
+from fleet.domain.actor import Actor
+from fleet.models import NoApprovalWindow, Rule
 from fleet.operations import reconcile, wake_up
 from fleet.operations.policy import rules
 from fleet.operations.policy.rules import RuleRequestSerializer
@@ -42,6 +43,18 @@ def committing(fleet: Fleet, capture: Callable[..., Any]) -> Iterator[Fleet]:
     fleet.record = judged  # type: ignore[method-assign]
     yield fleet
     del fleet.record
+
+
+def change_rule(rule: Rule, *, at: Any = factories.NOW, by: Actor | None = None, **sent: Any) -> None:
+    """Change these fields of a rule."""
+    request = RuleRequestSerializer(data=sent)
+    rules.change_rule(request, rule_id=rule.pk, actor=by or acting(factories.admin()), now=at)
+
+
+def window(*, at: Any = factories.NOW, **sent: Any) -> NoApprovalWindow:
+    """A no-approval window by ada."""
+    request = rules.WindowRequestSerializer(data={"name": "sales", "reason": "the shop is full"} | sent)
+    return rules.create_window(request, actor=acting(factories.admin(), via="api", token_name="ci"), now=at)
 
 
 def made(*, at: Any = factories.NOW, enabled: bool = True, position: int | None = None, **fields: Any) -> Rule:

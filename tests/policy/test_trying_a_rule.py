@@ -4,18 +4,16 @@ from datetime import time
 from typing import Any
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from fleet.domain.policy.rules import StandingRule
 from fleet.models import Entry, Rule, ScheduledEvent
 from fleet.models.policy import rule_of
 from fleet.operations.approvals import claims
-from fleet.operations.policy import rules
 from fleet.projections.policy.dry_run import DryRun, dry_run
 from tests import factories
-from tests.factories import Fleet, acting, admin, listing, operator, seconds
-from tests.policy.conftest import made
+from tests.factories import Fleet, acting, listing, operator, seconds
+from tests.plans import queries
+from tests.policy.conftest import made, window
 from tests.words import sentence
 
 
@@ -81,12 +79,6 @@ def test_dry_run_compares_its_counts_with_real_decisions(history: Fleet) -> None
     assert (Entry.objects.count(), Rule.objects.count()) == (before, 0)
 
 
-def test_what_is_lost_for_good_is_left_to_people_unless_it_is_accepted(history: Fleet) -> None:
-    assert woulds(dry_run(rule=rule(sources=("User",)), now=history.now)) == {5: "approve", 6: "guarded"}
-    accepting = rule(sources=("User",), accepts=("lost-for-good",))
-    assert woulds(dry_run(rule=accepting, now=history.now)) == {5: "approve", 6: "approve"}
-
-
 def test_a_saved_rule_is_tried_at_its_place_as_if_it_were_on(history: Fleet) -> None:
     made(name="users first", sources=["User"], action="leave")
     row = made(enabled=False, accepts=["lost-for-good"], expires_at=history.now + seconds(1))
@@ -110,11 +102,7 @@ def test_hours_notice_and_windows_are_those_of_then(history: Fleet) -> None:
     assert woulds(dry_run(rule=rule(min_notice_seconds=901), now=history.now)) == {}
     assert len(woulds(dry_run(rule=rule(min_notice_seconds=890), now=history.now))) == 6
     # A window that is made now was not there then.
-    rules.create_window(
-        rules.WindowRequestSerializer(data={"name": "w", "reason": "r", "from_time": time(0)}),
-        actor=acting(admin()),
-        now=history.now,
-    )
+    window(at=history.now, from_time=time(0))
     assert woulds(dry_run(rule=rule(event_types=("Reboot",)), now=history.now)) == {5: "approve"}
     tell(history, 8, event_type="Reboot")
     assert woulds(dry_run(rule=rule(event_types=("Reboot",)), now=history.now))[8] == "guarded"
@@ -137,7 +125,10 @@ def test_what_was_under_way_then_would_have_made_it_wait(history: Fleet) -> None
     )
 
 
-def test_hold_and_leave_are_counted_separately(history: Fleet) -> None:
+def test_accepted_guards_hold_and_leave_are_counted_separately(history: Fleet) -> None:
+    assert woulds(dry_run(rule=rule(sources=("User",)), now=history.now)) == {5: "approve", 6: "guarded"}
+    accepting = rule(sources=("User",), accepts=("lost-for-good",))
+    assert woulds(dry_run(rule=accepting, now=history.now)) == {5: "approve", 6: "approve"}
     held = dry_run(rule=rule(action="hold", event_types=("Reboot",)), now=history.now)
     assert (held.hold, sentence(held.sentence)) == (1, "Would have left 1 of 7 to Azure.")
     left = dry_run(rule=rule(action="leave"), now=history.now)
@@ -159,12 +150,7 @@ def test_it_costs_the_same_however_long_the_history(fleet: Fleet) -> None:
     fleet.enrol_set(3)
     tell(fleet, 1, approved=True)
 
-    def cost() -> int:
-        with CaptureQueriesContext(connection) as caught:
-            dry_run(rule=rule(), now=fleet.now)
-        return len(caught)
-
-    few = cost()
+    few = len(queries(dry_run, rule=rule(), now=fleet.now))
     for number in range(2, 5):
         tell(fleet, number, approved=number == 3)
-    assert cost() == few == 7
+    assert len(queries(dry_run, rule=rule(), now=fleet.now)) == few == 7

@@ -1,55 +1,28 @@
 """The page of the rules, the form that makes one, and what an event's page says of the rule that decided it."""
 
 import re
-from datetime import UTC, datetime
 from html import unescape
-from typing import Any
 
 import pytest
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 
 from fleet.models import NoApprovalWindow, Rule
 from fleet.operations.policy import apply
 from tests import factories
 from tests.dashboard.conftest import codes, logged_in, marks, states, text_of
 from tests.dashboard.test_pages_keep_the_policy import Outline
+from tests.plans import queries
 from tests.policy.conftest import made
 
 FORM = {
-    "name": "Short freezes",
-    "reason": "No user notices.",
-    "action": "approve_now",
-    "event_types": ["Freeze"],
-    "max_duration_seconds": "8",
-    "time_zone": "UTC",
-}
+    "name": "Short freezes", "reason": "No user notices.", "action": "approve_now", "event_types": ["Freeze"],
+    "max_duration_seconds": "8", "time_zone": "UTC",
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
 def no_rule_yet(db: None) -> None:
     Rule.objects.all().delete()
-
-
-@pytest.fixture
-def fleet(db: None) -> factories.Fleet:
-    """Pages and API go by the real clock; nothing is judged before the test asks for it."""
-    return factories.Fleet(now=datetime.now(UTC))
-
-
-@pytest.fixture
-def admin(db: None) -> Client:
-    client = Client()
-    client.force_login(factories.admin())
-    return client
-
-
-@pytest.fixture
-def operator(db: None) -> Client:
-    client = Client()
-    client.force_login(factories.operator())
-    return client
 
 
 def test_the_page_lists_rules_in_order_with_all_that_people_ask(admin: Client, operator: Client) -> None:
@@ -83,9 +56,7 @@ def test_a_rule_is_tried_before_it_is_saved_and_saved_off(fleet: factories.Fleet
 
 def test_form_error_is_at_its_field_with_the_sent_values(admin: Client) -> None:
     for body, field in (
-        ({**FORM, "reason": ""}, "reason"),
         ({**FORM, "max_duration_seconds": "soon"}, "max_duration_seconds"),
-        ({**FORM, "time_zone": "Mars"}, "time_zone"),
         ({**FORM, "expires_at": "2020-01-01T00:00"}, "expires_at"),
         ({**FORM, "time_zone": "Mars", "do": "try"}, "time_zone"),
     ):
@@ -94,7 +65,6 @@ def test_form_error_is_at_its_field_with_the_sent_values(admin: Client) -> None:
         wrong = answer.content.decode().split("is-wrong")[1]
         assert f'for="id_{field}"' in wrong.split("</label>")[0], body
         assert 'value="Short freezes"' in answer.content.decode()
-    assert admin.post("/rules/new/", {**FORM, "min_duration_seconds": "9"}).status_code == 422
     assert not Rule.objects.exists()
 
 
@@ -104,11 +74,8 @@ def test_a_rule_is_changed_switched_moved_and_deleted_by_plain_forms(admin: Clie
     assert 'name="name" value="first"' in admin.get(address).content.decode()
     body = {**FORM, "name": "first", "weekdays": ["0", "6"], "from_time": "22:00", "do": "save"}
     assert admin.post(address, body).status_code == 302
-    assert (factories.after(first).weekdays, str(first.from_time), first.max_duration_seconds) == (
-        [0, 6],
-        "22:00:00",
-        8,
-    )
+    factories.after(first)
+    assert (first.weekdays, str(first.from_time), first.max_duration_seconds) == ([0, 6], "22:00:00", 8)
     answer = admin.post(f"{address}switch/", {"enabled": "on"}, follow=True)
     assert answer.redirect_chain == [(f"/policy/#rule-{first.pk}", 302)]
     assert 'aria-checked="true"' in answer.content.decode()
@@ -154,17 +121,11 @@ def test_the_events_page_shows_the_rule_as_it_was_worded_then(fleet: factories.F
 
 def test_the_page_costs_the_same_however_many_rules_there_are(operator: Client) -> None:
     made()
-
-    def cost(path: str) -> int:
-        with CaptureQueriesContext(connection) as caught:
-            operator.get(path)
-        return len(caught)
-
-    first: Any = Rule.objects.get().pk
-    before = cost("/policy/"), cost(f"/rules/{first}/?try=1")
+    paths = ("/policy/", f"/rules/{Rule.objects.get().pk}/?try=1")
+    before = [len(queries(operator.get, path)) for path in paths]
     for _ in range(4):
         made()
-    assert (cost("/policy/"), cost(f"/rules/{first}/?try=1")) == before
+    assert [len(queries(operator.get, path)) for path in paths] == before
 
 
 def test_advice_opens_a_new_rule_with_its_fields_filled_in_and_saves_nothing(fleet: factories.Fleet) -> None:
