@@ -63,31 +63,20 @@ def storm(fleet: factories.Fleet, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     run(f"ALTER TABLE {EVENTS} RESET (autovacuum_enabled)")
 
 
-def test_what_has_filled_up_is_looked_at(storm: None) -> None:
-    assert EVENTS in scheduling.renew()
-    assert EVENTS_OF_A_STORM / 2 < expected() < EVENTS_OF_A_STORM * 2
-
-
-def test_a_tick_sees_to_it(storm: None, fleet: factories.Fleet) -> None:
-    fleet.advance()
-    assert EVENTS_OF_A_STORM / 2 < expected() < EVENTS_OF_A_STORM * 2
-
-
-def test_what_has_changed_little_is_left_alone(storm: None) -> None:
-    scheduling.renew()
-    run(f"UPDATE {EVENTS} SET description = 'new' WHERE id % 10 = 0")
-    run("SELECT pg_stat_force_next_flush()")
-    assert EVENTS not in scheduling.renew()
-
-
-def test_it_is_done_no_more_often_than_every_few_seconds(storm: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "PAUSE_SECONDS", 5)
-    assert EVENTS not in scheduling.renew()
-
-
-def test_locked_table_does_not_delay_the_relay(storm: None) -> None:
+def test_a_tick_analyses_what_has_filled_up_unless_it_is_locked_or_has_just_been_analysed(
+    storm: None, fleet: factories.Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(scheduling, "PAUSE_SECONDS", 5)
+        assert EVENTS not in scheduling.renew()
     with session() as other, as_patient_as("relay"):
         other.execute(f"LOCK TABLE {EVENTS} IN SHARE UPDATE EXCLUSIVE MODE")
         # A blocked ANALYZE would be cancelled: the relay's lock timeout is half a second.
         scheduling.renew()
     assert expected() < 100
+    fleet.advance()
+    assert EVENTS_OF_A_STORM / 2 < expected() < EVENTS_OF_A_STORM * 2
+    # What has changed little is left alone.
+    run(f"UPDATE {EVENTS} SET description = 'new' WHERE id % 10 = 0")
+    run("SELECT pg_stat_force_next_flush()")
+    assert EVENTS not in scheduling.renew()

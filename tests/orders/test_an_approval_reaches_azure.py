@@ -2,7 +2,6 @@
 
 import pytest
 
-from fleet.domain.reasons import Reason, read_reason
 from fleet.models import Approval, Entry, Order
 from fleet.operations import reconcile
 from fleet.operations.machines import keys
@@ -20,14 +19,15 @@ from tests.factories import (
     seconds,
     the_event,
 )
-from tests.words import sentence, text
+from tests.words import code_of, text
 
 pytestmark = pytest.mark.django_db
 
 
-def relayed(fleet: Fleet, **fields: object) -> Approval:
+def relayed(fleet: Fleet) -> Approval:
     """An approval whose first order vm1 has."""
-    announced(fleet, **fields)
+    if not fleet.agents:
+        announced(fleet)
     approval = fleet.approve()
     advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
     fleet.delivered(open_order(approval))
@@ -38,25 +38,14 @@ def relayed(fleet: Fleet, **fields: object) -> Approval:
 def test_usual_path_is_recorded_step_by_step(fleet: Fleet) -> None:
     approval = accepted(fleet)
     order = approval.orders.get()
-    assert (approval.state, order.state, order.azure_status, order.delivered_by) == (
-        "ACCEPTED",
-        "ANSWERED",
-        200,
-        "celery",
-    )
-    assert approval.accepted_by == order.machine
+    assert (approval.state, approval.accepted_by) == ("ACCEPTED", order.machine)
+    assert (order.state, order.azure_status, order.delivered_by) == ("ANSWERED", 200, "celery")
     fleet.later(5)
     fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
     assert (after(approval).state, approval.inferred) == ("CONFIRMED", False)
     kinds = list(Entry.objects.filter(approval=approval).order_by("id").values_list("kind", flat=True))
-    assert kinds == [
-        "approval_granted",
-        "order_offered",
-        "order_delivered",
-        "order_answered",
-        "approval_accepted",
-        "approval_confirmed",
-    ]
+    steps = "approval_granted order_offered order_delivered order_answered approval_accepted approval_confirmed"
+    assert kinds == steps.split()
 
 
 def test_accepted_may_wait_beyond_not_before_for_other_tenants(fleet: Fleet) -> None:
@@ -68,7 +57,7 @@ def test_accepted_may_wait_beyond_not_before_for_other_tenants(fleet: Fleet) -> 
     assert after(approval).state == "ACCEPTED"
 
 
-def test_after_some_silence_the_next_machine_is_asked_and_the_first_order_superseded(fleet: Fleet) -> None:
+def test_after_some_silence_the_next_machine_is_asked_and_a_receipt_of_the_first_still_counts(fleet: Fleet) -> None:
     approval = relayed(fleet)
     fleet.later(2)
     fleet.advance()
@@ -79,13 +68,6 @@ def test_after_some_silence_the_next_machine_is_asked_and_the_first_order_supers
     assert (first.state, first.machine.resource_name) == ("SUPERSEDED", "vm1")
     assert (second.state, second.machine.resource_name) == ("OFFERED", "vm2")
     assert Entry.objects.filter(approval=approval, kind="order_superseded").count() == 1
-
-
-def test_the_receipt_of_a_superseded_order_still_counts(fleet: Fleet) -> None:
-    approval = relayed(fleet)
-    fleet.later(4)
-    fleet.advance()
-    first, second = Order.objects.order_by("offered_at")
     fleet.receipt(first)
     first.refresh_from_db()
     second.refresh_from_db()
@@ -239,33 +221,30 @@ def test_started_without_us_is_void_but_not_while_a_receipt_may_be_on_its_way(fl
     assert not the_event().approved_elsewhere
 
 
-def test_event_started_without_an_order_makes_the_approval_void(fleet: Fleet) -> None:
+@pytest.mark.parametrize(
+    ("is_delivered", "receipt", "later", "state", "code"),
+    [
+        # No machine asked Azure.
+        (False, ("refused", "already-started"), 1, ("VOID", False), "started-without-approval"),
+        # The delivery of the order is not confirmed.
+        (False, None, 10, ("VOID", True), "started-with-order-unconfirmed"),
+        # The machine asked and received no answer.
+        (True, ("failed", "timed out"), 10, ("CONFIRMED", True), "started-after-azure-was-asked"),
+        # From NotBefore on, Azure starts it without us.
+        (True, None, 901, ("LAPSED", True), "started-late-without-receipt"),
+    ],
+)
+def test_start_without_an_answer_of_azure_is_concluded_and_claimed_as_ours_only_if_it_may_be(
+    fleet: Fleet, is_delivered: bool, receipt: tuple[str, str] | None, later: float, state: tuple[str, bool], code: str
+) -> None:
     announced(fleet)
-    approval = fleet.approve()
-    fleet.receipt(approval.orders.get(), outcome="refused", status=None, reason="already-started")
-    fleet.later(1)
+    approval = relayed(fleet) if is_delivered else fleet.approve()
+    if receipt is not None:
+        fleet.receipt(open_order(approval), outcome=receipt[0], status=None, reason=receipt[1])
+    fleet.later(later)
     fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
-    assert (after(approval).state, approval.inferred) == ("VOID", False)
-    assert the_event().approved_elsewhere
-
-
-def test_started_while_the_delivery_of_an_order_is_unconfirmed_is_not_called_approved_elsewhere(fleet: Fleet) -> None:
-    announced(fleet)
-    approval = fleet.approve()
-    fleet.later(10)
-    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
-    assert (after(approval).state, approval.inferred) == ("VOID", True)
-    assert read_reason(approval.reason) == Reason("started-with-order-unconfirmed")
-    assert not the_event().approved_elsewhere
-
-
-def test_started_after_a_machine_asked_and_got_no_answer_is_confirmed_by_inference(fleet: Fleet) -> None:
-    approval = relayed(fleet)
-    fleet.receipt(open_order(approval), outcome="failed", status=None, reason="timed out")
-    fleet.later(10)
-    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
-    assert (after(approval).state, approval.inferred) == ("CONFIRMED", True)
-    assert not the_event().approved_elsewhere
+    assert ((after(approval).state, approval.inferred), code_of(approval.reason)) == (state, code)
+    assert the_event().approved_elsewhere == (code == "started-without-approval")
 
 
 def test_an_interrupted_request_is_confirmed_by_inference_also_when_the_event_has_ended_meanwhile(fleet: Fleet) -> None:
@@ -277,15 +256,6 @@ def test_an_interrupted_request_is_confirmed_by_inference_also_when_the_event_ha
     assert (the_event().status, after(approval).state) == ("ENDED", "RELAYING")
     fleet.receipt(open_order(approval), outcome="failed", status=None, reason="the agent stopped while it asked")
     assert (after(approval).state, approval.inferred) == ("CONFIRMED", True)
-
-
-def test_started_from_not_before_on_without_a_receipt_is_not_claimed_as_ours(fleet: Fleet) -> None:
-    approval = relayed(fleet)
-    fleet.later(901)
-    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
-    assert (after(approval).state, approval.inferred) == ("LAPSED", True)
-    assert "no machine reported that Azure had accepted" in sentence(approval.reason)
-    assert not the_event().approved_elsewhere
 
 
 def test_what_an_order_of_ours_may_have_started_is_not_told_as_approved_elsewhere(fleet: Fleet) -> None:

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
-from django.test.utils import CaptureQueriesContext
+from django.db import transaction
 
 from fleet.models import Approval, ScheduledEvent
 from fleet.operations import reconcile, wake_up
@@ -15,6 +14,7 @@ from fleet.relay import counts
 from tests import factories
 from tests.factories import Fleet, approved_apart
 from tests.holding import held
+from tests.plans import queries
 
 pytestmark = pytest.mark.django_db(transaction=True)
 IDS = [f"0A1B2C3D-0000-4000-8000-0000000001{number:02d}" for number in range(6)]
@@ -31,13 +31,10 @@ def states() -> list[str]:
 
 def test_several_cost_no_more_than_two(fleet: Fleet) -> None:
     rows = [row.pk for row in approved_apart(fleet, IDS)]
-
-    def cost(approval_ids: list[int]) -> int:
-        with CaptureQueriesContext(connection) as caught:
-            reconcile.advance_new_approvals(approval_ids, now=fleet.now, via="celery")
-        return len(caught)
-
-    two, four = cost(rows[:2]), cost(rows[2:])
+    two, four = (
+        len(queries(reconcile.advance_new_approvals, some, now=fleet.now, via="celery"))
+        for some in (rows[:2], rows[2:])
+    )
     assert states() == ["RELAYING"] * 6
     assert four == two
 

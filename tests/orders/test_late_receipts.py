@@ -5,7 +5,7 @@ import pytest
 from fleet.audit.reports import event_report
 from fleet.models import Approval, Entry, Order
 from fleet.operations.orders import advance
-from tests.factories import EVENT, Fleet, after, announced, listing, open_order, operator, seconds, the_event
+from tests.factories import EVENT, Fleet, after, announced, listing, operator, seconds, the_event
 
 pytestmark = pytest.mark.django_db
 
@@ -16,39 +16,22 @@ def kinds(approval: Approval) -> list[str]:
     return list(Entry.objects.filter(approval=approval).order_by("id").values_list("kind", flat=True))
 
 
-def void_by_start(fleet: Fleet) -> tuple[Approval, Order]:
-    """Started was seen before the delivery of the order was confirmed: VOID, although the order was carried out."""
+def test_void_after_a_start_becomes_confirmed(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
     order = approval.orders.get()
     fleet.later(10)
+    # Before the delivery of the order was confirmed.
     fleet.all_say(STARTED)
     assert after(approval).state == "VOID"
-    return approval, order
-
-
-def test_void_after_a_start_becomes_confirmed(fleet: Fleet) -> None:
-    approval, order = void_by_start(fleet)
     fleet.later(2)
     fleet.receipt(order)
     assert (after(approval).state, approval.inferred, approval.accepted_by) == ("CONFIRMED", False, order.machine)
     assert kinds(approval)[-3:] == ["late_receipt", "approval_corrected", "approval_confirmed"]
     assert not the_event().approved_elsewhere
-
-
-def test_the_answer_of_a_superseded_order_counts(fleet: Fleet) -> None:
-    announced(fleet)
-    approval = fleet.approve()
-    first = approval.orders.get()
-    advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
-    fleet.tick(4)
-    second = open_order(approval)
-    assert (after(first).state, second.machine == first.machine) == ("SUPERSEDED", False)
-    fleet.later(10)
-    fleet.all_say(STARTED)
-    assert after(approval).state == "VOID"
-    fleet.receipt(first)
-    assert (after(approval).state, approval.accepted_by) == ("CONFIRMED", first.machine)
+    # The report of the event names our approval.
+    verdict = event_report(event_id=EVENT, now=fleet.now).verdict.values
+    assert (verdict["elsewhere"], verdict["decided"]) == (False, "accepted")
 
 
 def test_lapsed_is_accepted_and_follows_the_event_from_there(fleet: Fleet) -> None:
@@ -111,11 +94,3 @@ def test_a_confirmation_by_inference_becomes_certain(fleet: Fleet) -> None:
     assert (after(approval).state, approval.inferred) == ("CONFIRMED", True)
     fleet.receipt(order)
     assert (after(approval).state, approval.inferred, approval.accepted_by) == ("CONFIRMED", False, order.machine)
-
-
-def test_the_report_of_the_event_names_our_approval(fleet: Fleet) -> None:
-    _, order = void_by_start(fleet)
-    fleet.receipt(order)
-    found = event_report(event_id=EVENT, now=fleet.now)
-    verdict = found.verdict.values
-    assert (verdict["elsewhere"], verdict["decided"]) == (False, "accepted")

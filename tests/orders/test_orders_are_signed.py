@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 from drydock_agent import wire
 from drydock_agent.backend.signatures import Keyring
 from drydock_agent.clock import Clock
@@ -17,6 +15,7 @@ from fleet.domain.actor import COMMAND_LINE
 from fleet.models import Entry, SigningKey
 from fleet.operations.orders import queue, sign
 from tests.factories import NOW, Fleet, announced
+from tests.plans import queries
 
 pytestmark = pytest.mark.django_db
 WEEK = timedelta(days=7)
@@ -60,9 +59,7 @@ def test_offered_order_is_signed(keyring: Keyring, fleet: Fleet) -> None:
 
 
 def test_without_orders_signing_asks_nothing() -> None:
-    with CaptureQueriesContext(connection) as queries:
-        assert sign.signed([], now=NOW) == []
-    assert len(queries) == 0
+    assert queries(sign.signed, [], now=NOW) == []
 
 
 def test_in_the_overlap_both_keys_sign_and_afterwards_only_the_new_one(keyring: Keyring) -> None:
@@ -109,17 +106,12 @@ def test_with_another_secret_the_keys_cannot_be_read_until_the_old_one_is_named(
     assert (sign.unreadable(now=NOW), judged(keyring)) == ([], "")
 
 
-def test_the_private_half_is_nowhere_in_plain_text() -> None:
-    sign.public_keys(now=NOW)
-    row = SigningKey.objects.get()
-    [signer] = sign._signers([row])
-    assert signer.private.private_bytes_raw().hex() not in row.private_key
-    assert row.public_key != row.private_key
-
-
 def test_the_command_rotates(capsys: pytest.CaptureFixture[str]) -> None:
     sign.public_keys(now=NOW)
     call_command("rotate_signing_key", "--overlap", "12h", "--why", "drill")
     old, fresh = SigningKey.objects.order_by("pk")
+    # The private half is nowhere in plain text.
+    [signer] = sign._signers([old])
+    assert signer.private.private_bytes_raw().hex() not in old.private_key and old.public_key != old.private_key
     assert old.retired_by == fresh.key_id and old.retires_at - fresh.made_at == timedelta(hours=12)
     assert fresh.key_id in capsys.readouterr().out

@@ -159,18 +159,16 @@ def said(*members: Member, at: datetime = NOW) -> tuple[Signal, str]:
     return found.do, found.reason.code
 
 
+ENDED = member(approval_state=ApprovalState.CONFIRMED, event_status=EventStatus.ENDED, started=True, ended_at=NOW)
+
+
 def test_the_next_waits_until_the_machines_of_the_one_before_are_live_again() -> None:
-    gone = member(
-        approval_state=ApprovalState.CONFIRMED,
-        event_status=EventStatus.ENDED,
-        started=True,
-        ended_at=NOW,
-        machines=(ReturnFacts("vm1", back=False),),
-    )
+    gone = replace(ENDED, machines=(ReturnFacts("vm1", back=False),))
     assert said(gone, member(2)) == (Signal.STAY, "wave-waits-for-return")
     assert said(gone, member(2), at=NOW + RETURN_TIMEOUT) == (Signal.STOP, "wave-not-back")
-    back = replace(gone, machines=(ReturnFacts("vm1", back=True),))
-    assert said(back, member(2)) == (Signal.GO, "wave-turn")
+    assert said(ENDED, member(2)) == (Signal.GO, "wave-turn")
+    # Machines that an event deletes are not waited for.
+    assert said(replace(ENDED, event_type="Terminate", machines=()), member(2))[0] is Signal.GO
 
 
 def test_what_lapsed_is_waited_for_because_azure_may_start_it_any_moment() -> None:
@@ -190,22 +188,5 @@ def test_what_a_person_withdrew_or_azure_cancelled_is_left_out() -> None:
 
 
 def test_wave_without_live_machines_stops() -> None:
-    silent = member(
-        approval_state=ApprovalState.CONFIRMED,
-        event_status=EventStatus.STARTED,
-        started=True,
-        last_heard_at=NOW - RETURN_TIMEOUT,
-    )
+    silent = replace(ENDED, event_status=EventStatus.STARTED, ended_at=None, last_heard_at=NOW - RETURN_TIMEOUT)
     assert said(silent, member(2)) == (Signal.STOP, "wave-unheard")
-
-
-def test_machines_that_an_event_deletes_are_not_waited_for() -> None:
-    deleted = member(
-        event_type="Terminate",
-        approval_state=ApprovalState.CONFIRMED,
-        event_status=EventStatus.ENDED,
-        started=True,
-        ended_at=NOW,
-        machines=(),
-    )
-    assert said(deleted, member(2))[0] is Signal.GO

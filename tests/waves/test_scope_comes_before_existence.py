@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 
 from fleet.models import AvailabilitySet, Scope
 from fleet.operations import waves
@@ -28,14 +27,8 @@ def narrow(settings: Any) -> Caller:
     settings.SCOPED_READ_ACCESS = True
     fleet = Fleet(now=datetime.now(UTC))
     due = fleet.now + timedelta(minutes=15)
-    for name, home in (
-        ("vm1", "web"),
-        ("vm2", "web"),
-        ("u1", "umbra"),
-        ("u2", "umbra"),
-        ("u3", "umbra-2"),
-        ("d1", "dock"),
-    ):
+    homes = {"vm1": "web", "vm2": "web", "u1": "umbra", "u2": "umbra", "u3": "umbra-2", "d1": "dock"}
+    for name, home in homes.items():
         fleet.enrol(name, availability_set=home)
     fleet.all_say()
     fleet.say("vm1", *(listing(one, resources=("vm1",), not_before=due) for one in (SEEN, TOO)))
@@ -77,13 +70,10 @@ def test_a_wave_of_events_that_are_hidden_is_one_of_events_that_are_not_there(
     assert asked(HIDDEN, OTHER) == asked("11111111-0000-4000-8000-000000000001", "11111111-0000-4000-8000-000000000002")
 
 
-def test_a_wave_of_a_service_that_is_hidden_is_one_of_a_service_that_is_not_there(narrow: Caller) -> None:
+def test_hidden_service_is_one_that_is_not_there_and_a_hidden_wave_is_not_named(narrow: Caller) -> None:
     nowhere = answer(narrow.post("waves/", {"service": "nowhere"}))
     assert nowhere[0] == 422
     assert answer(narrow.post("waves/", {"service": "umbra"})) == nowhere
-
-
-def test_a_wave_that_is_hidden_is_not_named(narrow: Caller) -> None:
     AvailabilitySet.objects.filter(name="web").update(service="umbra")
     wave = {"events": [SEEN, TOO], "comment": "x"}
     said = problem(narrow.post("waves/", wave), 409, "wave-running")
@@ -97,7 +87,7 @@ def test_object_of_another_user_answers_like_a_missing_one(narrow: Caller) -> No
     caller(ada)
     token = accounts.token(user=ada, name="x", scopes=["read"], now=datetime.now(UTC))[0]
     feed = accounts.calendar(actor=acting(ada), name="x", now=datetime.now(UTC))[0]
-    session = a_session(User.objects.get(username="ada"))
+    session = a_session(ada)
     for there, nowhere in (
         (f"tokens/{token.prefix}/", "tokens/dd_000000000000/"),
         (f"sessions/{session.pk}/", "sessions/987654321/"),
