@@ -1,6 +1,6 @@
 """Quarantine: one event, approval, wave, drill or cache that fails to advance is isolated, and all others advance."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +17,6 @@ from fleet.models import (
     Notification,
     Observation,
     QuarantinedRow,
-    ScheduledEvent,
     Wave,
 )
 from fleet.models.facts import decisions as wave_facts
@@ -47,9 +46,8 @@ class Played(RuntimeError):
     pass
 
 
-@pytest.fixture
-def break_when(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """A function of this module fails whenever one of its arguments is as told."""
+def breaker(patch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return what lets a function of a module fail whenever one of its arguments is as told."""
 
     def broken(module: Any, name: str, is_bad: Callable[..., bool]) -> None:
         real = getattr(module, name)
@@ -59,9 +57,14 @@ def break_when(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]
                 raise Played("\0no such luck")
             return real(*args, **kwargs)
 
-        monkeypatch.setattr(module, name, played)
+        patch.setattr(module, name, played)
 
-    yield broken
+    return broken
+
+
+@pytest.fixture
+def break_when(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    return breaker(monkeypatch)
 
 
 def of_bad(witnesses: Any, **_: Any) -> bool:
@@ -96,6 +99,10 @@ def test_reports_about_an_event_that_cannot_be_computed_are_kept_and_the_others_
     assert quarantined() == {"event": the_event(BAD).pk}
     assert "Played" in QuarantinedRow.objects.get().reason
     assert any(one.gauge is gauges.QUARANTINED and one.values == {("event",): 1} for one in measure(now=fleet.now))
+    # It is shown among the blind spots.
+    (spot,) = [spot for spot in blind_spots.overview(now=fleet.now).spots if spot.code == "set-aside"]
+    assert sentence(spot.reason).startswith(f"The event {BAD} cannot be processed: Played")
+    assert f'href="/events/{BAD}/"' in logged_in(operator()).get("/blind-spots/").content.decode()
 
 
 def test_reconciliation_continues_retries_and_clears_the_quarantine(
@@ -105,7 +112,7 @@ def test_reconciliation_continues_retries_and_clears_the_quarantine(
     fleet.all_say(bad, good)
     approval = fleet.approve(GOOD)
     with monkeypatch.context() as patch:
-        break_computing(_breaker(patch))
+        break_computing(breaker(patch))
         for _ in range(20):
             fleet.later(5)
             fleet.heard()
@@ -116,20 +123,6 @@ def test_reconciliation_continues_retries_and_clears_the_quarantine(
         assert open_order(approval).machine_id
     fleet.tick(retry_pause(row.tries).total_seconds())
     assert not QuarantinedRow.objects.exists()
-
-
-def _breaker(patch: pytest.MonkeyPatch) -> Callable[..., None]:
-    def broken(module: Any, name: str, is_bad: Callable[..., bool]) -> None:
-        real = getattr(module, name)
-
-        def played(*args: Any, **kwargs: Any) -> Any:
-            if is_bad(*args, **kwargs):
-                raise Played("no such luck")
-            return real(*args, **kwargs)
-
-        patch.setattr(module, name, played)
-
-    return broken
 
 
 def test_a_rule_decides_the_others(break_when: Any, fleet: Fleet) -> None:
@@ -173,7 +166,7 @@ def test_a_cache_that_cannot_be_computed_keeps_its_lines_and_makes_up_for_it(mon
     fleet.enrol_set(2)
     bad, good = "bad.redis.cache.windows.net", "good.redis.cache.windows.net"
     with monkeypatch.context() as patch:
-        _breaker(patch)(
+        breaker(patch)(
             maintenances,
             "operations_of",
             lambda rows: any(Notification.objects.get(raw_hash=row.key[:64]).cache.host == bad for row in rows),
@@ -200,7 +193,7 @@ def test_a_drill_that_cannot_be_advanced_does_not_keep_the_other_from_its_end(mo
     fleet = two_sets()
     bad, good = drill_of(fleet, "db"), drill_of(fleet, "web")
     with monkeypatch.context() as patch:
-        _breaker(patch)(drills, "_ending", lambda drill, now: drill.pk == bad.pk)
+        breaker(patch)(drills, "_ending", lambda drill, now: drill.pk == bad.pk)
         fleet.now = max(bad.ends_by, good.ends_by) + seconds(1)
         fleet.heard()
         fleet.advance()
@@ -235,7 +228,7 @@ def test_a_wave_that_cannot_be_advanced_stops_no_other_and_no_rule(where: str, m
     good, bad = (begin_wave(actor=actor, service=one, now=fleet.now) for one in ("shop", "books"))
     with monkeypatch.context() as patch:
         module = waves if where == "ending" else wave_facts
-        _breaker(patch)(module, "judge", lambda members, **_: any(one.set_id == the_set("db").pk for one in members))
+        breaker(patch)(module, "judge", lambda members, **_: any(one.set_id == the_set("db").pk for one in members))
         # Azure takes both back, so both waves are over.
         fleet.later(5)
         fleet.all_say()
@@ -251,14 +244,3 @@ def test_a_wave_that_cannot_be_advanced_stops_no_other_and_no_rule(where: str, m
         fleet.tick(11)
     assert Wave.objects.get(pk=bad.pk).state != "RUNNING"
     assert quarantined() == {}
-
-
-def test_it_is_shown_among_the_blind_spots(break_when: Any, fleet: Fleet) -> None:
-    bad, good = both(fleet)
-    break_computing(break_when)
-    fleet.all_say(bad, good)
-    (spot,) = [spot for spot in blind_spots.overview(now=fleet.now).spots if spot.code == "set-aside"]
-    assert sentence(spot.reason).startswith(f"The event {BAD} cannot be processed: ")
-    assert "Played" in sentence(spot.reason)
-    assert f'href="/events/{BAD}/"' in logged_in(operator()).get("/blind-spots/").content.decode()
-    assert ScheduledEvent.objects.count() == 2
