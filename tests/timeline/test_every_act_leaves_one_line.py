@@ -3,7 +3,6 @@
 Those through the API: `tests/api/test_every_write_takes_a_key.py`.
 """
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,10 +10,8 @@ import pytest
 from tests import factories
 from tests.access.walks import the_act, writes
 from tests.access.world import lasting_world
-from tests.api.conftest import Caller, caller, in_person, problem
-from tests.factories import EVENT, Fleet
+from tests.api.conftest import in_person
 
-OTHER = "0A1B2C3D-0000-4000-8000-00000000000A"
 pytestmark = pytest.mark.django_db
 # Several entries: one for the wave, and one for each decision in it; a channel, and its route.
 SEVERAL = ("waves/begin/", "waves/<int:wave_id>/stop/", "you/browser/")
@@ -34,18 +31,3 @@ def test_every_form_of_the_pages_leaves_one_line(monkeypatch: pytest.MonkeyPatch
         assert (factories.who(act), act.via, act.token_name) == ("ada", "page", ""), form
         walked += 1
     assert walked > 60
-
-
-def test_refusal_names_the_scopes_of_the_user() -> None:
-    fleet = Fleet(now=datetime.now(UTC))
-    factories.announced(fleet)
-    fleet.enrol("w1", availability_set="w1")
-    fleet.say("w1", factories.listing(OTHER, resources=("w1",), not_before=fleet.now + timedelta(minutes=15)))
-    otto: Caller = caller(factories.operator())
-    admin = in_person(factories.admin())
-    admin("PATCH", "people/otto/", {"scopes": [{"kind": "name", "pattern": "work*"}]})
-    for address, body in (("approvals/", {"comment": ""}), ("claims/", {}), ("holds/", {"reason": "x"})):
-        assert "work*" in problem(otto.post(f"events/{EVENT}/{address}", body), 403, "not-permitted")["detail"]
-    admin("PATCH", "people/otto/", {"scopes": [{"kind": "name", "pattern": "WEB"}]})
-    assert otto.post(f"events/{EVENT}/claims/", {}).status_code == 201
-    assert "WEB" in problem(otto.post(f"events/{OTHER}/claims/", {}), 403, "not-permitted")["detail"]

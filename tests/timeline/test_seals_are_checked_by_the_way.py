@@ -1,7 +1,5 @@
 """Background check of seals: a process recomputes some every few minutes, and reports a changed row unasked."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -16,6 +14,7 @@ from fleet.models import Entry, LastRun, OpenTrouble
 from fleet.operations import blind_spots
 from fleet.operations.timeline.entries import tell
 from tests.agent.fleet_double import eventually
+from tests.timeline.test_the_timeline_is_sealed import behind_our_back
 from tests.words import text
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -34,17 +33,6 @@ def sealed(count: int) -> None:
         eventually(partial(_is_sealed, minute))
 
 
-@contextmanager
-def behind_our_back(statement: str) -> Iterator[None]:
-    """With something changed that the triggers refuse; it is undone at the end."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        for table in ("fleet_entry", "fleet_seal"):
-            cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
-        cursor.execute(statement)
-        yield
-        transaction.set_rollback(True)
-
-
 def checked(times: int = 1) -> list[int | None]:
     return [seals.check(now=NOW + timedelta(minutes=number), via="beat") for number in range(times)]
 
@@ -55,21 +43,21 @@ def test_what_is_as_it_was_sealed_holds_and_nothing_at_all_does_too() -> None:
     assert checked(5) == [None] * 5
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE fleet_entry SET actor = 'stranger' WHERE id = (SELECT max(id) FROM fleet_entry)",
-        "DELETE FROM fleet_entry WHERE id = (SELECT max(id) FROM fleet_entry)",
-        "UPDATE fleet_seal SET hash = md5('x') WHERE number = 9",
-        "UPDATE fleet_seal SET previous_hash = md5('x') WHERE number = 9",
-        "UPDATE fleet_seal SET rows = 7 WHERE number = 9",
-        "DELETE FROM fleet_seal WHERE number = 8",
-    ],
+CHANGES = (
+    "UPDATE fleet_entry SET actor = 'stranger' WHERE id = (SELECT max(id) FROM fleet_entry)",
+    "DELETE FROM fleet_entry WHERE id = (SELECT max(id) FROM fleet_entry)",
+    "UPDATE fleet_seal SET hash = md5('x') WHERE number = 9",
+    "UPDATE fleet_seal SET previous_hash = md5('x') WHERE number = 9",
+    "UPDATE fleet_seal SET rows = 7 WHERE number = 9",
+    "DELETE FROM fleet_seal WHERE number = 8",
 )
-def test_whatever_is_changed_among_the_newest_shows_at_once(statement: str) -> None:
+
+
+def test_whatever_is_changed_among_the_newest_shows_at_once() -> None:
     sealed(9)
-    with behind_our_back(statement):
-        assert checked() == [9]
+    for statement in CHANGES:
+        with behind_our_back(statement):
+            assert checked() == [9], statement
 
 
 def test_what_lies_further_back_shows_when_its_turn_comes() -> None:
@@ -86,7 +74,7 @@ def test_broken_seal_is_reported_once_and_its_end_once() -> None:
     sealed(4)
     # After the last seal: a seal of later than now would be trouble of its own.
     blind_spots.compare(now=NOW + timedelta(minutes=4), via="beat")
-    with behind_our_back("UPDATE fleet_entry SET actor = 'stranger' WHERE id = (SELECT max(id) FROM fleet_entry)"):
+    with behind_our_back(CHANGES[0]):
         for minutes in (10, 16, 17, 22):
             blind_spots.compare(now=NOW + timedelta(minutes=minutes), via="beat")
         (line,) = Entry.objects.filter(kind=EntryKind.AUDIT_FAILED.value)

@@ -75,11 +75,14 @@ def findings(**asked: Any) -> list[Finding]:
 
 
 @contextmanager
-def behind_our_back() -> Iterator[Any]:
-    """A cursor without the triggers; whatever is done is undone at the end."""
+def behind_our_back(*statements: str) -> Iterator[Any]:
+    """A cursor without the triggers, after these statements; whatever is done is undone at the end."""
     with transaction.atomic(), connection.cursor() as cursor:
         for table in ("fleet_entry", "fleet_seal"):
             cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
+        for statement in statements:
+            cursor.execute(statement)
+            assert cursor.rowcount > 0, statement
         yield cursor
         transaction.set_rollback(True)
 
@@ -185,50 +188,42 @@ def test_two_never_seal_at_once(transactional_db: None) -> None:
     assert LastRun.objects.get(name="seal").via == "beat"
 
 
-@pytest.mark.parametrize(
-    ("statement", "number", "said"),
-    [
-        ("UPDATE fleet_entry SET text = text || ' ' WHERE id = {row}", 3, "Seal 3 .* is broken: one of its 5 rows"),
-        ("DELETE FROM fleet_entry WHERE id = {row}", 3, "Seal 3 .* 5 rows, but 4 exist: rows were deleted"),
-        ("DELETE FROM fleet_entry WHERE id IN {rows}", 3, "Seal 3 .* 5 rows, but 0 exist: rows were deleted"),
-        (
-            "INSERT INTO fleet_entry (id, xid, at, kind, actor, via, text, data)"
-            " SELECT -1, xid, at, kind, actor, via, text, data FROM fleet_entry WHERE id = {row}",
-            3,
-            "Seal 3 .* 5 rows, but 6 exist: rows were inserted",
-        ),
-        (
-            "INSERT INTO fleet_entry (xid, at, kind, actor, via, text, data)"
-            " SELECT -5, at, kind, actor, via, text, data FROM fleet_entry WHERE id = {row}",
-            1,
-            "Seal 1 .* 5 rows, but 6 exist",
-        ),
-        ("UPDATE fleet_seal SET hash = repeat('0', 64) WHERE number = 3", 3, "The hash of seal 3 .* was edited"),
-        ("UPDATE fleet_seal SET hash = repeat('0', 64) WHERE number = 4", 4, "Seal 4 .* is broken"),
-        ("UPDATE fleet_seal SET previous_hash = repeat('1', 64) WHERE number = 3", 3, "not follow the hash of seal 2"),
-        ("UPDATE fleet_seal SET previous_hash = repeat('1', 64) WHERE number = 1", 1, "must be the first of the chain"),
-        ("UPDATE fleet_seal SET sealed_at = sealed_at + interval '1 microsecond' WHERE number = 3", 3, "broken"),
-        ("UPDATE fleet_seal SET rows = 6 WHERE number = 3", 3, "6 rows, but 5 exist"),
-        ("UPDATE fleet_seal SET last_id = last_id - 1 WHERE number = 3", 3, "5 rows, but 4 exist"),
-        ("UPDATE fleet_seal SET last_xid = 1 WHERE number = 3", 3, "ends before the previous seal"),
-        ("DELETE FROM fleet_seal WHERE number = 3", 3, "Seal 3 is missing"),
-        ("DELETE FROM fleet_seal WHERE number IN (2, 3)", 2, "Seals 2 to 3 are missing"),
-        ("DELETE FROM fleet_seal WHERE number = 1", 1, "Seal 1 is missing"),
-        ("UPDATE fleet_entry SET at = 'infinity' WHERE id = {row}", 3, "Seal 3 .* is broken"),
-    ],
-)  # fmt: skip
-def test_whatever_is_done_to_rows_and_seals_is_found(
-    sealed: list[Seal], statement: str, number: int, said: str
-) -> None:
+INSERT = (
+    "INSERT INTO fleet_entry (id, xid, at, kind, actor, via, text, data) SELECT -1, {xid}, at, kind, actor, via, text"
+)
+CHANGES = (
+    ("UPDATE fleet_entry SET text = text || ' ' WHERE id = {row}", 3, "Seal 3 .* is broken: one of its 5 rows"),
+    ("DELETE FROM fleet_entry WHERE id = {row}", 3, "Seal 3 .* 5 rows, but 4 exist: rows were deleted"),
+    ("DELETE FROM fleet_entry WHERE id IN {rows}", 3, "Seal 3 .* 5 rows, but 0 exist: rows were deleted"),
+    (
+        f"{INSERT.format(xid='xid')}, data FROM fleet_entry WHERE id = {{row}}",
+        3,
+        "5 rows, but 6 exist: rows were inserted",
+    ),
+    (f"{INSERT.format(xid=-5)}, data FROM fleet_entry WHERE id = {{row}}", 1, "Seal 1 .* 5 rows, but 6 exist"),
+    ("UPDATE fleet_seal SET hash = repeat('0', 64) WHERE number = 3", 3, "The hash of seal 3 .* was edited"),
+    ("UPDATE fleet_seal SET hash = repeat('0', 64) WHERE number = 4", 4, "Seal 4 .* is broken"),
+    ("UPDATE fleet_seal SET previous_hash = repeat('1', 64) WHERE number = 3", 3, "not follow the hash of seal 2"),
+    ("UPDATE fleet_seal SET previous_hash = repeat('1', 64) WHERE number = 1", 1, "must be the first of the chain"),
+    ("UPDATE fleet_seal SET sealed_at = sealed_at + interval '1 microsecond' WHERE number = 3", 3, "broken"),
+    ("UPDATE fleet_seal SET rows = 6 WHERE number = 3", 3, "6 rows, but 5 exist"),
+    ("UPDATE fleet_seal SET last_id = last_id - 1 WHERE number = 3", 3, "5 rows, but 4 exist"),
+    ("UPDATE fleet_seal SET last_xid = 1 WHERE number = 3", 3, "ends before the previous seal"),
+    ("DELETE FROM fleet_seal WHERE number = 3", 3, "Seal 3 is missing"),
+    ("DELETE FROM fleet_seal WHERE number IN (2, 3)", 2, "Seals 2 to 3 are missing"),
+    ("DELETE FROM fleet_seal WHERE number = 1", 1, "Seal 1 is missing"),
+    ("UPDATE fleet_entry SET at = 'infinity' WHERE id = {row}", 3, "Seal 3 .* is broken"),
+)
+
+
+def test_whatever_is_done_to_rows_and_seals_is_found(sealed: list[Seal]) -> None:
     rows = ids_of(sealed[2])
-    with behind_our_back() as cursor:
-        cursor.execute(statement.format(row=rows[2], rows=tuple(rows)))
-        assert cursor.rowcount > 0
-        found = findings()
-    assert (found[0].seal, bool(re.search(said, sentence(found[0].reason)))) == (number, True), found
-    # A seal whose predecessor is gone is still checked by itself, and the others are whole.
-    if "missing" in said:
-        assert len(found) == 1
+    for statement, number, said in CHANGES:
+        with behind_our_back(statement.format(row=rows[2], rows=tuple(rows))):
+            found = findings()
+        assert (found[0].seal, bool(re.search(said, sentence(found[0].reason)))) == (number, True), found
+        # A seal whose predecessor is gone is still checked by itself, and the others are whole.
+        assert len(found) == 1 or "missing" not in said
 
 
 def test_a_tail_that_was_cut_is_found_by_a_head_out_of_the_log_and_by_rows_without_a_seal(sealed: list[Seal]) -> None:
@@ -236,7 +231,6 @@ def test_a_tail_that_was_cut_is_found_by_a_head_out_of_the_log_and_by_rows_witho
     with behind_our_back() as cursor:
         # Seals alone: their rows are old and have none.
         cursor.execute("DELETE FROM fleet_seal WHERE number > 2")
-        cursor.execute("UPDATE fleet_entry SET recorded_at = now() - interval '1 hour' WHERE id > 0 AND FALSE")
         late: list[Finding] = []
         verify(now=datetime.now(UTC) + timedelta(minutes=10), tell=late.append)
         assert [finding.seal for finding in late] == [None]
@@ -250,9 +244,8 @@ def test_a_tail_that_was_cut_is_found_by_a_head_out_of_the_log_and_by_rows_witho
 
 
 def test_rebuilt_chain_is_found_by_a_logged_head(sealed: list[Seal]) -> None:
-    with behind_our_back() as cursor:
-        cursor.execute("UPDATE fleet_entry SET text = 'it was another user' WHERE id = %s", [ids_of(sealed[0])[0]])
-        cursor.execute("DELETE FROM fleet_seal")
+    edit = f"UPDATE fleet_entry SET text = 'it was another user' WHERE id = {ids_of(sealed[0])[0]}"
+    with behind_our_back(edit, "DELETE FROM fleet_seal"):
         sealing.seal(now=NOW, via="beat")
         assert findings() == []
         found = findings(heads={1: sealed[0].hash})
@@ -262,11 +255,10 @@ def test_rebuilt_chain_is_found_by_a_logged_head(sealed: list[Seal]) -> None:
 
 
 def test_rows_out_of_time_are_found(sealed: list[Seal]) -> None:
-    with behind_our_back() as cursor:
-        cursor.execute(
-            "INSERT INTO fleet_entry (xid, at, recorded_at, kind, actor, via, text, data)"
-            " VALUES (9000000000000000000, now(), now() + interval '1 day', 'set_named', 'x', 'page', 'x', '{}')"
-        )
+    with behind_our_back(
+        "INSERT INTO fleet_entry (xid, at, recorded_at, kind, actor, via, text, data)"
+        " VALUES (9000000000000000000, now(), now() + interval '1 day', 'set_named', 'x', 'page', 'x', '{}')"
+    ):
         found = " ".join(sentence(finding.reason) for finding in findings())
     assert "1 rows have a transaction number of the future" in found
     assert "1 rows have a time in the future" in found
@@ -305,16 +297,13 @@ def test_any_single_change_in_any_column_of_any_row_is_found(
 ) -> None:
     column, value = change
     ids = list(Entry.objects.order_by("xid", "id").values_list("pk", flat=True))
-    with behind_our_back() as cursor:
-        # References are checked when the transaction ends, which this one never does.
-        cursor.execute(f'UPDATE fleet_entry SET "{column}" = {value} WHERE id = %s', [ids[row]])
-        assert cursor.rowcount == 1
+    # References are checked when the transaction ends, which this one never does.
+    with behind_our_back(f'UPDATE fleet_entry SET "{column}" = {value} WHERE id = {ids[row]}'):
         assert findings(), (column, value, row)
 
 
 def test_verifying_can_begin_in_the_middle(sealed: list[Seal]) -> None:
-    with behind_our_back() as cursor:
-        cursor.execute("UPDATE fleet_entry SET text = 'x' WHERE id = %s", [ids_of(sealed[0])[0]])
+    with behind_our_back(f"UPDATE fleet_entry SET text = 'x' WHERE id = {ids_of(sealed[0])[0]}") as cursor:
         assert findings(first=2) == []
         assert [finding.seal for finding in findings(first=1)] == [1]
         cursor.execute("DELETE FROM fleet_seal WHERE number = 1")
