@@ -1,10 +1,9 @@
 """Batches about many events: the number of statements does not grow with the number of events."""
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from tests.factories import Fleet, listing
+from tests.plans import queries
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -16,9 +15,7 @@ def statements(fleet: Fleet, places: range) -> int:
         agent = fleet.agents[f"vm{place}"]
         event = listing(f"00000000-0000-4000-8000-{place:012d}", resources=[f"vm{place}"])
         said.append(agent.delivery(agent.document(event, at=fleet.now)))
-    with CaptureQueriesContext(connection) as asked:
-        fleet.record(*said)
-    return len(asked)
+    return len(queries(fleet.record, *said))
 
 
 @pytest.mark.parametrize("kind", ["web-{}", ""])

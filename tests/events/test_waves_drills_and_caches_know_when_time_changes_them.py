@@ -97,13 +97,25 @@ def events(number: int, *, status: str = "Scheduled") -> list[dict[str, Any]]:
     ]
 
 
-def test_a_wave_is_asked_when_its_events_have_news_and_left_alone_while_they_have_none(asked: Any) -> None:
+def test_a_wave_is_asked_when_its_events_or_the_settings_have_news_and_not_even_read_before(
+    asked: Any, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
     fleet = with_waves(3)
-    _, second, _ = Wave.objects.order_by("pk")
+    every = list(Wave.objects.order_by("pk").values_list("pk", flat=True))
+    with connection.execute_wrapper(_no_row_of("fleet_wave", "fleet_drill", "fleet_maintenance")):
+        assert ticked(fleet, asked) == {}
+    scheduling.make_due(scheduling.Q(approvals__wave=every[1]))
+    assert ticked(fleet, asked)["waves"] == [every[1]]
     assert "waves" not in ticked(fleet, asked)
-    scheduling.make_due(scheduling.Q(approvals__wave=second))
-    assert ticked(fleet, asked)["waves"] == [second.pk]
-    assert "waves" not in ticked(fleet, asked)
+    # Where there are more than a tick takes, each has its turn.
+    with monkeypatch.context() as patch:
+        patch.setattr(waves, "PORTION", 2)
+        waves.make_due(scheduling.Q())
+        taken = [ticked(fleet, asked).get("waves", []) for _ in range(3)]
+    assert [len(one) for one in taken] == [2, 1, 0]
+    assert sorted(pk for one in taken for pk in one) == every
+    settings.WAVE_RETURN_SECONDS += 1
+    assert ticked(fleet, asked)["waves"] == every
 
 
 def test_a_wave_whose_machine_is_to_return_is_asked_by_every_tick(asked: Any) -> None:
@@ -119,21 +131,6 @@ def test_a_wave_whose_machine_is_to_return_is_asked_by_every_tick(asked: Any) ->
     fleet.all_say(events(0)[1], names=["w0-1"])
     ticked(fleet, asked)
     assert Approval.objects.get(turn=2).state in ("GRANTED", "RELAYING")
-
-
-def test_where_there_are_more_than_a_tick_takes_each_has_its_turn(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = with_waves(5)
-    monkeypatch.setattr(waves, "PORTION", 2)
-    waves.make_due(scheduling.Q())
-    taken = [ticked(fleet, asked).get("waves", []) for _ in range(4)]
-    assert [len(one) for one in taken] == [2, 2, 1, 0]
-    assert sorted(pk for one in taken for pk in one) == sorted(Wave.objects.values_list("pk", flat=True))
-
-
-def test_another_time_to_return_in_the_settings_makes_every_wave_due(asked: Any, settings: Any) -> None:
-    fleet = with_waves(2)
-    settings.WAVE_RETURN_SECONDS += 1
-    assert len(ticked(fleet, asked)["waves"]) == 2
 
 
 def test_a_drill_is_asked_at_its_times_and_when_its_set_has_news(asked: Any) -> None:
@@ -192,12 +189,6 @@ def test_caches_that_cannot_be_computed_hold_up_no_others(asked: Any, monkeypatc
     ticked(fleet, asked, after=120)
     ticked(fleet, asked, after=12)
     assert set(Maintenance.objects.values_list("status", flat=True)) == {"UNDER_WAY"}
-
-
-def test_nothing_that_is_open_is_read_while_nothing_is_due(asked: Any) -> None:
-    fleet = with_waves(2)
-    with connection.execute_wrapper(_no_row_of("fleet_wave", "fleet_drill", "fleet_maintenance")):
-        assert ticked(fleet, asked) == {}
 
 
 def _no_row_of(*tables: str) -> Any:

@@ -260,9 +260,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "entry event_held": {"rows": ({}, {"via": "rule", "actor": "rule: nights"})},
     "entry hold_ended": {"rows": ({"before": {"hold": "otto"}}, {"before": {"hold": "rule: nights"}})},
     "entry entrance_changed": {"rows": ({"after": {"policy": "attested", "subscriptions": ["1111"]}},)},
-    "entry inventory_imported": {
-        "rows": ({"after": {"machines": 5, "new": 2, "without_agent": 1, "dropped": 1}},),
-    },
+    "entry inventory_imported": {"rows": ({"after": {"machines": 5, "new": 2, "without_agent": 1, "dropped": 1}},)},
     "entry machine_changed": {"changes": (("region", "size"),)},
     "entry machine_identified": {"rows": ({"before": {"vm_id": "a"}, "after": {"vm_id": "b"}},)},
     "entry machine_moved": {"changes": (("availability_set_id",),)},
