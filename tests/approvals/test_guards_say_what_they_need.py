@@ -1,7 +1,6 @@
 """Guards: each applies under its condition, and states its reason and what it requires."""
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from fleet.domain.approvals.guards import (
     ACCEPTABLE,
     DecisionFacts,
-    EventFacts,
     Guard,
     HoldFacts,
     MachineFacts,
@@ -23,29 +21,13 @@ from fleet.domain.intake import Prepared
 from fleet.domain.states import EventStatus, Presence
 from tests import words
 from tests.factories import NOW
+from tests.facts import calm, machine
 
 BLOCKS, REASON, SECOND, NOTE = Need.BLOCKS, Need.REASON, Need.SECOND, Need.NOTE
 
 
-def machine(number: int, presence: Presence = Presence.LIVE, **fields: Any) -> MachineFacts:
-    return MachineFacts(
-        machine_id=number, name=f"vm{number}", presence=presence, lists_it=True, last_heard_at=NOW, **fields
-    )
-
-
-CALM = EventFacts(
-    event_id="E",
-    status=EventStatus.SCHEDULED,
-    event_type="Freeze",
-    version=3,
-    not_before=NOW + timedelta(minutes=10),
-    resources=("VM1",),
-    set_id=1,
-    set_kind="availability_set",
-    set_name="web",
-    set_service="shop",
-    machines=(machine(1), machine(2), machine(3)),
-)
+# Names are compared without case.
+CALM = calm(version=3, resources=("VM1",))
 
 
 def test_a_calm_event_has_nothing_against_it() -> None:

@@ -2,50 +2,34 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
-from fleet.domain.approvals.guards import EventFacts, HoldFacts, MachineFacts, OtherEvent, WindowFacts, guards
+from fleet.domain.approvals.guards import EventFacts, HoldFacts, OtherEvent, WindowFacts, guards
 from fleet.domain.intake import Prepared
 from fleet.domain.recommendation import Advised, Experience, as_rule, decide_by, recommend
-from fleet.domain.states import EventStatus, Presence
+from fleet.domain.states import EventStatus
 from fleet.models import Approval, ScheduledEvent
 from fleet.models.facts.decisions import NEWEST, experiences
 from fleet.projections.events.detail import event_detail
 from fleet.wording.card import card_words
 from fleet.wording.say import say
 from fleet.wording.times import API
-from tests import factories
+from tests import factories, facts
 from tests.factories import NOW, Fleet, seconds
+from tests.facts import calm
 
 SEEN_OFTEN = Experience(count=12, median_seconds=4.2, cancelled=0, relay_seconds=5.0)
 
 
-def machine(number: int, **fields: Any) -> MachineFacts:
-    known = {"presence": Presence.LIVE, "lists_it": True, "prepared": Prepared.NOTHING}
-    return MachineFacts(machine_id=number, name=f"vm{number}", **(known | fields))
+machine = partial(facts.machine, prepared=Prepared.NOTHING)
+FACTS = calm(machines=(machine(1), machine(2), machine(3)))
 
 
-FACTS = EventFacts(
-    event_id="E",
-    status=EventStatus.SCHEDULED,
-    event_type="Freeze",
-    version=1,
-    not_before=NOW + seconds(900),
-    resources=("vm1",),
-    set_id=1,
-    set_kind="availability_set",
-    set_name="web",
-    set_service="shop",
-    source="Platform",
-    duration_seconds=5,
-    machines=(machine(1), machine(2), machine(3)),
-)
-
-
-def said(facts: EventFacts, experience: Experience = SEEN_OFTEN) -> str:
-    found = recommend(facts, experience, now=NOW)
+def said(event: EventFacts, experience: Experience = SEEN_OFTEN) -> str:
+    found = recommend(event, experience, now=NOW)
     return say(found.sentence, API) if found else ""
 
 

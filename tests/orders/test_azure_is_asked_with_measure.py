@@ -8,30 +8,17 @@ from uuid import UUID
 
 import pytest
 
-from fleet.domain.approvals.guards import EventFacts, MachineFacts
+from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.orders.next_step import Do, OrderFacts, Timeouts, forecast, next_step
-from fleet.domain.states import ApprovalState, EventStatus, OrderState, Presence
+from fleet.domain.states import ApprovalState, OrderState
+from tests.facts import calm, machine
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 TIMEOUTS = Timeouts.of(timedelta(seconds=3))
 
 
 def facts(not_before: datetime | None, machines: int = 6) -> EventFacts:
-    return EventFacts(
-        event_id="E",
-        status=EventStatus.SCHEDULED,
-        event_type="Freeze",
-        version=1,
-        not_before=not_before,
-        resources=("vm0",),
-        set_id=1,
-        set_kind="availability_set",
-        set_name="web",
-        machines=tuple(
-            MachineFacts(machine_id=number, name=f"vm{number}", presence=Presence.LIVE, lists_it=True)
-            for number in range(machines)
-        ),
-    )
+    return calm(not_before=not_before, resources=("vm0",), machines=tuple(map(machine, range(machines))))
 
 
 def asked(event: EventFacts, *, for_seconds: int, **answer: Any) -> list[float]:

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.approvals.guards import EventFacts, MachineFacts
+from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.orders.next_step import Do, OrderFacts, Timeouts, forecast, next_step
 from fleet.domain.states import ApprovalState, EventStatus, OrderState, Presence
 from fleet.projections import orders as relaying
 from fleet.projections.events.detail import event_detail
 from tests.factories import EVENT, NOW, Fleet, after, announced, open_order, seconds
+from tests.facts import calm, machine
 from tests.words import code_of, sentence
 
 TIMEOUTS = Timeouts.of(timedelta(seconds=3))
@@ -31,10 +32,9 @@ OUTCOMES = [
 def situations(draw: st.DrawFn) -> tuple[ApprovalState, EventFacts, list[OrderFacts]]:
     count = draw(st.integers(1, 5))
     machines = tuple(
-        MachineFacts(
-            machine_id=number,
-            name=f"vm{number}",
-            presence=draw(st.sampled_from([Presence.LIVE, Presence.LIVE, Presence.SILENT])),
+        machine(
+            number,
+            draw(st.sampled_from([Presence.LIVE, Presence.LIVE, Presence.SILENT])),
             lists_it=draw(st.sampled_from([True, True, False])),
         )
         for number in range(count)
@@ -58,16 +58,10 @@ def situations(draw: st.DrawFn) -> tuple[ApprovalState, EventFacts, list[OrderFa
                 reason="" if is_open else reason,
             )
         )
-    facts = EventFacts(
-        event_id=EVENT,
+    facts = calm(
         status=draw(st.sampled_from([EventStatus.SCHEDULED] * 4 + [EventStatus.STARTED, EventStatus.ENDED])),
-        event_type="Reboot",
-        version=1,
         not_before=draw(st.none() | st.integers(-5, 60).map(lambda s: NOW + seconds(s))),
         resources=("vm0",),
-        set_id=1,
-        set_kind="availability_set",
-        set_name="web",
         machines=machines,
     )
     return draw(st.sampled_from([ApprovalState.RELAYING] * 4 + list(ApprovalState))), facts, orders

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.approvals.guards import ACCEPTABLE, EventFacts, Guard, HoldFacts, MachineFacts, WindowFacts
+from fleet.domain.approvals.guards import ACCEPTABLE, EventFacts, Guard, HoldFacts, WindowFacts
 from fleet.domain.event_types import TYPES
 from fleet.domain.intake import Prepared
 from fleet.domain.policy.rules import (
@@ -23,32 +24,14 @@ from fleet.domain.policy.rules import (
     verdict,
     wording,
 )
-from fleet.domain.states import EventStatus, Presence
 from tests import words
+from tests.facts import calm, machine
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday
-VM1 = MachineFacts(machine_id=1, name="vm1", presence=Presence.LIVE, lists_it=True)
-VM2 = MachineFacts(machine_id=2, name="vm2", presence=Presence.LIVE, lists_it=True)
-
-
-def facts(**fields: Any) -> EventFacts:
-    known: dict[str, Any] = {
-        "event_id": "E",
-        "status": EventStatus.SCHEDULED,
-        "event_type": "Freeze",
-        "version": 1,
-        "not_before": NOW + timedelta(minutes=15),
-        "resources": ("vm1",),
-        "set_id": 1,
-        "set_kind": "availability_set",
-        "set_name": "web",
-        "machines": (VM1, VM2),
-        "source": "Platform",
-        "duration_seconds": 5,
-        "set_service": "shop",
-        "set_resource_group": "shop-rg",
-    }
-    return EventFacts(**{**known, **fields})
+VM1, VM2 = machine(1), machine(2)
+facts = partial(
+    calm, not_before=NOW + timedelta(minutes=15), machines=(VM1, VM2), set_service="shop", set_resource_group="shop-rg"
+)
 
 
 def rule(**fields: Any) -> StandingRule:
