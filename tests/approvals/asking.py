@@ -11,7 +11,7 @@ from fleet.domain.reasons import Refused
 from fleet.models import Approval, Entry, Hold, Order, Rule, ScheduledEvent
 from fleet.operations.approvals import approve, claims
 from fleet.operations.approvals.approve import Plan
-from tests.factories import Fleet, acting, listing, seconds, the_event
+from tests.factories import EVENT, Fleet, acting, listing, seconds, the_event
 
 OTHER = "0A1B2C3D-0000-4000-8000-000000000001"
 
@@ -31,6 +31,13 @@ def hook(fleet: Fleet, name: str, event_id: str, step: str, outcome: str, **fiel
     """A machine reports its prepare hooks: `plan` planned, `begin` running, `end` succeeded, failed or nothing."""
     data = wire.HookData(event_id=event_id, step=step, outcome=outcome, **{"phase": "prepare", **fields})
     fleet.report(name, data)
+
+
+def prepared(fleet: Fleet, *names: str) -> None:
+    """The hooks of these machines for the event have run."""
+    for name in names:
+        hook(fleet, name, EVENT, "begin", "running")
+        hook(fleet, name, EVENT, "end", "succeeded")
 
 
 def two_events(fleet: Fleet) -> tuple[ScheduledEvent, ScheduledEvent]:

@@ -10,7 +10,7 @@ from fleet.operations import waves
 from fleet.operations.approvals import conditions
 from fleet.operations.orders.queue import decided_plans
 from fleet.operations.policy import apply, rules
-from tests.approvals.asking import OTHER, codes, hook, orders, refused, two_events
+from tests.approvals.asking import OTHER, codes, hook, orders, prepared, refused, two_events
 from tests.factories import (
     EVENT,
     Fleet,
@@ -44,12 +44,6 @@ def notified(fleet: Fleet) -> dict[str, list[str]]:
     """The machines that must prepare now, with the events."""
     names = dict(Machine.objects.values_list("pk", "resource_name"))
     return {names[machine_id]: events for machine_id, events in sorted(decided_plans(now=fleet.now).items())}
-
-
-def prepared(fleet: Fleet, *names: str, event_id: str = EVENT) -> None:
-    for name in names:
-        hook(fleet, name, event_id, "begin", "running")
-        hook(fleet, name, event_id, "end", "succeeded")
 
 
 def test_when_prepared_makes_them_prepare_and_waits_for_them(fleet: Fleet) -> None:

@@ -35,7 +35,7 @@ from tests.factories import (
     the_event,
     the_set,
 )
-from tests.policy.conftest import made
+from tests.policy.conftest import change_rule, made
 from tests.words import code_of, sentence
 
 pytestmark = pytest.mark.django_db
@@ -356,10 +356,6 @@ def decided_by_rule(fleet: Fleet, action: str = "approve_when_prepared", **field
     return Approval.objects.get(), rule
 
 
-def change_rule(fleet: Fleet, rule: Rule, **sent: Any) -> None:
-    rules.change_rule(rules.RuleRequestSerializer(data=sent), rule_id=rule.pk, actor=acting(admin()), now=fleet.now)
-
-
 @pytest.mark.parametrize("how", [{"event_type": "Reboot"}, {"DurationInSeconds": 900}, {"DurationInSeconds": -1}])
 def test_a_rule_decides_no_event_that_it_does_not_allow_any_more(fleet: Fleet, how: dict[str, Any]) -> None:
     approval, _ = decided_by_rule(fleet)
@@ -387,7 +383,7 @@ def test_a_rule_that_was_disabled_narrowed_or_deleted_decides_no_more(fleet: Fle
     if how is None:
         rules.delete_rule(rule_id=rule.pk, actor=acting(admin()), now=fleet.now)
     else:
-        change_rule(fleet, rule, **how)
+        change_rule(rule, at=fleet.now, **how)
     go(fleet, 2)
     assert lost(approval) == "rule-decides-otherwise"
     assert Approval.objects.count() == 1
@@ -397,7 +393,7 @@ def test_a_rule_that_was_disabled_narrowed_or_deleted_decides_no_more(fleet: Fle
 def test_an_order_of_a_rule_that_was_disabled_is_not_handed_out(fleet: Fleet, handed_out: Callable[[], int]) -> None:
     _, rule = decided_by_rule(fleet, "approve_now")
     assert handed_out() == 1
-    change_rule(fleet, rule, enabled=False)
+    change_rule(rule, at=fleet.now, enabled=False)
     assert handed_out() == 0
 
 

@@ -5,17 +5,11 @@ import pytest
 from fleet.domain.approvals.conditions import When
 from fleet.models import Approval, ScheduledEvent
 from fleet.operations import reconcile
-from tests.approvals.asking import OTHER, entries, hook, orders, refused, two_events
+from tests.approvals.asking import OTHER, entries, hook, orders, prepared, refused, two_events
 from tests.factories import EVENT, Fleet, after, announced, listing, open_order, operator, seconds
 from tests.words import code_of, text
 
 pytestmark = pytest.mark.django_db
-
-
-def prepared(fleet: Fleet, *names: str) -> None:
-    for name in names:
-        hook(fleet, name, EVENT, "begin", "running")
-        hook(fleet, name, EVENT, "end", "succeeded")
 
 
 class TestOnceItIsPrepared:
