@@ -90,24 +90,18 @@ def test_the_page_and_the_api_show_why_an_approval_was_returned(two: Fleet) -> N
     assert "Freeze" in told["reason"] and "Reboot" in told["reason"]
 
 
-@pytest.mark.parametrize(("do", "made_of"), [("claim", Claim), ("leave", Hold), ("wave", Wave)])
-def test_several_at_once_are_those_that_were_shown(two: Fleet, do: str, made_of: Any) -> None:
-    client = logged_in(factories.operator())
-    sent = [f"{EVENT}:{the_event().version}", f"{OTHER}:{the_event(OTHER).version}"]
-    reported(two, event_type="Reboot")
-    client.post("/bulk/", {"do": do, "event": sent, "reason": "because"})
-    assert made_of.objects.count() == (0 if do == "wave" else 1)
-    assert not Approval.objects.exists()
-
-
-def test_one_event_is_claimed_and_left_as_it_was_shown(two: Fleet) -> None:
+def test_one_event_and_several_at_once_are_those_that_were_shown(two: Fleet) -> None:
     client = logged_in(factories.operator())
     version = the_event().version
+    several = [f"{EVENT}:{version}", f"{OTHER}:{the_event(OTHER).version}"]
     reported(two, event_type="Reboot")
     for act in ("claim", "hold"):
-        told = client.post(f"/events/{EVENT}/{act}/", {"expected_version": version, "reason": "because"})
-        assert told.status_code == 409
-    assert not Claim.objects.exists() and not Hold.objects.exists()
+        answer = client.post(f"/events/{EVENT}/{act}/", {"expected_version": version, "reason": "because"})
+        assert answer.status_code == 409
+    for do in ("wave", "claim", "leave"):
+        client.post("/bulk/", {"do": do, "event": several, "reason": "because"})
+    assert not Approval.objects.exists() and not Wave.objects.exists()
+    assert Claim.objects.get().event == Hold.objects.get().event == the_event(OTHER)
 
 
 def test_a_wave_is_of_the_events_that_were_shown(two: Fleet) -> None:

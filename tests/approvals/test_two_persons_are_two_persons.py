@@ -77,13 +77,8 @@ def test_an_account_whose_password_the_proposer_knows_is_no_second_person(fleet:
     fleet.later(1)
     account_services.set_own_password(actor=acting(puppet), password="a pier of green heart", now=fleet.now)
     assert refusal(own, puppet, fleet) == "consent-of-held"
-
-
-def test_it_is_one_once_it_has_a_password_of_its_own(fleet: Fleet) -> None:
-    ada = factories.admin()
-    puppet = account("puppet", by=ada)
-    own_password(puppet)
-    fleet.later(1)
+    # It is one for what is proposed later.
+    conditions.withdraw(approval_id=own.pk, actor=acting(ada), now=fleet.later(1))
     assert agrees(proposal(fleet, ada), puppet, fleet)
 
 
