@@ -63,10 +63,10 @@ def test_the_database_itself_holds_one_live_approval_and_one_open_order(fleet: F
     announced(fleet)
     approval = fleet.approve()
     order = open_order(approval)
-    with pytest.raises(IntegrityError, match="one_live_approval_per_event"), transaction.atomic():
-        # The same approval once more.
-        approval.pk = None
-        approval.save(force_insert=True)
+    # The same order and approval once more.
     with pytest.raises(IntegrityError, match="one_open_order_per_approval"), transaction.atomic():
         order.pk = uuid4()
         order.save(force_insert=True)
+    with pytest.raises(IntegrityError, match="one_live_approval_per_event"), transaction.atomic():
+        approval.pk = None
+        approval.save(force_insert=True)
