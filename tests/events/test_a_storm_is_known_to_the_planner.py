@@ -76,6 +76,8 @@ def test_a_tick_analyses_what_has_filled_up_unless_it_is_locked_or_has_just_been
     assert expected() < 100
     fleet.advance()
     assert EVENTS_OF_A_STORM / 2 < expected() < EVENTS_OF_A_STORM * 2
+    run("SELECT pg_stat_force_next_flush()")
+    scheduling.renew()
     # What has changed little is left alone.
     run(f"UPDATE {EVENTS} SET description = 'new' WHERE id % 10 = 0")
     run("SELECT pg_stat_force_next_flush()")
