@@ -11,15 +11,7 @@ import pytest
 from fleet.gateway import dispatcher as dispatching
 from fleet.gateway.dispatcher import Dispatcher
 from fleet.gateway.http import Message, Request, Scope
-from fleet.gateway.waiters import (
-    COMING_A_SECOND,
-    DECIDED_SECONDS,
-    JITTER,
-    TOLD_SECONDS,
-    LongPollTimes,
-    Waiter,
-    Waiters,
-)
+from fleet.gateway.waiters import COMING_A_SECOND, DECIDED_SECONDS, JITTER, TOLD_SECONDS, LongPollTimes, Waiter, Waiters
 from fleet.operations.intake.presence import AgentHeartbeat, HeartbeatCheck
 from tests.loops import in_a_loop
 

@@ -161,12 +161,7 @@ def test_a_later_enrolment_brings_no_other_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "notices", "warned"),
-    [
-        (["ours", "new"], [], False),
-        (["new"], ["new"], False),
-        (["new"], [], True),
-    ],
+    ("named", "notices", "warned"), [(["ours", "new"], [], False), (["new"], ["new"], False), (["new"], [], True)]
 )
 def test_an_enrolment_after_a_rotation_warns_of_keys_that_nothing_introduces(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, named: list[str], notices: list[str], warned: bool

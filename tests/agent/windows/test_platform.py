@@ -13,16 +13,7 @@ from drydock_agent.metadata_service import discovery
 from drydock_agent.platforms import posix, posix_processes
 
 from tests.agent.windows.conftest import Agent
-from tests.agent.windows.doubles import (
-    ADMINISTRATORS,
-    FULL,
-    INSTALLER,
-    READ,
-    SYSTEM,
-    USERS,
-    WRITE_DATA,
-    Permissions,
-)
+from tests.agent.windows.doubles import ADMINISTRATORS, FULL, INSTALLER, READ, SYSTEM, USERS, WRITE_DATA, Permissions
 
 IMPORTS = """
 import importlib, os, pkgutil, signal, socket, sys, time
