@@ -1,10 +1,9 @@
 """Streams and files in progress end when the session, token or rights that opened them end, entry or none."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 
@@ -33,9 +32,7 @@ SOON = 20.0
 SECRET = "a-secret-that-nobody-guesses-soon"
 
 
-@pytest.fixture
-def person(gateway: Gateway) -> User:
-    """An operator of this test alone."""
+def new_operator() -> User:
     return operator(f"otto-{new_secret('x')[-8:]}")
 
 
@@ -56,206 +53,161 @@ def opened(gateway: Gateway, headers: dict[str, str], path: str = "/stream") -> 
     return answer
 
 
-def ends(answer: requests.Response, after: Callable[[], object]) -> bool:
-    """Whether the stream ends soon after this; its pings do not count."""
-    with closing(answer):
-        lines = answer.iter_lines()
-        next(lines)
-        after()
-        began = time.monotonic()
-        for _ in lines:
-            if time.monotonic() - began > SOON:
-                return False
-    return time.monotonic() - began < SOON
+def begun(gateway: Gateway, headers: dict[str, str]) -> Iterator[bytes]:
+    """Return the further lines of a stream that has begun; closing it is left to its end."""
+    lines: Iterator[bytes] = opened(gateway, headers).iter_lines()
+    next(lines)
+    return lines
+
+
+def has_ended(stream: Iterator[bytes]) -> bool:
+    """Return whether the stream ends soon; its pings do not count."""
+    began = time.monotonic()
+    return all(time.monotonic() - began < SOON for _ in stream)
 
 
 def row_of(headers: dict[str, str]) -> QuerySet[ApiToken]:
     return ApiToken.objects.filter(prefix=prefix_of(headers["Authorization"].split()[1]))
 
 
-def expire(headers: dict[str, str]) -> None:
-    row_of(headers).update(expires_at=timezone.now() + timedelta(seconds=0.3))
+def soon() -> datetime:
+    return timezone.now() + timedelta(seconds=0.3)
 
 
-@pytest.mark.parametrize("how", ["signed-out", "row-gone", "expired", "disabled", "no-group", "password"])
-def test_a_stream_of_a_session_ends(gateway: Gateway, person: User, how: str) -> None:
-    headers = session_of(person)
-    key = key_of(headers)
-
-    def end() -> None:
-        if how == "signed-out":
-            client = Client()
-            client.cookies["drydock_session"] = key
-            assert client.post("/accounts/logout/").status_code == 302
-        elif how == "row-gone":
-            Session.objects.filter(pk=key).delete()
-        elif how == "expired":
-            Session.objects.filter(pk=key).update(expire_date=timezone.now() + timedelta(seconds=0.3))
-        elif how == "disabled":
-            User.objects.filter(pk=person.pk).update(is_active=False)
-        elif how == "no-group":
-            person.groups.clear()
-        else:
-            User.objects.filter(pk=person.pk).update(password="another")
-
-    assert ends(opened(gateway, headers), end)
-
-
-@pytest.mark.parametrize(
-    "how", ["expired", "revoked", "narrowed", "scoped", "other-group", "elsewhere", "maker", "gone"]
-)
-def test_a_stream_of_a_token_ends(gateway: Gateway, person: User, how: str) -> None:
-    headers = bearer(person, "read")
-    row = row_of(headers)
-
-    def end() -> None:
-        match how:
-            case "expired":
-                expire(headers)
-            case "revoked":
-                row.update(revoked_at=timezone.now())
-            case "narrowed":
-                row.update(scopes=["approve"])
-            case "scoped":
-                Scope.objects.create(user=person, kind="name", pattern="web*")
-            case "other-group":
-                person.groups.set([Group.objects.get(name="operator"), Group.objects.get_or_create(name="viewer")[0]])
-            case "elsewhere":
-                row.update(allowed_from=["198.51.100.0/24"])
-            case "maker":
-                # The token by which it was made has expired.
-                row.update(made_with=row_of(bearer(person, "read", expires_at=timezone.now())).get())
-            case _:
-                row.delete()
-
-    assert ends(opened(gateway, headers), end)
-
-
-def test_what_changes_nothing_of_the_access_ends_no_stream(gateway: Gateway, person: User) -> None:
-    headers = session_of(person)
+def browser_of(headers: dict[str, str]) -> Client:
     client = Client()
     client.cookies["drydock_session"] = key_of(headers)
-    with closing(opened(gateway, headers)) as answer:
-        lines = answer.iter_lines()
-        next(lines)
-        # Session data and the time of the last login.
-        session = client.session
-        session["something"] = "else"
-        session.save()
-        User.objects.filter(pk=person.pk).update(last_login=timezone.now())
-        time.sleep(2)
-        agent = gateway.agent()
-        assert any(agent.vm_id[:8].encode() in line for line in lines)
+    return client
 
 
-@pytest.fixture
-def many_entries(servers: Urls) -> Iterator[None]:
+# What ends the access of a session, and of a token.
+SESSION_ENDS: dict[str, Callable[[User, dict[str, str]], object]] = {
+    "signed out": lambda _, headers: browser_of(headers).post("/accounts/logout/"),
+    "row gone": lambda _, headers: Session.objects.filter(pk=key_of(headers)).delete(),
+    "expired": lambda _, headers: Session.objects.filter(pk=key_of(headers)).update(expire_date=soon()),
+    "disabled": lambda person, _: User.objects.filter(pk=person.pk).update(is_active=False),
+    "no group": lambda person, _: person.groups.clear(),
+    "new password": lambda person, _: User.objects.filter(pk=person.pk).update(password="another"),
+}
+TOKEN_ENDS: dict[str, Callable[[User, dict[str, str]], object]] = {
+    "expired": lambda _, headers: row_of(headers).update(expires_at=soon()),
+    "revoked": lambda _, headers: row_of(headers).update(revoked_at=timezone.now()),
+    "narrowed": lambda _, headers: row_of(headers).update(scopes=["approve"]),
+    "scoped": lambda person, _: Scope.objects.create(user=person, kind="name", pattern="web*"),
+    "another group": lambda person, _: person.groups.add(Group.objects.get_or_create(name="viewer")[0]),
+    "another network": lambda _, headers: row_of(headers).update(allowed_from=["198.51.100.0/24"]),
+    # The token by which it was made has expired.
+    "its maker": lambda person, headers: row_of(headers).update(
+        made_with=row_of(bearer(person, "read", expires_at=timezone.now())).get()
+    ),
+    "row gone": lambda _, headers: row_of(headers).delete(),
+}
+
+
+def test_each_stream_ends_with_the_access_that_opened_it(gateway: Gateway) -> None:
+    ends = [(f"session: {name}", session_of, end) for name, end in SESSION_ENDS.items()]
+    ends += [(f"token: {name}", lambda person: bearer(person, "read"), end) for name, end in TOKEN_ENDS.items()]
+    streams: dict[str, Iterator[bytes]] = {}
+    changes: list[Callable[[], object]] = []
+    for name, headers_of, end in ends:
+        person = new_operator()
+        headers = headers_of(person)
+        streams[name] = begun(gateway, headers)
+        changes.append(partial(end, person, headers))
+    for change in changes:
+        change()
+    assert [name for name, stream in streams.items() if not has_ended(stream)] == []
+
+
+def test_what_changes_nothing_of_the_access_ends_no_stream(gateway: Gateway) -> None:
+    person = new_operator()
+    headers = session_of(person)
+    stream = begun(gateway, headers)
+    # Session data and the time of the last login.
+    session = browser_of(headers).session
+    session["something"] = "else"
+    session.save()
+    User.objects.filter(pk=person.pk).update(last_login=timezone.now())
+    time.sleep(2)
+    agent = gateway.agent()
+    assert any(agent.vm_id[:8].encode() in line for line in stream)
+
+
+@pytest.fixture(scope="module")
+def many_entries(one_gateway: Gateway) -> None:
     """So many acts that no socket holds the file of them."""
-    with psycopg.connect(servers.database, autocommit=True) as connection:
+    with psycopg.connect(one_gateway.urls.database, autocommit=True) as connection:
         connection.execute(
             "INSERT INTO fleet_entry (at, kind, actor, via, text, data, why)"
             " SELECT now(), 'token_created', '', 'command', '', '{}', repeat('why ', 4000)"
             " FROM generate_series(1, 1200)"
         )
-    yield
 
 
-def got_all_of(answer: requests.Response, after: Callable[[], object]) -> bool:
-    """Whether the whole file arrives although this happens after its first bytes."""
-    with closing(answer):
-        pieces = answer.iter_content(64 * 1024)
-        next(pieces)
-        after()
-        # Longer than it takes to notice; meanwhile no byte is read.
-        time.sleep(3)
-        try:
-            return sum(map(len, pieces)) > 0
-        except (requests.RequestException, HTTPException, OSError):
-            return False
+def is_whole(pieces: Iterator[bytes]) -> bool:
+    try:
+        return sum(map(len, pieces)) > 0
+    except (requests.RequestException, HTTPException, OSError):
+        return False
 
 
-@pytest.mark.parametrize("by", ["token", "session"])
-def test_a_file_in_progress_is_cut_off(gateway: Gateway, person: User, many_entries: None, by: str) -> None:
-    headers = bearer(person, "read") if by == "token" else session_of(person)
-
-    def end() -> None:
-        if by == "token":
-            expire(headers)
-        else:
-            sessions.drop(person)
-            Session.objects.filter(pk=key_of(headers)).delete()
-
-    assert not got_all_of(opened(gateway, headers, "/api/v1/audit/export.csv"), end)
-
-
-def test_a_file_in_progress_is_sent_whole_while_its_access_lasts(
-    gateway: Gateway, person: User, many_entries: None
-) -> None:
+def test_a_file_in_progress_is_cut_off_with_its_access(gateway: Gateway, many_entries: None) -> None:
+    api, page, person = "/api/v1/audit/export.csv", "/audit/export.csv", new_operator()
+    token, session = bearer(new_operator(), "read"), session_of(person)
     # A browser may send whatever header it likes with a page; the session is what counts there.
-    headers = session_of(person) | {"Authorization": "Bearer dd_nothing_at_all"}
-    assert got_all_of(opened(gateway, headers, "/audit/export.csv"), lambda: None)
-
-
-@pytest.fixture(scope="module")
-def proxied(one_gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """A gateway behind a proxy that logs people in."""
-    settings = {"PROXY_SIGN_IN_FROM": "127.0.0.1", "PROXY_SIGN_IN_SECRET": SECRET}
-    with running_gateway(one_gateway.urls, tmp_path_factory.mktemp("proxied"), environment=settings) as found:
-        yield found
+    lasting = session_of(new_operator()) | {"Authorization": "Bearer dd_nothing_at_all"}
+    calls = ((token, api), (session, api), (lasting, page))
+    files = [opened(gateway, headers, path).iter_content(64 * 1024) for headers, path in calls]
+    for pieces in files:
+        next(pieces)
+    row_of(token).update(expires_at=soon())
+    sessions.drop(person)
+    Session.objects.filter(pk=key_of(session)).delete()
+    # Longer than it takes to notice; meanwhile no byte is read.
+    time.sleep(3)
+    assert [is_whole(pieces) for pieces in files] == [False, False, True]
 
 
 def by_proxy(name: str) -> dict[str, str]:
     return {"X-Remote-User": name, "X-Proxy-Secret": SECRET}
 
 
-def test_a_session_of_the_login_proxy_opens_nothing_without_it(
-    gateway: Gateway, proxied: Gateway, person: User
+def test_a_session_of_the_login_proxy_opens_nothing_without_it_and_its_stream_ends_by_itself(
+    gateway: Gateway, servers: Urls, folder: Path
 ) -> None:
-    browser = requests.Session()
-    said = by_proxy(person.get_username())
-    assert browser.get(f"{proxied.url}/api/v1/me/", headers=said, timeout=SOON).status_code == 200
-    cookie = {"Cookie": f"drydock_session={browser.cookies['drydock_session']}"}
-    strangers = (
-        {},
-        by_proxy(viewer().get_username()),
-        {**said, "X-Proxy-Secret": "wrong"},
-        {**said, "X-Remote-Groups": "admins"},
-    )
-    for stranger in strangers:
-        answer = requests.get(f"{proxied.url}/stream", headers=cookie | stranger, timeout=SOON)
-        assert answer.status_code == 401, stranger
-    # A process that believes no proxy believes none of its sessions.
-    assert requests.get(f"{gateway.url}/stream", headers=cookie | said, timeout=SOON).status_code == 401
-    wait_for(lambda: requests.get(f"{proxied.url}/readyz", timeout=SOON).ok, seconds=30, what="it is ready")
-    with closing(opened(proxied, cookie | said)) as answer:
-        lines = answer.iter_lines()
-        next(lines)
-        # Called once without the proxy, the session is over, and so is the stream.
-        assert requests.get(f"{proxied.url}/api/v1/me/", headers=cookie, timeout=SOON).status_code == 401
+    settings = {"PROXY_SIGN_IN_FROM": "127.0.0.1", "PROXY_SIGN_IN_SECRET": SECRET, "PROXY_SIGN_IN_STREAM_SECONDS": "8"}
+    said = by_proxy(new_operator().get_username())
+    with running_gateway(servers, folder, environment=settings) as proxied:
+
+        def cookie() -> dict[str, str]:
+            browser = requests.Session()
+            assert browser.get(f"{proxied.url}/api/v1/me/", headers=said, timeout=SOON).status_code == 200
+            return {"Cookie": f"drydock_session={browser.cookies['drydock_session']}"}
+
+        first = cookie()
+        strangers = (
+            {},
+            by_proxy(viewer().get_username()),
+            {**said, "X-Proxy-Secret": "wrong"},
+            {**said, "X-Remote-Groups": "admins"},
+        )
+        for stranger in strangers:
+            answer = requests.get(f"{proxied.url}/stream", headers=first | stranger, timeout=SOON)
+            assert answer.status_code == 401, stranger
+        # A process that believes no proxy believes none of its sessions.
+        assert requests.get(f"{gateway.url}/stream", headers=first | said, timeout=SOON).status_code == 401
+        wait_for(lambda: requests.get(f"{proxied.url}/readyz", timeout=SOON).ok, seconds=30, what="it is ready")
         began = time.monotonic()
-        assert all(time.monotonic() - began < SOON for _ in lines)
+        stream, lasting = begun(proxied, first | said), begun(proxied, cookie() | said)
+        # Called once without the proxy, the session is over, and so is the stream.
+        assert requests.get(f"{proxied.url}/api/v1/me/", headers=first, timeout=SOON).status_code == 401
+        assert has_ended(stream) and time.monotonic() - began < 7
+        assert has_ended(lasting) and time.monotonic() - began > 7
 
 
-def test_a_stream_of_the_login_proxy_ends_by_itself(
-    gateway: Gateway, servers: Urls, person: User, folder: Path
-) -> None:
-    settings = {"PROXY_SIGN_IN_FROM": "127.0.0.1", "PROXY_SIGN_IN_SECRET": SECRET, "PROXY_SIGN_IN_STREAM_SECONDS": "1"}
-    with running_gateway(servers, folder, environment=settings) as found:
-        said, browser = by_proxy(person.get_username()), requests.Session()
-        assert browser.get(f"{found.url}/api/v1/me/", headers=said, timeout=SOON).status_code == 200
-        cookie = {"Cookie": f"drydock_session={browser.cookies['drydock_session']}"}
-        assert ends(opened(found, cookie | said), lambda: None)
-
-
-def test_all_streams_of_one_token_end_together(gateway: Gateway, person: User) -> None:
-    headers = bearer(person, "read")
-    answers = [opened(gateway, headers) for _ in range(40)]
-    ended: list[bool] = []
-    threads = [threading.Thread(target=lambda one=one: ended.append(ends(one, lambda: None))) for one in answers]
-    for thread in threads:
-        thread.start()
+def test_all_streams_of_one_token_end_together(gateway: Gateway) -> None:
+    headers = bearer(new_operator(), "read")
+    streams = [begun(gateway, headers) for _ in range(40)]
     tokens.end_token(prefix=row_of(headers).get().prefix, now=timezone.now())
-    for thread in threads:
-        thread.join(SOON)
-    assert ended == [True] * 40
+    assert [has_ended(stream) for stream in streams] == [True] * 40
     assert not row_of(headers).filter(revoked_at=None).exists()
