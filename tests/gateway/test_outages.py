@@ -32,23 +32,17 @@ def noted(agent: Agent, **columns: Any) -> PresenceRow:
     return wait_for(rows.first, seconds=20, what="the contact is written")
 
 
-def test_a_contact_is_written_within_seconds(gateway: Gateway) -> None:
-    agent = gateway.agent()
+def test_a_contact_is_written_within_seconds_with_what_it_does_about_signatures(gateway: Gateway) -> None:
+    agents = {state: gateway.agent() for state in ("none", "no-key", "strange-keys")}
     before = datetime.now(UTC)
-    agent.post()
-    row = noted(agent)
-    assert before <= row.last_heard_at <= datetime.now(UTC)
-    assert abs((row.last_poll_at - before).total_seconds()) < 5 and abs(row.clock_offset) < 5
-
-
-def test_what_it_does_about_signatures_is_noted(gateway: Gateway) -> None:
-    agents = [gateway.agent() for _ in range(3)]
-    for agent, keys in zip(agents, ({}, {"signing_keys": []}, {"signing_keys": ["made-up"]}), strict=True):
+    for agent, keys in zip(agents.values(), ({}, {"signing_keys": []}, {"signing_keys": ["made-up"]}), strict=True):
         agent.post(**keys)
         # This one says nothing of it.
         agent.orders(wait=0)
-    for agent, stated in zip(agents, ("none", "no-key", "strange-keys"), strict=True):
-        noted(agent, signatures=stated)
+    for state, agent in agents.items():
+        row = noted(agent, signatures=state)
+        assert before <= row.last_heard_at <= datetime.now(UTC)
+        assert abs((row.last_poll_at - before).total_seconds()) < 5 and abs(row.clock_offset) < 5
 
 
 def test_a_rotated_key_is_not_mistaken_for_a_strange_one(gateway: Gateway) -> None:
@@ -64,26 +58,27 @@ def test_a_rotated_key_is_not_mistaken_for_a_strange_one(gateway: Gateway) -> No
     noted(agent, signatures="checked", last_heard_at__gte=fresh.made_at)
 
 
-@pytest.mark.parametrize("held", [True, False])
-def test_why_an_agent_gets_no_document_is_recorded(gateway: Gateway, held: bool) -> None:
-    agent = gateway.agent()
+def test_why_an_agent_gets_no_document_is_recorded(gateway: Gateway) -> None:
+    agents = [gateway.agent(), gateway.agent()]
 
     def state(text: str) -> None:
-        if held:
-            agent.orders(wait=0, metadata=text)
-        else:
-            agent.post(metadata=text)
+        agents[0].orders(wait=0, metadata=text)
+        agents[1].post(metadata=text)
+
+    def recorded(problem: str, events_version: str) -> None:
+        for agent in agents:
+            noted(agent, poll_problem=problem, events_version=events_version, instance_version="2020-09-01")
 
     state("ok,2020-07-01,2020-09-01")
-    noted(agent, poll_problem="ok", events_version="2020-07-01", instance_version="2020-09-01")
+    recorded("ok", "2020-07-01")
     # An answer of 403 states no versions; those in use stay.
     state("status-403,,")
-    noted(agent, poll_problem="status-403", events_version="2020-07-01", instance_version="2020-09-01")
+    recorded("status-403", "2020-07-01")
     # A text in another form counts as not stated.
     for text in ("", "status-999,,", "ok", "ok,2020-07-01,<b>", "ok,2020-07-01,2020-09-01,more", "\0,,", "x" * 5000):
         state(text)
     state("unreadable,2019-08-01,2020-09-01")
-    noted(agent, poll_problem="unreadable", events_version="2019-08-01", instance_version="2020-09-01")
+    recorded("unreadable", "2019-08-01")
 
 
 def test_times_of_a_clock_that_is_a_day_off_are_corrected(gateway: Gateway) -> None:
@@ -172,21 +167,25 @@ def test_quarantined_rows_are_counted_in_readyz_without_failing_it(gateway: Gate
     wait_for(lambda: becomes(None), seconds=20, what="they are over", every=0.2)
 
 
-EVENT = "10CCED00-0000-4000-8000-000000000001"
-
 ONE = "10CCED00-0000-4000-8000-000000000002"
 
 
-def test_decision_about_a_locked_event_gets_a_retry_answer(gateway: Gateway, servers: Urls) -> None:
+def test_decisions_about_a_locked_event_get_a_retry_answer_and_others_are_made(gateway: Gateway, servers: Urls) -> None:
     agent = gateway.agent(availability_set="availability_set:locked")
-    agent.post(agent.document(events=(listing(EVENT, resources=["vm"]),))).raise_for_status()
+    ids = [f"B01CCED0-0000-4000-8000-00000000000{number}" for number in range(3)]
+    agent.post(agent.document(events=tuple(listing(one, resources=["vm"]) for one in ids))).raise_for_status()
     headers, reader = bearer(operator(), "approve"), bearer(operator(), "read")
 
     def claim() -> requests.Response:
-        return requests.post(f"{gateway.url}/api/v1/events/{EVENT}/claims/", json={}, headers=headers, timeout=30)
+        return requests.post(f"{gateway.url}/api/v1/events/{ids[1]}/claims/", json={}, headers=headers, timeout=30)
+
+    def claim_all() -> list[int]:
+        url, key = f"{gateway.url}/api/v1/bulk/claims/", headers | {"Idempotency-Key": "three"}
+        answer = requests.post(url, json={"events": ids}, headers=key, timeout=30)
+        return [one["status"] for one in answer.json()["results"]]
 
     with psycopg.connect(servers.database) as other, ThreadPoolExecutor() as pool:
-        other.execute("SELECT 1 FROM fleet_scheduledevent WHERE event_id = %s FOR UPDATE", [EVENT])
+        other.execute("SELECT 1 FROM fleet_scheduledevent WHERE event_id = %s FOR UPDATE", [ids[1]])
         began = time.monotonic()
         waiting = pool.submit(claim)
         assert requests.get(f"{gateway.url}/api/v1/events/", headers=reader, timeout=10).status_code == 200
@@ -194,23 +193,9 @@ def test_decision_about_a_locked_event_gets_a_retry_answer(gateway: Gateway, ser
         assert ROLES["pages"].lock - 0.1 < time.monotonic() - began < 10
         assert (answer.status_code, answer.json()["type"], answer.headers["Retry-After"]) == (503, "busy", "2")
         assert "Another request is changing the same object. Nothing was changed: try again." in answer.json()["detail"]
+        assert claim_all() == [201, 503, 201]
+    assert claim_all() == [201, 201, 201]
     assert claim().status_code in (200, 201)
-
-
-def test_bulk_call_gets_a_retry_answer_for_the_locked_event_only(gateway: Gateway, servers: Urls) -> None:
-    agent = gateway.agent(availability_set="availability_set:bulk")
-    ids = [f"B01CCED0-0000-4000-8000-00000000000{number}" for number in range(3)]
-    agent.post(agent.document(events=tuple(listing(one, resources=["vm"]) for one in ids))).raise_for_status()
-    headers = bearer(operator(), "approve") | {"Idempotency-Key": "three"}
-
-    def claim() -> list[int]:
-        answer = requests.post(f"{gateway.url}/api/v1/bulk/claims/", json={"events": ids}, headers=headers, timeout=30)
-        return [one["status"] for one in answer.json()["results"]]
-
-    with psycopg.connect(servers.database) as other:
-        other.execute("SELECT 1 FROM fleet_scheduledevent WHERE event_id = %s FOR UPDATE", [ids[1]])
-        assert claim() == [201, 503, 201]
-    assert claim() == [201, 201, 201]
 
 
 class Others:
