@@ -8,7 +8,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,20 +110,19 @@ def outside(
         yield proxy.gateway
 
 
-@pytest.mark.parametrize(
-    ("version", "accepted"), [("TLSv1", False), ("TLSv1_1", False), ("TLSv1_2", True), ("TLSv1_3", True)]
-)
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
-def test_old_versions_of_tls_are_refused(proxy: Proxy, version: str, accepted: bool) -> None:
-    context = ssl.create_default_context(cafile=str(proxy.certificate))
-    context.set_ciphers("ALL:@SECLEVEL=0")
-    context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
-    with closing(socket.create_connection(("127.0.0.1", proxy.port()), timeout=10)) as plain:
-        if accepted:
+def test_only_new_tls_is_spoken_plain_http_leads_to_it_and_silence_ends(proxy: Proxy) -> None:
+    for version, accepted in (("TLSv1", False), ("TLSv1_1", False), ("TLSv1_2", True), ("TLSv1_3", True)):
+        context = ssl.create_default_context(cafile=str(proxy.certificate))
+        context.set_ciphers("ALL:@SECLEVEL=0")
+        context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
+        refused = nullcontext() if accepted else pytest.raises((ssl.SSLError, ConnectionError))
+        with closing(socket.create_connection(("127.0.0.1", proxy.port()), timeout=10)) as plain, refused:
             context.wrap_socket(plain, server_hostname="localhost").close()
-        else:
-            with pytest.raises((ssl.SSLError, ConnectionError)):
-                context.wrap_socket(plain, server_hostname="localhost")
+    answer = requests.get(f"{proxy.plain}/queue/", allow_redirects=False, timeout=10)
+    assert (answer.status_code, answer.headers["Location"]) == (301, "https://localhost/queue/")
+    with socket.create_connection(("127.0.0.1", proxy.port()), timeout=10) as silent:
+        assert silent.recv(1) == b""
 
 
 def test_an_agent_enrols_reports_and_gets_its_order_at_once(outside: Gateway) -> None:
@@ -142,10 +141,14 @@ def test_an_agent_enrols_reports_and_gets_its_order_at_once(outside: Gateway) ->
     assert time.monotonic() - began < 5
 
 
-def test_the_largest_batch_that_the_gateway_takes_goes_through(outside: Gateway) -> None:
+def test_the_largest_batch_goes_through_and_the_numbers_are_for_the_proxys_own_machine(
+    proxy: Proxy, outside: Gateway
+) -> None:
     agent = outside.agent()
     many = [agent.document(incarnation=number, events=({"padding": "x" * 400_000},)) for number in range(1, 10)]
     assert agent.post(*many).status_code == 200
+    assert requests.get(f"{outside.url}/metrics", timeout=10).status_code == 200
+    assert proxy.call("GET", "/metrics", None, {}, source=STRANGER)[0] == 403
 
 
 def test_streams_come_line_by_line(outside: Gateway) -> None:
@@ -196,21 +199,6 @@ def test_no_client_adds_to_what_a_trusted_proxy_says(proxy: Proxy, servers: Urls
     # After the fifth it takes a second, after the sixth two: a slow machine may need one more to be too early.
     said = [guess(f"198.51.100.{number}") for number in range(9)]
     assert said[:5] == [200] * 5 and 429 in said[5:]
-
-
-def test_the_numbers_are_for_the_proxys_own_machine(proxy: Proxy, outside: Gateway) -> None:
-    assert requests.get(f"{outside.url}/metrics", timeout=10).status_code == 200
-    assert proxy.call("GET", "/metrics", None, {}, source=STRANGER)[0] == 403
-
-
-def test_plain_http_leads_to_https(proxy: Proxy) -> None:
-    answer = requests.get(f"{proxy.plain}/queue/", allow_redirects=False, timeout=10)
-    assert (answer.status_code, answer.headers["Location"]) == (301, "https://localhost/queue/")
-
-
-def test_a_connection_on_which_nothing_is_said_ends(proxy: Proxy) -> None:
-    with socket.create_connection(("127.0.0.1", proxy.port()), timeout=10) as silent:
-        assert silent.recv(1) == b""
 
 
 PAGES = ("/", "/history/", "/api/v1/events/", "/stream", "/api/v1/stream", "/agent/v1/enrol")

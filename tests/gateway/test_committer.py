@@ -22,7 +22,6 @@ from fleet.gateway.committer import (
     GATHER_SLOW_SECONDS,
     GATHERING,
     LEAST_REPORTS,
-    SLOW_SECONDS,
     Committer,
     most_after,
     pause_after,
@@ -51,12 +50,6 @@ def test_it_waits_as_long_as_it_took_and_not_where_others_wait(
     deliveries: int, waiting: int, took: float, pause: float
 ) -> None:
     assert pause_after(deliveries, waiting, took=took) == pause
-
-
-@given(deliveries=st.integers(0, 2_000), waiting=st.integers(0, 2_000), took=st.floats(0, 60))
-def test_pause_is_limited_by_the_commit_time_and_the_screen_delay(deliveries: int, waiting: int, took: float) -> None:
-    assert pause_after(deliveries, waiting, took=took) <= max(GATHER_SECONDS, min(took, GATHER_SLOW_SECONDS))
-    assert took >= SLOW_SECONDS or pause_after(deliveries, waiting, took=took) <= GATHER_SECONDS
 
 
 @given(reports=st.integers(1, 5_000), took=st.floats(0.002, 60))

@@ -2,16 +2,15 @@
 
 import json
 import shutil
-import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
@@ -35,6 +34,7 @@ from tests.agent.agents import fleet_of
 from tests.gateway.enrolment import FIFTH, FIRST, FOURTH, SECOND, SIXTH, SUBSCRIPTION, THIRD, VM_IDS, Installation
 from tests.gateway_process import Agent, Gateway, now, running_gateway
 from tests.processes import PYTHON, running, wait_for
+from tests.receivers import Handler, serving
 
 
 @pytest.mark.real_time
@@ -123,53 +123,33 @@ def test_where_azure_does_not_answer_a_person_admits_it(installation: Installati
     assert (row.machine, row.attested, row.said["subscription"]) == (None, "", SUBSCRIPTION)
 
 
+@dataclass
 class Way:
-    """Proxy to the gateway: it passes everything on, and drops a chosen number of enrolment answers."""
+    """Where the gateway is reached by a proxy that drops this many answers to enrolments, and has dropped so many."""
 
-    def __init__(self, backend: str) -> None:
-        parts = urlsplit(backend)
-        self.backend = (str(parts.hostname), int(parts.port or 0))
-        self.loses = 0
-        self.lost = 0
-        self.socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
-
-    def serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self.socket.accept()
-                threading.Thread(target=self._pass, args=(client,), daemon=True).start()
-
-    def _pass(self, client: socket.socket) -> None:
-        enrols = threading.Event()
-        with client, socket.create_connection(self.backend) as backend, suppress(OSError):
-            threading.Thread(target=self._ask, args=(client, backend, enrols), daemon=True).start()
-            while answer := backend.recv(65536):
-                # The gateway answers after its commit.
-                if enrols.is_set() and self.lost < self.loses:
-                    self.lost += 1
-                    client.shutdown(socket.SHUT_RDWR)
-                    return
-                client.sendall(answer)
-
-    @staticmethod
-    def _ask(client: socket.socket, backend: socket.socket, enrols: threading.Event) -> None:
-        with suppress(OSError):
-            while said := client.recv(65536):
-                if said.startswith(b"POST "):
-                    (enrols.set if wire.ENROL_PATH.encode() in said[:100] else enrols.clear)()
-                backend.sendall(said)
-            backend.shutdown(socket.SHUT_WR)
+    url: str = ""
+    loses: int = 0
+    lost: int = 0
 
 
 @contextmanager
 def losing(backend: str) -> Iterator[Way]:
-    way = Way(backend)
-    threading.Thread(target=way.serve, daemon=True).start()
-    try:
+    way = Way()
+
+    class Proxy(Handler):
+        def take(self) -> None:
+            headers = {name: self.headers[name] for name in ("Authorization", "Content-Type") if name in self.headers}
+            answer = requests.request(self.command, backend + self.path, data=self.body(), headers=headers, timeout=30)
+            # The gateway answers after its commit.
+            if self.path == wire.ENROL_PATH and way.lost < way.loses:
+                way.lost += 1
+                self.close_connection = True
+                self.connection.close()
+            else:
+                self.answer(answer.status_code, answer.content, {"Content-Type": answer.headers["Content-Type"]})
+
+    with serving(Proxy) as way.url:
         yield way
-    finally:
-        way.socket.close()
 
 
 def report(client: BackendClient, secret: object) -> Acknowledgement:
@@ -239,19 +219,8 @@ def request_of(number: int) -> wire.EnrolRequest:
     return wire.EnrolRequest(join_token="join_wrong", machine_id=f"vm-{number}", resource_name=f"<b>vm{number}")
 
 
-def test_a_flood_costs_bounded_memory_and_one_write() -> None:
-    refusals = Refusals()
-    refused = Refused("join-token-refused", Reason("join-token-unknown"))
-    before = REGISTRY.get_sample_value("drydock_enrolments_refused_total", {"code": "join-token-refused"}) or 0.0
-    for number in range(MOST + 300):
-        refusals.note(request_of(number), refused, "203.0.113.9")
-    assert len(refusals._waiting) == MOST + 1
-    counted = REGISTRY.get_sample_value("drydock_enrolments_refused_total", {"code": "join-token-refused"})
-    assert counted == before + MOST + 300
-
-
 @pytest.mark.django_db
-def test_what_was_counted_is_written_once() -> None:
+def test_refusals_are_written_once_and_a_flood_costs_bounded_memory() -> None:
     refusals = Refusals()
     refused = Refused("join-token-refused", Reason("join-token-used-up", count=2))
     for _ in range(3):
@@ -261,6 +230,12 @@ def test_what_was_counted_is_written_once() -> None:
     row = RefusedEnrolment.objects.get()
     assert (row.code, row.vm_id, row.count, row.address) == ("join-token-used-up", "vm-1", 3, "203.0.113.9")
     assert "<" not in row.name
+    name, labels = "drydock_enrolments_refused_total", {"code": "join-token-refused"}
+    before = REGISTRY.get_sample_value(name, labels) or 0.0
+    for number in range(MOST + 300):
+        refusals.note(request_of(number), refused, "203.0.113.9")
+    assert len(refusals._waiting) == MOST + 1
+    assert REGISTRY.get_sample_value(name, labels) == before + MOST + 300
 
 
 @pytest.mark.real_time

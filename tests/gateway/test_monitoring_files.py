@@ -162,25 +162,19 @@ def promtool(*words: str, stdin: str = "") -> str:
 
 
 @pytest.mark.long
-def test_the_configuration_and_its_rules_are_sound() -> None:
+def test_configuration_rules_and_what_the_board_asks_are_sound(tmp_path: Path) -> None:
     assert "SUCCESS" in promtool("check", "config", "prometheus.yml")
     assert "SUCCESS" in promtool("check", "rules", "alerts.yml")
+    asked = [target["expr"] for panel in panels() for target in panel.get("targets", [])]
+    recorded = [{"record": f"board:{number}", "expr": expression} for number, expression in enumerate(asked)]
+    file = tmp_path / "board.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "board", "rules": recorded}]}), encoding="utf-8")
+    assert f"{len(asked)} rules found" in promtool("check", "rules", str(file))
 
 
 @pytest.mark.long
-def test_each_alert_fires_in_its_trouble_and_none_while_all_is_well() -> None:
+def test_each_alert_fires_in_its_trouble_and_none_while_all_is_well_and_a_change_is_noticed(tmp_path: Path) -> None:
     assert "SUCCESS" in promtool("test", "rules", "alerts_test.yml")
-
-
-@pytest.mark.long
-def test_promtool_finds_no_fault_in_the_metrics(gateway: Gateway) -> None:
-    gateway.agent().post()
-    requests.get(f"{gateway.url}/healthz", timeout=10)
-    assert promtool("check", "metrics", stdin=requests.get(f"{gateway.url}/metrics", timeout=30).text) == ""
-
-
-@pytest.mark.long
-def test_a_rule_that_was_changed_is_noticed(tmp_path: Path) -> None:
     rules = (FOLDER / "alerts.yml").read_text(encoding="utf-8").replace("< 300", "< 3")
     (tmp_path / "alerts.yml").write_text(rules, encoding="utf-8")
     shutil.copy(FOLDER / "alerts_test.yml", tmp_path)
@@ -189,12 +183,10 @@ def test_a_rule_that_was_changed_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_what_the_board_asks_can_be_parsed(tmp_path: Path) -> None:
-    asked = [target["expr"] for panel in panels() for target in panel.get("targets", [])]
-    recorded = [{"record": f"board:{number}", "expr": expression} for number, expression in enumerate(asked)]
-    file = tmp_path / "board.yml"
-    file.write_text(yaml.safe_dump({"groups": [{"name": "board", "rules": recorded}]}), encoding="utf-8")
-    assert f"{len(asked)} rules found" in promtool("check", "rules", str(file))
+def test_promtool_finds_no_fault_in_the_metrics(gateway: Gateway) -> None:
+    gateway.agent().post()
+    requests.get(f"{gateway.url}/healthz", timeout=10)
+    assert promtool("check", "metrics", stdin=requests.get(f"{gateway.url}/metrics", timeout=30).text) == ""
 
 
 @pytest.mark.long

@@ -1,8 +1,6 @@
 """`/readyz`: it names each late or failing part, and recovers as soon as the fault ends."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -31,19 +29,28 @@ WELL: dict[str, Any] = {"signing": "ok", "era": "ok"}
 NO_ROOM = Connections({"web": 2}, 90, 8, 97)
 
 
-def asked(found: ProbeCache, *, redis: bool = True) -> tuple[int, dict[str, Any]]:
+def probes_of(answer: ProbeCache, *, heard: bool = True, seconds: float = 0.0) -> tuple[Probes, list[int]]:
+    """Return probes that find this after so long, and a list that grows with each query."""
+    queries: list[int] = []
+
     async def run(_: Any) -> ProbeCache:
-        return found
+        queries.append(1)
+        await asyncio.sleep(seconds)
+        return answer
 
     probes: Any = Probes.__new__(Probes)
     probes.threads, probes.agents = SimpleNamespace(run=run), SimpleNamespace(stopping=False)
-    probes.wake_ups = SimpleNamespace(heard=redis)
+    probes.wake_ups = SimpleNamespace(heard=heard)
+    return probes, queries
+
+
+def asked(found: ProbeCache, *, redis: bool = True) -> tuple[int, dict[str, Any]]:
     sent: list[Any] = []
 
     async def send(part: Any) -> None:
         sent.append(part)
 
-    in_a_loop(probes.readyz(None, send))
+    in_a_loop(probes_of(found, heard=redis)[0].readyz(None, send))  # type: ignore[arg-type]
     return sent[0]["status"], msgspec.json.decode(sent[1]["body"])
 
 
@@ -101,25 +108,17 @@ def test_a_full_server_is_reported_unlike_an_unavailable_one(text: str, found: s
 
 
 def test_however_many_ask_it_is_found_out_once() -> None:
-    count = []
-
-    async def run(_: Any) -> ProbeCache:
-        count.append(1)
-        await asyncio.sleep(0.05)
-        return ProbeCache("ok", **WELL)
+    probes, queries = probes_of(ProbeCache("ok", **WELL), seconds=0.05)
 
     async def send(_: Any) -> None:
         return
 
     async def ask() -> None:
-        probes: Any = Probes.__new__(Probes)
-        probes.threads, probes.agents = SimpleNamespace(run=run), SimpleNamespace(stopping=False)
-        probes.wake_ups = SimpleNamespace(heard=True)
-        await asyncio.gather(*(probes.readyz(None, send) for _ in range(200)))
-        await probes.readyz(None, send)
+        await asyncio.gather(*(probes.readyz(None, send) for _ in range(200)))  # type: ignore[arg-type]
+        await probes.readyz(None, send)  # type: ignore[arg-type]
 
     in_a_loop(ask())
-    assert len(count) == 1
+    assert len(queries) == 1
 
 
 def ready(gateway: Gateway) -> tuple[int, dict[str, Any]]:
@@ -135,20 +134,15 @@ def becomes(gateway: Gateway, code: int, /, **fields: Any) -> None:
     wait_for(is_so, seconds=30, what=f"{code} with {fields}", every=0.2)
 
 
-@contextmanager
-def session(servers: Urls) -> Iterator[psycopg.Connection[Any]]:
-    with psycopg.connect(servers.database) as connection:
-        yield connection
-        connection.rollback()
-
-
 @pytest.mark.real_time
-@pytest.mark.parametrize("table", ["fleet_scheduledevent", "fleet_sighting", "fleet_approval", "fleet_machine"])
-def test_a_locked_table_is_named(gateway: Gateway, servers: Urls, table: str) -> None:
-    with session(servers) as other:
-        other.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
-        becomes(gateway, 503, database="locked", tables_locked=[table])
+def test_locked_tables_are_named(gateway: Gateway, servers: Urls) -> None:
+    tables = ["fleet_approval", "fleet_machine", "fleet_scheduledevent", "fleet_sighting"]
+    assert {model._meta.db_table for model in readiness.NEEDED} >= set(tables)
+    with psycopg.connect(servers.database) as other:
+        other.execute(f"LOCK TABLE {', '.join(tables)} IN ACCESS EXCLUSIVE MODE")
+        becomes(gateway, 503, database="locked", tables_locked=tables)
         assert requests.get(f"{gateway.url}/healthz", timeout=10).status_code == 200
+        other.rollback()
     becomes(gateway, 200, database="ok", tables_locked=None)
 
 
@@ -198,25 +192,16 @@ def test_every_table_has_room_and_can_be_read() -> None:
     assert (readiness.tables_without_room(), readiness.locked_tables()) == ((), ())
 
 
-def test_a_process_says_by_its_name_how_many_it_opens_at_most() -> None:
+def test_processes_say_by_their_names_how_many_they_open_at_most() -> None:
     names = {name_of("web", most=40, process=f"{pid}@one"): 7 for pid in (1, 2, 3)}
     names[name_of("worker", most=20, process="1@two")] = 3
     assert read_names(names, others=5, room=197) == Connections({"web": 3, "worker": 1}, 140, 5, 197)
-
-
-def test_unnamed_connections_count_as_they_are() -> None:
     # Release 0.1.0, psql, and one that names itself in DATABASE_URL.
     assert read_names({"drydock": 12, "": 1, "of our own": 2}, others=0, room=97).most == 15
-
-
-def test_a_long_name_of_a_host_is_cut_and_not_the_number() -> None:
+    # The host of a long name is cut, and not the number.
     name = name_of("web", most=40, process=f"1@{'a' * 100}")
     assert (len(name), read_names({name: 1}, others=0, room=97).most) == (63, 40)
-
-
-def test_more_than_there_is_room_for_does_not_fit() -> None:
-    assert Connections({"web": 2}, 90, 7, 97).fit
-    assert not Connections({"web": 2}, 90, 8, 97).fit
+    assert Connections({"web": 2}, 90, 7, 97).fit and not NO_ROOM.fit
 
 
 def test_connections_are_read_from_postgres_by_any_process(db: Any) -> None:

@@ -20,7 +20,7 @@ from fleet.embedded import Urls
 from fleet.gateway.decoder import Batch, read_batch
 from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.readers import Clock
-from fleet.models import DocumentBody, Entry, LatestDocument, Machine, Observation
+from fleet.models import DocumentBody, Entry, LatestDocument, Observation
 from fleet.operations.intake.keep import WRONG_CLOCK
 from tests.gateway_process import Agent, Gateway, document, running_gateway
 
@@ -30,23 +30,18 @@ def observed(agent: Agent) -> list[int]:
     return list(rows.values_list("seq", flat=True))
 
 
-def test_what_is_acknowledged_is_in_the_database(gateway: Gateway) -> None:
+def test_what_is_acknowledged_is_in_the_database_and_an_empty_batch_is_a_heartbeat(gateway: Gateway) -> None:
     agent = gateway.agent()
-    said = agent.post(agent.document(incarnation=1), agent.document(incarnation=2)).json()
-    assert (said["acknowledged"], said["refused"], said["orders"]) == (2, [], [])
+    assert agent.post().json()["acknowledged"] == 0
+    content = agent.post(agent.document(incarnation=1), agent.document(incarnation=2)).json()
+    assert (content["acknowledged"], content["refused"], content["orders"]) == (2, [], [])
     assert observed(agent) == [1, 2]
+    assert agent.post().json()["acknowledged"] == 2
     # Its body is stored once for all machines.
     other = gateway.agent()
     assert other.post(other.document(incarnation=2)).json()["refused"] == []
     assert DocumentBody.objects.filter(hash=document(2)["hash"]).count() == 1
     assert LatestDocument.objects.get(machine__vm_id=agent.vm_id).incarnation == 2
-
-
-def test_an_empty_batch_is_a_heartbeat(gateway: Gateway) -> None:
-    agent = gateway.agent()
-    assert agent.post().json()["acknowledged"] == 0
-    agent.post(agent.document())
-    assert agent.post().json()["acknowledged"] == 1
 
 
 def deliver_until_cut(agent: Agent) -> int:
@@ -86,50 +81,48 @@ def kept(agent: Agent) -> dict[int, Observation]:
     return {row.seq: row for row in Observation.objects.filter(machine__vm_id=agent.vm_id)}
 
 
-@pytest.mark.parametrize(
-    ("kind", "data", "changes", "reason"),
-    [
-        ("document", {"hash": "0" * 64}, {}, "body"),
-        ("document", {**document(1), "hash": "0" * 64}, {}, "damaged"),
-        ("document", {**document(1), "encoding": "rot13"}, {}, "encoding"),
-        ("document", {**document(1), "encoding": "base64", "body": "%%%"}, {}, "base64"),
-        ("document", {**document(1), "incarnation": 2**63}, {}, "range"),
-        ("document", {"body": "x" * (1024 * 1024 + 1), "hash": "0" * 64}, {}, "damaged"),
-        ("reminder", {"hash": "short"}, {}, "hash"),
-        ("receipt", {"order_id": "7", "event_id": "E", "outcome": "answered"}, {}, "UUID"),
-        ("document", document(1), {"at": "yesterday"}, "RFC3339"),
-        ("document", "text", {}, "object"),
-        ("weather", {"deep": json.loads("[" * 40 + "]" * 40)}, {}, "deeper than 32 levels"),
-        ("", {}, {}, "kind"),
-    ],
-)
-def test_an_unreadable_report_is_refused_alone(
-    gateway: Gateway, kind: str, data: Any, changes: dict[str, Any], reason: str
-) -> None:
+# Kind, data and other fields of reports that cannot be read, each with a word of the reason.
+UNREADABLE: list[tuple[str, Any, dict[str, Any], str]] = [
+    ("document", {"hash": "0" * 64}, {}, "body"),
+    ("document", {**document(1), "hash": "0" * 64}, {}, "damaged"),
+    ("document", {**document(1), "encoding": "rot13"}, {}, "encoding"),
+    ("document", {**document(1), "encoding": "base64", "body": "%%%"}, {}, "base64"),
+    ("document", {**document(1), "incarnation": 2**63}, {}, "range"),
+    ("document", {"body": "x" * (1024 * 1024 + 1), "hash": "0" * 64}, {}, "damaged"),
+    ("reminder", {"hash": "short"}, {}, "hash"),
+    ("receipt", {"order_id": "7", "event_id": "E", "outcome": "answered"}, {}, "UUID"),
+    ("document", document(1), {"at": "yesterday"}, "RFC3339"),
+    ("document", "text", {}, "object"),
+    ("weather", {"deep": json.loads("[" * 40 + "]" * 40)}, {}, "deeper than 32 levels"),
+    ("", {}, {}, "kind"),
+]
+
+
+def test_unreadable_reports_are_refused_alone(gateway: Gateway) -> None:
     agent = gateway.agent()
-    answer = agent.post(agent.document(), agent.report(kind, data, **changes), agent.document(incarnation=2))
-    said = answer.json()
-    assert (answer.status_code, said["acknowledged"]) == (200, 3)
-    assert [refusal["seq"] for refusal in said["refused"]] == [2]
-    assert reason in said["refused"][0]["reason"]
-    assert sorted(kept(agent)) == [1, 3]
-    machine = Machine.objects.get(vm_id=agent.vm_id)
-    assert Entry.objects.filter(machine=machine, kind="report_refused", data__seq=2).count() == 1
+    batch = [agent.document()]
+    for number, (kind, data, changes, _) in enumerate(UNREADABLE, start=2):
+        batch += [agent.report(kind, data, **changes), agent.document(incarnation=number)]
+    answer = agent.post(*batch)
+    content, seqs = answer.json(), [2 * (number + 1) for number in range(len(UNREADABLE))]
+    assert (answer.status_code, content["acknowledged"]) == (200, len(batch))
+    assert [refusal["seq"] for refusal in content["refused"]] == seqs
+    for refusal, (*_, word) in zip(content["refused"], UNREADABLE, strict=True):
+        assert word in refusal["reason"]
+    assert sorted(kept(agent)) == list(range(1, len(batch) + 1, 2))
+    entries = Entry.objects.filter(machine__vm_id=agent.vm_id, kind="report_refused").order_by("pk")
+    assert [entry.data["seq"] for entry in entries] == seqs
 
 
-def test_an_unknown_kind_is_kept_and_flagged(gateway: Gateway) -> None:
+def test_unknown_kinds_and_data_of_another_protocol_are_kept_and_flagged(gateway: Gateway) -> None:
     agent = gateway.agent()
-    said = agent.post(agent.report("weather", {"wind": ["north", 4.5]})).json()
-    assert (said["acknowledged"], said["refused"]) == (1, [])
-    row = kept(agent)[1]
-    assert (row.kind, row.data, "unknown kind" in row.flag) == ("weather", {"wind": ["north", 4.5]}, True)
-
-
-def test_data_of_another_protocol_is_kept_and_flagged(gateway: Gateway) -> None:
-    agent = gateway.agent()
-    said = agent.post(agent.report("reminder", {"digest": "newer"}), protocol=2, surprise=[1]).json()
-    assert said["refused"] == []
-    assert "protocol 2" in kept(agent)[1].flag
+    content = agent.post(agent.report("weather", {"wind": ["north", 4.5]})).json()
+    assert (content["acknowledged"], content["refused"]) == (1, [])
+    other = agent.post(agent.report("reminder", {"digest": "newer"}), protocol=2, surprise=[1])
+    assert other.json()["refused"] == []
+    rows = kept(agent)
+    assert (rows[1].kind, rows[1].data) == ("weather", {"wind": ["north", 4.5]})
+    assert "unknown kind" in rows[1].flag and "protocol 2" in rows[2].flag
 
 
 def test_bytes_that_are_no_text_arrive_as_they_were(gateway: Gateway) -> None:
@@ -243,22 +236,24 @@ def test_a_plan_needs_its_phase_and_a_time_of_the_calendar(changes: dict[str, An
     assert (planned, len(read.refused)) == (([], 1) if refused else ([NOW], 0))
 
 
-def test_a_clock_that_is_off_all_the_time_is_corrected_and_not_marked() -> None:
-    (report,) = batch("2037-03-02T11:59:50Z", sent_at="2037-03-02T12:00:00Z").reports
-    assert (report.at, report.wrong_clock) == (NOW - timedelta(seconds=10), False)
-    (report,) = batch("1970-01-01T00:00:50Z", sent_at="1970-01-01T00:01:00Z").reports
-    assert (report.at, report.wrong_clock) == (NOW - timedelta(seconds=10), False)
-
-
-def test_a_report_within_the_tolerance_is_never_later_than_now() -> None:
-    (report,) = batch("2026-03-02T12:00:01Z").reports
-    assert (report.at, report.wrong_clock) == (NOW, False)
-
-
-@pytest.mark.parametrize("sent_at", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
-def test_a_contact_with_an_impossible_clock_moves_no_report_out_of_bounds(sent_at: str) -> None:
-    (report,) = batch("2026-03-02T11:00:00Z", sent_at=sent_at).reports
-    assert (report.at, report.wrong_clock) == (NOW, True)
+@pytest.mark.parametrize(
+    ("at", "sent_at", "seconds_ago", "wrong_clock"),
+    [
+        # A clock that is off all the time is corrected and not marked.
+        ("2037-03-02T11:59:50Z", "2037-03-02T12:00:00Z", 10, False),
+        ("1970-01-01T00:00:50Z", "1970-01-01T00:01:00Z", 10, False),
+        # Within the tolerance no report is later than now.
+        ("2026-03-02T12:00:01Z", "2026-03-02T12:00:00Z", 0, False),
+        # An impossible clock moves no report out of bounds.
+        ("2026-03-02T11:00:00Z", "0001-01-01T00:00:00Z", 0, True),
+        ("2026-03-02T11:00:00Z", "9999-12-31T23:59:59Z", 0, True),
+    ],
+)
+def test_times_are_corrected_by_the_clock_of_the_contact(
+    at: str, sent_at: str, seconds_ago: int, wrong_clock: bool
+) -> None:
+    (report,) = batch(at, sent_at=sent_at).reports
+    assert (report.at, report.wrong_clock) == (NOW - timedelta(seconds=seconds_ago), wrong_clock)
 
 
 @pytest.mark.parametrize(("year", "counts_as"), [(1, None), (1970, None), (2027, NOW), (9999, NOW)])
