@@ -1,6 +1,7 @@
 """Agents for tests: as real processes, and single parts of one in this process."""
 
 import json
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -88,6 +89,18 @@ class Unhurried(RateLimit):
 def announce(simulator: RunningSimulator, kind: str = "Freeze", *, resource: str = "web-vm1") -> str:
     """Return the id of a new event."""
     return simulator.events.create(set="web", type=kind, resources=[resource], notice_seconds=600)
+
+
+@contextmanager
+def full_disk(spool: Spool) -> Iterator[None]:
+    """The files of the spool cannot grow."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    wal = (spool.path.parent / "spool.sqlite3-wal").stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (wal, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 class Agents:

@@ -102,11 +102,6 @@ def test_without_a_later_time_the_machine_prepares_at_once(it: Planning, fields:
     assert it.machine.said() == PREPARED
 
 
-def test_within_the_hour_the_machine_prepares_at_once(it: Planning) -> None:
-    it.announce(not_before=it.clock.now() + timedelta(minutes=59))
-    assert it.machine.said() == PREPARED
-
-
 @pytest.mark.parametrize(
     ("setting", "event_type", "before"),
     [
@@ -133,16 +128,13 @@ def test_an_event_of_another_machine_is_not_planned(it: Planning) -> None:
     assert it.machine.said() == []
 
 
-def test_where_nothing_prepares_this_is_reported_at_once(it: Planning) -> None:
-    it.hook.unlink()
-    it.announce()
-    assert it.machine.said() == ["prepare end nothing"]
-
-
-def test_a_refused_folder_is_reported_at_once(it: Planning) -> None:
+def test_where_nothing_prepares_or_the_folder_is_refused_this_is_reported_at_once(it: Planning) -> None:
     it.hook.parent.chmod(0o777)
     it.announce()
-    assert it.machine.said() == ["prepare end failed"]
+    it.hook.parent.chmod(0o755)
+    it.hook.unlink()
+    it.announce("E-1", "E-2")
+    assert it.machine.said() == ["prepare end failed", "prepare end nothing"]
 
 
 @pytest.mark.parametrize("hours", [-24, 24])

@@ -1,6 +1,5 @@
 """Hooks run next to all other work of the agent, and survive its stops and crashes and the event's reboot."""
 
-import os
 import signal
 import threading
 import time
@@ -18,11 +17,7 @@ from tests.agent.hooks.conftest import Stage
 from tests.agent.machine_hooks import HookFolder, Machine, alive
 from tests.processes import Process
 
-pytestmark = [
-    pytest.mark.flow,
-    pytest.mark.skipif(os.name != "posix", reason="the scripts here are written for sh"),
-    pytest.mark.real_time,
-]
+pytestmark = [pytest.mark.flow, pytest.mark.real_time]
 
 
 @dataclass
@@ -92,17 +87,6 @@ def test_a_planned_prepare_begins_when_the_backend_reports_the_decision(it: AtWo
     assert it.hooks.lines() == [f"prepare 10-a {event_id}"]
 
 
-def test_a_hook_is_ended_at_its_time_by_a_real_agent(it: AtWork) -> None:
-    it.hooks.add("prepare", "10-slow", "echo on my way; sleep 60")
-    it.hooks.add("prepare", "20-b")
-    it.start(DRYDOCK_HOOK_TIMEOUT_SECONDS="1")
-    it.announce()
-    eventually(lambda: "prepare end timed-out" in it.said())
-    slow = it.fleet.reports(wire.HOOK)[1]["data"]
-    assert (slow["outcome"], slow["exit_status"], slow["output"]) == ("timed-out", None, "on my way\n")
-    assert it.said()[2] == "prepare hook 20-b succeeded"
-
-
 def test_the_agent_stops_in_under_a_second_and_takes_the_running_hook_along(it: AtWork) -> None:
     pid = hanging(it.hooks)
     process = it.start()
@@ -153,24 +137,6 @@ def test_a_crash_of_the_agent_loses_no_hook_and_leaves_no_second_one_running(it:
     assert not alive(first) and alive(second)
     process.stop()
     assert not alive(second)
-
-
-def test_the_machine_is_recovered_after_the_reboot_that_the_event_was(it: AtWork) -> None:
-    it.hooks.add("prepare", "10-a")
-    it.hooks.add("recover", "10-b")
-    process = it.start()
-    event_id = it.announce()
-    eventually(lambda: "prepare end succeeded" in it.said())
-    it.simulator.events.start(event_id)
-    process.kill()
-    process = it.start()
-    time.sleep(1.2)
-    assert it.hooks.lines() == [f"prepare 10-a {event_id}"], "it is still Started: further impacts may come"
-    process.kill()
-    it.simulator.events.complete(event_id)
-    it.start()
-    eventually(lambda: "recover end succeeded" in it.said())
-    assert it.hooks.lines() == [f"prepare 10-a {event_id}", f"recover 10-b {event_id}"]
 
 
 def begin_and_cut_off(machine: Machine, pid: Path) -> None:

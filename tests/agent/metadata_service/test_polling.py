@@ -2,11 +2,8 @@
 
 import json
 import logging
-import os
-import resource
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from azure_simulator.child_process import RunningSimulator
@@ -15,7 +12,7 @@ from drydock_agent.metadata_service.client import LIMIT, Imds
 from drydock_agent.metadata_service.early_poller import MAX_DOCUMENTS, EarlyDocument, EarlyPoller
 from drydock_agent.metadata_service.scheduled_events import SPOOL_CHECK_SECONDS, ScheduledEvents
 
-from tests.agent.agents import VM_IDS, Agents, Parts, SteppedClock, Unhurried
+from tests.agent.agents import VM_IDS, Agents, Parts, SteppedClock, Unhurried, full_disk
 from tests.agent.fleet_double import eventually
 
 
@@ -122,22 +119,9 @@ def test_the_same_warning_comes_once_an_hour(parts: Parts, caplog: pytest.LogCap
     assert warnings[1].endswith("(59 more of these since the last such line)")
 
 
-@contextmanager
-def full_disk(parts: Parts) -> Iterator[None]:
-    """The files of the spool cannot grow."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    wal = (parts.spool.path.parent / "spool.sqlite3-wal").stat().st_size
-    resource.setrlimit(resource.RLIMIT_FSIZE, (wal, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-@pytest.mark.skipif(os.name != "posix", reason="limits a file's size by setrlimit")
 def test_a_full_disk_stops_no_poll_and_what_was_seen_meanwhile_is_written_later(parts: Parts) -> None:
     parts.poller.step()
-    with full_disk(parts):
+    with full_disk(parts.spool):
         events = []
         for _ in range(2):
             events.append(parts.announce())
@@ -154,11 +138,10 @@ def test_a_full_disk_stops_no_poll_and_what_was_seen_meanwhile_is_written_later(
     assert seen[2] == events
 
 
-@pytest.mark.skipif(os.name != "posix", reason="limits a file's size by setrlimit")
 def test_a_full_disk_is_stated_before_there_is_an_event_to_report(parts: Parts) -> None:
     parts.poller.step()
     spooled = parts.poller.spooled_poll
-    with full_disk(parts):
+    with full_disk(parts.spool):
         parts.polls(2, pause=SPOOL_CHECK_SECONDS)
         assert (parts.poller.problem, parts.poller.spooled_poll) == (wire.SPOOL_UNWRITABLE, spooled)
         assert parts.waiting(wire.REMINDER) == []
