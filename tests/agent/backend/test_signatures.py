@@ -128,13 +128,6 @@ def test_where_there_is_no_other_process_it_is_judged_here(interpreter: str, mon
     assert not Verifier(interpreter=interpreter).any_verifies(signed, b"other")
 
 
-def test_trusted_keys_survive_a_restart(tmp_path: Path) -> None:
-    ring(tmp_path, OURS)
-    again = ring(tmp_path)
-    assert again.trusted == ["ours"]
-    assert again.signature_fault(THEIRS.signed(ORDER)) == "bad-signature"
-
-
 def test_a_new_key_counts_when_a_trusted_one_introduces_it(tmp_path: Path) -> None:
     second, third = Key("second"), Key("third")
     trust = ring(tmp_path, OURS)
