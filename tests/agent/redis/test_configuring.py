@@ -52,6 +52,10 @@ def test_tables_of_the_file_are_read(tmp_path: Path) -> None:
     first, second = settings.redis_caches
     assert (first.secret(), first.tier, first.tls) == ("secret", "standard", True)
     assert (second.secret(), second.port, second.tls, second.divisor) == ("p", 6379, False, 4)
+    wrong = {"[[redis_caches]]\nport = 6380\n": "needs the host name", "redis_caches = 3\n": "must be addresses or"}
+    for text, words in wrong.items():
+        with pytest.raises(ConfigError, match=words):
+            from_file(tmp_path, text)
 
 
 def test_plain_is_for_loopback_or_where_it_is_stated() -> None:
@@ -107,13 +111,6 @@ def test_a_wrong_cache_is_said_in_one_sentence_without_its_key(text: str, words:
     with pytest.raises(ConfigError, match=words) as refused:
         given(text)
     assert str(refused.value).startswith("DRYDOCK_REDIS_CACHES ") and "hush" not in str(refused.value)
-
-
-def test_a_wrong_table_is_said_too(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="needs the host name"):
-        from_file(tmp_path, "[[redis_caches]]\nport = 6380\n")
-    with pytest.raises(ConfigError, match="must be addresses or tables"):
-        from_file(tmp_path, "redis_caches = 3\n")
 
 
 def test_the_page_describes_every_key_and_no_other() -> None:

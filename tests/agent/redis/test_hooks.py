@@ -59,21 +59,16 @@ def stage(spool: Spool, hooks: HookFolder, server: CacheServer) -> Iterator[Hook
     stage.agent.stop()
 
 
-def test_each_line_runs_the_hooks_in_order(stage: HookStage) -> None:
-    stage.add("20-second")
+def test_lines_and_lost_connections_run_the_hooks_in_order(stage: HookStage) -> None:
+    stage.add("20-second", f'echo "$DRYDOCK_COVERAGE $DRYDOCK_REASON" > "{stage.hooks.ran}.$DRYDOCK_NOTIFICATION_TYPE"')
     stage.add("10-first")
     stage.start()
     stage.server.say(STARTING, "NotificationType|NodeMaintenanceStart")
-    kinds = ("ConnectionRestored", "NodeMaintenanceStarting", "NodeMaintenanceStart")
-    assert stage.ran(6) == [f"{name} {kind}" for kind in kinds for name in ("10-first", "20-second")]
-
-
-def test_a_lost_connection_runs_them_without_any_notice(stage: HookStage) -> None:
-    stage.add("10-a", f'echo "$DRYDOCK_COVERAGE $DRYDOCK_REASON" > "{stage.hooks.ran}.$DRYDOCK_NOTIFICATION_TYPE"')
-    stage.start()
-    stage.ran(1)
+    stage.ran(6)
     stage.server.kill_subscribers()
-    assert stage.ran(3) == ["10-a ConnectionRestored", "10-a ConnectionLost", "10-a ConnectionRestored"]
+    lines = (CONNECTION_RESTORED, "NodeMaintenanceStarting", "NodeMaintenanceStart")
+    kinds = (*lines, CONNECTION_LOST, CONNECTION_RESTORED)
+    assert stage.ran(10) == [f"{name} {kind}" for kind in kinds for name in ("10-first", "20-second")]
     assert Path(f"{stage.hooks.ran}.{CONNECTION_LOST}").read_text().startswith("lost ")
     assert Path(f"{stage.hooks.ran}.{CONNECTION_RESTORED}").read_text() == "subscribed \n"
 
@@ -126,23 +121,18 @@ def test_a_hook_gets_the_line_as_variables_and_as_json(stage: HookStage, monkeyp
     assert all(f"`{name}`" in PAGE for name in said)
 
 
-def test_a_hook_that_hangs_keeps_no_line_waiting(stage: HookStage) -> None:
-    stage.add("10-hangs", "sleep 60")
-    agent = stage.start()
-    for _ in range(5):
-        stage.server.say(STARTING)
-    assert agent.listening.heard(5, seconds=3) == [STARTING] * 5
-
-
-def test_the_stop_ends_a_hook_and_the_next_agent_what_was_left_over(stage: HookStage) -> None:
+def test_a_hook_that_hangs_keeps_no_line_waiting_and_ends_with_the_agent(stage: HookStage) -> None:
     pid = stage.hooks.root.parent / "pid"
     stage.add("10-a", f"test -e {pid} || {{ echo $$ > {pid}; exec sleep 60; }}")
     agent = stage.start()
     wait_for(lambda: pid.exists() and pid.read_text().strip() != "", seconds=5, what="the hook runs")
+    for _ in range(5):
+        stage.server.say(STARTING)
+    assert agent.listening.heard(5, seconds=3) == [STARTING] * 5
     agent.listening.stop()
     agent.hooks.interrupt()
     wait_for(lambda: not alive(pid), seconds=5, what="its end")
-    (report,) = stage.reports(1)
+    report = stage.reports(1)[0]
     assert (report["hook"], report["outcome"]) == ("10-a", "failed")
     assert report["output"] == "The agent stopped while 10-a ran; it is not run again."
 
@@ -175,39 +165,32 @@ def test_how_each_hook_ended_is_reported_with_what_it_printed_and_keeps_no_other
     assert any("20-fails failed" in line and "no luck" in line for line in caplog.messages)
 
 
-def test_a_refused_file_is_reported_once_until_it_changes(stage: HookStage) -> None:
-    path = stage.add("10-open", mode=0o777)
-    stage.add("20-good")
-    stage.start()
-    stage.server.say(STARTING)
-    refused, *good = stage.reports(3)
-    assert (refused["hook"], refused["outcome"], refused["seconds"]) == ("10-open", "failed", None)
-    assert [(report["hook"], report["outcome"]) for report in good] == [("20-good", "succeeded")] * 2
-    assert refused["output"] == "10-open is not run: it can be written by everybody."
-    path.chmod(0o755)
-    stage.server.say("NotificationType|NodeMaintenanceStart")
-    assert [each["outcome"] for each in stage.reports(5)[3:]] == ["succeeded", "succeeded"]
-    path.chmod(0o777)
-    stage.server.say("NotificationType|NodeMaintenanceEnded")
-    assert [report["outcome"] for report in stage.reports(7)[5:]] == ["failed", "succeeded"]
-
-
-def test_a_refused_folder_is_reported_once(stage: HookStage) -> None:
-    folder = stage.add("10-a").parent
-    folder.chmod(0o777)
-    agent = stage.start()
-    stage.server.say(STARTING)
-    wait_for(lambda: agent.hooks.outcomes.total() == 2, seconds=5, what="both refusals")
-    folder.chmod(0o755)
-    stage.server.say("NotificationType|NodeMaintenanceStart")
-    refused, ran_then = stage.reports(2)
-    assert (refused["hook"], refused["outcome"]) == ("", "failed")
-    assert refused["output"] == f"Nothing in {folder} is run: {folder} can be written by everybody."
-    assert (ran_then["hook"], ran_then["outcome"]) == ("10-a", "succeeded")
-
-
-def test_without_a_folder_nothing_runs(stage: HookStage) -> None:
+def test_a_refused_file_or_folder_is_reported_once_until_it_changes(stage: HookStage) -> None:
     agent = stage.start()
     stage.server.say(STARTING)
     agent.listening.heard(1)
-    assert agent.hooks.outcomes.total() == 0
+    wait_for(lambda: not agent.hooks._triggers, seconds=5, what="the hooks of both")
+    assert agent.hooks.outcomes.total() == 0, "without a folder nothing runs"
+    path = stage.add("10-open", mode=0o777)
+    stage.add("20-good")
+    stage.server.say(STARTING)
+    refused, good = stage.reports(2)
+    assert (refused["hook"], refused["outcome"], refused["seconds"]) == ("10-open", "failed", None)
+    assert refused["output"] == "10-open is not run: it can be written by everybody."
+    assert (good["hook"], good["outcome"]) == ("20-good", "succeeded")
+    stage.server.say(STARTING)
+    assert [report["hook"] for report in stage.reports(3)[2:]] == ["20-good"]
+    path.chmod(0o755)
+    stage.server.say("NotificationType|NodeMaintenanceStart")
+    assert [report["outcome"] for report in stage.reports(5)[3:]] == ["succeeded", "succeeded"]
+    path.chmod(0o777)
+    stage.server.say("NotificationType|NodeMaintenanceEnded")
+    assert [report["outcome"] for report in stage.reports(7)[5:]] == ["failed", "succeeded"]
+    path.parent.chmod(0o777)
+    stage.server.say(STARTING, STARTING)
+    wait_for(lambda: agent.hooks.outcomes["failed"] == 5, seconds=5, what="both refusals")
+    path.parent.chmod(0o755)
+    stage.server.say("NotificationType|NodeMaintenanceStart")
+    folder, *_ = stage.reports(9)[7:]
+    assert (folder["hook"], folder["outcome"]) == ("", "failed")
+    assert folder["output"] == f"Nothing in {path.parent} is run: {path.parent} can be written by everybody."

@@ -85,11 +85,16 @@ def test_the_connection_is_renewed_with_a_new_token_before_the_old_one_ends(
     assert listener.states() == ["subscribed"]
 
 
-def test_one_of_several_identities_is_asked_for_by_its_client_id(metadata: MetadataService) -> None:
+def test_one_of_several_identities_is_asked_for_by_its_client_id_and_a_token_that_says_little_will_do(
+    metadata: MetadataService,
+) -> None:
     token = TokenClient(metadata.url).fetch(with_identity(1, "a-client-id"))
     assert metadata.asked[0]["client_id"] == ["a-client-id"]
     assert (token.username, 3500 < token.seconds <= 3600) == (IDENTITY, True)
     assert token.secret not in repr(token)
+    metadata.body = b'{"access_token": "opaque"}'
+    token = TokenClient(metadata.url).fetch(with_identity(1))
+    assert (token.username, token.secret, token.seconds) == ("", "opaque", 3600.0)
 
 
 @pytest.mark.parametrize(
@@ -112,12 +117,6 @@ def test_no_token_is_a_reason(
     assert type(error.value) is kind
 
 
-def test_a_token_that_says_little_will_do(metadata: MetadataService) -> None:
-    metadata.body = b'{"access_token": "opaque"}'
-    token = TokenClient(metadata.url).fetch(with_identity(1))
-    assert (token.username, token.secret, token.seconds) == ("", "opaque", 3600.0)
-
-
 @pytest.fixture
 def tls(server: CacheServer, tmp_path: Path) -> Iterator[tuple[int, Path]]:
     """The port of a path to the cache that speaks TLS, and the file of the authority that vouches for it."""
@@ -128,7 +127,12 @@ def tls(server: CacheServer, tmp_path: Path) -> Iterator[tuple[int, Path]]:
 
 
 @pytest.mark.real_time
-def test_over_tls_the_cache_is_heard_wherever_it_is_reached(stage: CacheStage, tls: tuple[int, Path]) -> None:
+def test_over_tls_the_cache_is_heard_wherever_it_is_reached_and_never_in_the_clear(
+    stage: CacheStage, tls: tuple[int, Path]
+) -> None:
+    (plain,) = read_caches(f"rediss://:key@{HOST}?connect=127.0.0.1:{stage.server.port}")
+    stage.listen(plain, until="lost").stop()
+    assert stage.server.listeners() == 0
     (cache,) = read_caches(f"rediss://{HOST}?connect=127.0.0.1:{tls[0]}&ca_file={tls[1]}")
     listener = stage.listen(cache, until="subscribed")
     stage.server.say("NotificationType|NodeMaintenanceStart")
@@ -145,10 +149,3 @@ def test_certificate_with_another_name_or_untrusted_issuer_is_refused(
     (cache,) = read_caches(f"{text}connect=127.0.0.1:{tls[0]}")
     listener = stage.listen(cache, until="lost")
     assert "certificate verify failed" in listener.reports(wire.COVERAGE)[0]["reason"].lower()
-
-
-@pytest.mark.real_time
-def test_a_cache_that_speaks_no_tls_is_not_listened_to_in_the_clear(stage: CacheStage) -> None:
-    (cache,) = read_caches(f"rediss://:key@{HOST}?connect=127.0.0.1:{stage.server.port}")
-    stage.listen(cache, until="lost")
-    assert stage.server.listeners() == 0
