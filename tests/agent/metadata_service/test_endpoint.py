@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drydock_agent.metadata_service.discovery import REQUEST_DELAYS_SECONDS, endpoint_in, request
+from drydock_agent.metadata_service.discovery import endpoint_in, request
 from drydock_agent.metadata_service.endpoint import needs_discovery
 from drydock_agent.settings.load import Settings, load
 from drydock_agent.state_folder import StateFolder
@@ -35,10 +35,6 @@ def answer(
 
 def configured(**more: str) -> Settings:
     return load({"DRYDOCK_FLEET_URL": "https://drydock.example", **more})
-
-
-def test_it_waits_as_documented() -> None:
-    assert REQUEST_DELAYS_SECONDS == (0, 10, 30, 60, 60)
 
 
 def test_the_request_is_a_broadcast_that_asks_for_the_option_and_takes_no_lease() -> None:
@@ -217,11 +213,19 @@ def test_without_a_way_to_the_usual_address_the_agent_finds_the_wire_server_and_
 
 @pytest.mark.flow
 @pytest.mark.real_time
-def test_what_was_found_is_used_again_as_long_as_something_answers_there(classic: Classic) -> None:
-    dhcp, metadata = classic.dhcp(), classic.metadata()
+def test_it_asks_five_times_and_uses_what_was_found_as_long_as_something_answers_there(classic: Classic) -> None:
+    program = ["setpriv", "--bounding-set=-net_bind_service", sys.executable, "-c", FIND]
+    without_right = subprocess.run(
+        classic.machine.command(*program),
+        env=classic.environment, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert without_right.stdout.split() == ["http://169.254.169.254", "True"]
+    assert "UDP port 68, which needs root or the capability CAP_NET_BIND_SERVICE" in without_right.stderr
+    dhcp, metadata = classic.dhcp(ignored=5), classic.metadata()
+    assert classic.find() == ["http://169.254.169.254", "True", "10.0", "30.0", "60.0", "60.0"]
     for _ in range(2):
         assert classic.find() == [f"http://{WIRE_SERVER_IP}", "True"]
-    assert dhcp.said().count("answered") == 1
+    assert dhcp.said().split() == ["ready", *["ignored"] * 5, "answered"]
     metadata.stop()
     assert classic.find() == [f"http://{WIRE_SERVER_IP}", "True"]
     assert dhcp.said().count("answered") == 2, "queried again while nothing answers"
@@ -229,38 +233,12 @@ def test_what_was_found_is_used_again_as_long_as_something_answers_there(classic
 
 @pytest.mark.flow
 @pytest.mark.real_time
-def test_it_asks_five_times_with_longer_and_longer_waits(classic: Classic) -> None:
-    dhcp = classic.dhcp(ignored=5)
-    assert classic.find() == ["http://169.254.169.254", "True", "10.0", "30.0", "60.0", "60.0"]
-    assert classic.find() == [f"http://{WIRE_SERVER_IP}", "True"]
-    assert dhcp.said().split() == ["ready", *["ignored"] * 5, "answered"]
-
-
-@pytest.mark.flow
-@pytest.mark.real_time
-def test_with_a_route_to_the_usual_address_discovery_runs_only_on_request(classic: Classic) -> None:
+def test_with_a_route_to_the_usual_address_discovery_ends_and_runs_only_on_request(classic: Classic) -> None:
+    # A network that was merely late.
+    late = FIND.replace("waited.append", "lambda _: os.system('ip route add default via 10.0.0.1') or None")
+    found = classic.machine.run(sys.executable, "-c", late, env=classic.environment)
+    assert found.split() == ["http://169.254.169.254", "False"]
     dhcp = classic.dhcp()
-    classic.machine.run("ip", "route", "add", "default", "via", "10.0.0.1")
     assert classic.find() == ["http://169.254.169.254", "False"]
     assert dhcp.said() == "ready\n"
     assert classic.find(DRYDOCK_DISCOVER_ENDPOINT="always") == [f"http://{WIRE_SERVER_IP}", "True"]
-
-
-@pytest.mark.flow
-@pytest.mark.real_time
-def test_a_network_that_was_merely_late_ends_the_search(classic: Classic) -> None:
-    late = FIND.replace("waited.append", "lambda _: os.system('ip route add default via 10.0.0.1') or None")
-    said = classic.machine.run(sys.executable, "-c", late, env=classic.environment)
-    assert said.split() == ["http://169.254.169.254", "False"]
-
-
-@pytest.mark.flow
-@pytest.mark.real_time
-def test_without_the_right_it_says_which_one_it_needs(classic: Classic) -> None:
-    program = ["setpriv", "--bounding-set=-net_bind_service", sys.executable, "-c", FIND]
-    done = subprocess.run(
-        classic.machine.command(*program),
-        env=classic.environment, capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-    assert done.stdout.split() == ["http://169.254.169.254", "True"]
-    assert "UDP port 68, which needs root or the capability CAP_NET_BIND_SERVICE" in done.stderr

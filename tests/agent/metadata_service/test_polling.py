@@ -44,12 +44,16 @@ def test_a_restart_forwards_nothing_twice_but_reminds(parts: Parts) -> None:
     assert [len(parts.waiting(kind)) for kind in (wire.DOCUMENT, wire.REMINDER)] == [1, 1]
 
 
-def test_after_forgetting_the_whole_document_is_forwarded_again(parts: Parts) -> None:
+def test_after_forgetting_and_with_any_other_incarnation_the_whole_document_is_forwarded(parts: Parts) -> None:
     parts.polls(1)
     parts.poller.resend()
     parts.polls(1)
-    first, second = parts.waiting(wire.DOCUMENT)
+    for fault in ("incarnation-jump", "incarnation-reset"):
+        parts.fault(fault)
+        parts.polls(1)
+    first, second, jumped, restarted = parts.waiting(wire.DOCUMENT)
     assert first == second
+    assert (jumped["incarnation"], restarted["incarnation"]) == (first["incarnation"] + 3, 1)
 
 
 # The problem that each answer is named as, and the pauses after it while it lasts.
@@ -119,9 +123,13 @@ def test_the_same_warning_comes_once_an_hour(parts: Parts, caplog: pytest.LogCap
     assert warnings[1].endswith("(59 more of these since the last such line)")
 
 
-def test_a_full_disk_stops_no_poll_and_what_was_seen_meanwhile_is_written_later(parts: Parts) -> None:
+def test_a_full_disk_is_stated_and_what_was_seen_meanwhile_is_written_later(parts: Parts) -> None:
     parts.poller.step()
+    spooled = parts.poller.spooled_poll
     with full_disk(parts.spool):
+        parts.polls(2, pause=SPOOL_CHECK_SECONDS)
+        assert (parts.poller.problem, parts.poller.spooled_poll) == (wire.SPOOL_UNWRITABLE, spooled)
+        assert parts.waiting(wire.REMINDER) == []
         events = []
         for _ in range(2):
             events.append(parts.announce())
@@ -132,21 +140,10 @@ def test_a_full_disk_stops_no_poll_and_what_was_seen_meanwhile_is_written_later(
         assert parts.poller.problem == wire.SPOOL_UNWRITABLE
     parts.clock.advance(1)
     parts.poller.step()
-    assert parts.poller.problem == wire.NO_PROBLEM
+    assert (parts.poller.problem, parts.poller.spooled_poll[0]) == (wire.NO_PROBLEM, parts.poller.last_poll_at)
     seen = [[event["EventId"] for event in json.loads(data["body"])["Events"]] for data in parts.waiting(wire.DOCUMENT)]
     assert [len(ids) for ids in seen] == [0, 1, 2]
     assert seen[2] == events
-
-
-def test_a_full_disk_is_stated_before_there_is_an_event_to_report(parts: Parts) -> None:
-    parts.poller.step()
-    spooled = parts.poller.spooled_poll
-    with full_disk(parts.spool):
-        parts.polls(2, pause=SPOOL_CHECK_SECONDS)
-        assert (parts.poller.problem, parts.poller.spooled_poll) == (wire.SPOOL_UNWRITABLE, spooled)
-        assert parts.waiting(wire.REMINDER) == []
-    parts.poller.step()
-    assert (parts.poller.problem, parts.poller.spooled_poll[0]) == (wire.NO_PROBLEM, parts.poller.last_poll_at)
 
 
 def test_no_proxy_is_used_and_the_header_is_right(simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from azure_simulator.child_process import RunningSimulator
-from drydock_agent import wire
 from drydock_agent.clock import Clock
 from drydock_agent.machine import Identity, Instance
 from drydock_agent.metadata_service.client import Imds, MetadataUnavailable
@@ -122,15 +121,6 @@ def test_machine_that_slept_for_a_day_gives_the_service_time_to_restart(
     parts.clock.advance(SWITCHED_OFF_SECONDS + 1)
     parts.poller.step()
     assert parts.poller.last_poll_at == parts.clock.now()
-
-
-def test_jumping_or_restarting_incarnation_is_forwarded_unchanged(parts: Parts) -> None:
-    parts.polls(1)
-    for fault in ("incarnation-jump", "incarnation-reset"):
-        parts.fault(fault)
-        parts.polls(1)
-    first, jumped, restarted = [document["incarnation"] for document in parts.waiting(wire.DOCUMENT)]
-    assert (jumped, restarted) == (first + 3, 1)
 
 
 def test_the_instance_metadata_is_read_at_the_start_and_hourly(parts: Parts) -> None:

@@ -10,12 +10,7 @@ FULL = (
     b"|SSLPort|15001|NonSSLPort|13001"
 )
 NAMES = ["NotificationType", "StartTimeInUTC", "StartTimeUtc", "IsReplica", "IPAddress", "IpAddress", "SSLPort", "New"]
-VALUES = ["", " ", "NodeMaintenanceStart", "True", "no", "15000", "0", "70000", "²", "2021-03-02T23:26", "::1", "x" * 50]
-    "",
-    " ",
-    *["NodeMaintenanceStart", "True", "no", "15000", "0", "70000", "²", "2021-03-02T23:26", "::1"],
-    "x" * 50,
-]
+VALUES = ["", " ", "NodeMaintenanceStart", "True", "no", "15000", "0", "70000", "²", "2021-03-02T23:26", "::1", "x"]
 PAIRS = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(VALUES)))
 
 

@@ -94,15 +94,6 @@ def test_only_administrators_may_own_or_change_a_hook(
     assert agent.windows.unsafe_reason(tmp_path) == reason
 
 
-def test_a_link_is_as_safe_as_its_target(agent: Agent, tmp_path: Path) -> None:
-    target, link = tmp_path / "target.cmd", tmp_path / "10-link.cmd"
-    target.touch()
-    link.symlink_to(target)
-    assert agent.windows.unsafe_reason(link) == ""
-    agent.machine.allow(target, ADMINISTRATORS, ((0, 0), FULL, USERS))
-    assert "can be written" in agent.windows.unsafe_reason(link)
-
-
 def test_scripts_and_programs_of_the_folder_are_hooks_and_an_open_one_is_refused(
     agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,10 +103,13 @@ def test_scripts_and_programs_of_the_folder_are_hooks_and_an_open_one_is_refused
     for name in ("10-a.ps1", "20-b.cmd", "30-c.exe", "40-d.BAT", "README.txt", "50-e.sh"):
         (phase / name).touch()
     agent.machine.allow(phase / "20-b.cmd", ADMINISTRATORS, ((0, 0), FULL, USERS))
+    # A link is as safe as its target.
+    (phase / "15-link.cmd").symlink_to(phase / "20-b.cmd")
     found = folder.list_hooks(tmp_path, "prepare")
-    assert [hook.name for hook in found] == ["10-a.ps1", "20-b.cmd", "30-c.exe", "40-d.BAT"]
-    assert [hook.refused for hook in found if hook.refused] == [
-        r"20-b.cmd is not run: it can be written by BUILTIN\Users."
+    assert [hook.name for hook in found] == ["10-a.ps1", "15-link.cmd", "20-b.cmd", "30-c.exe", "40-d.BAT"]
+    refused = [hook.refused for hook in found if hook.refused]
+    assert refused == [
+        rf"{name} is not run: it can be written by BUILTIN\Users." for name in ("15-link.cmd", "20-b.cmd")
     ]
     assert folder.list_hooks(tmp_path, "recover") == []
     agent.machine.allow(tmp_path, USERS)
@@ -132,9 +126,16 @@ def test_interpreters_are_those_of_the_system(agent: Agent) -> None:
     assert agent.windows.hook_command(Path("10-a.exe")) == ["10-a.exe"]
 
 
-def test_new_folders_are_for_system_and_administrators(agent: Agent, tmp_path: Path) -> None:
-    agent.windows.make_private_folder(tmp_path / "Drydock" / "Agent")
-    agent.windows.make_private_folder(tmp_path / "Drydock" / "Agent")
+def test_folders_are_in_program_data_and_new_ones_for_system_and_administrators(agent: Agent, tmp_path: Path) -> None:
+    environ = {"PROGRAMDATA": r"D:\Data"}
+    assert agent.windows.state_dir(environ) == r"D:\Data\Drydock\Agent"
+    assert agent.windows.hooks_dir(environ) == r"D:\Data\Drydock\Hooks"
+    assert agent.windows.settings_file(environ) == ""
+    there = Path(f"{tmp_path}\\Drydock\\agent.toml")
+    there.touch()
+    assert agent.windows.settings_file({"PROGRAMDATA": str(tmp_path)}) == str(there)
+    for _ in range(2):
+        agent.windows.make_private_folder(tmp_path / "Drydock" / "Agent")
     assert [Path(path).name for path in agent.machine.created] == ["Drydock", "Agent"]
     assert set(agent.machine.created.values()) == {agent.windows.PRIVATE}
     assert agent.windows.PRIVATE.startswith("D:P"), "nothing is inherited from ProgramData"
@@ -150,16 +151,6 @@ def test_the_id_of_a_boot_lasts_until_the_registry_forgets_it(agent: Agent) -> N
     agent.machine.registry.clear()
     agent.windows.boot_id.cache_clear()
     assert agent.windows.boot_id() not in ("", first)
-
-
-def test_folders_and_the_settings_file_are_in_program_data(agent: Agent, tmp_path: Path) -> None:
-    environ = {"PROGRAMDATA": r"D:\Data"}
-    assert agent.windows.state_dir(environ) == r"D:\Data\Drydock\Agent"
-    assert agent.windows.hooks_dir(environ) == r"D:\Data\Drydock\Hooks"
-    assert agent.windows.settings_file(environ) == ""
-    there = Path(f"{tmp_path}\\Drydock\\agent.toml")
-    there.touch()
-    assert agent.windows.settings_file({"PROGRAMDATA": str(tmp_path)}) == str(there)
 
 
 def test_discovery_states_that_the_system_keeps_its_port(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

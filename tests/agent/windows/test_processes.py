@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from drydock_agent.connections import Interrupted
@@ -30,23 +31,10 @@ def hook(folder: Path, name: str, script: str) -> Path:
     return path
 
 
-def ended(
-    agent: Agent,
-    path: Path,
-    *,
-    stdin: bytes = b"",
-    timeout: float = 10.0,
-    stopping: threading.Event | None = None,
-    record: Path | None = None,
-) -> HookResult:
-    return process.run(
-        agent.windows.hook_command(path),
-        environment={"PATH": os.environ["PATH"], "DRYDOCK_RUN": "run"},
-        stdin=stdin,
-        timeout=timeout,
-        stopping=stopping or threading.Event(),
-        record=record,
-    )
+def ended(agent: Agent, path: Path, *, timeout: float = 10.0, **more: Any) -> HookResult:
+    options = {"stdin": b"", "stopping": threading.Event(), **more}
+    environment = {"PATH": os.environ["PATH"], "DRYDOCK_RUN": "run"}
+    return process.run(agent.windows.hook_command(path), environment=environment, timeout=timeout, **options)
 
 
 @pytest.mark.parametrize("name", ["10-a.ps1", "20 b & c.cmd", "30-c.exe"])
@@ -60,20 +48,14 @@ def test_each_kind_of_hook_gets_its_input_and_gives_output_and_status(agent: Age
         assert agent.machine.command_lines[0].endswith(f'cmd.exe /d /s /c ""{tmp_path / name}""')
 
 
-def test_a_hook_runs_although_its_record_cannot_be_written(agent: Agent, tmp_path: Path) -> None:
-    found = ended(agent, hook(tmp_path, "10-a.cmd", "exit 0"), record=tmp_path / "nowhere" / "record.json")
-    assert found.outcome == "succeeded"
-
-
-def test_an_error_of_the_system_is_a_negative_status(agent: Agent, tmp_path: Path) -> None:
-    found = ended(agent, hook(tmp_path, "10-a.exe", "kill -9 $$"))
-    assert (found.outcome, found.exit_status) == ("failed", -9)
-
-
-def test_a_missing_interpreter_is_a_sentence(agent: Agent, tmp_path: Path) -> None:
-    found = ended(agent, tmp_path / "10-a.exe")
-    assert found.output == "It cannot be run: The system cannot find the file specified.."
-    assert (found.outcome, found.exit_status) == ("failed", None)
+def test_a_hook_runs_without_a_record_and_errors_are_a_status_or_a_sentence(agent: Agent, tmp_path: Path) -> None:
+    path = hook(tmp_path, "10-a.cmd", "exit 0")
+    assert ended(agent, path, record=tmp_path / "nowhere" / "record.json").outcome == "succeeded"
+    killed = ended(agent, hook(tmp_path, "20-b.exe", "kill -9 $$"))
+    assert (killed.outcome, killed.exit_status) == ("failed", -9)
+    missing = ended(agent, tmp_path / "30-c.exe")
+    assert missing.output == "It cannot be run: The system cannot find the file specified.."
+    assert (missing.outcome, missing.exit_status) == ("failed", None)
 
 
 def test_a_slow_hook_is_ended_with_all_that_it_started(agent: Agent, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -46,22 +46,21 @@ def test_a_service_of_files_that_users_can_change_is_not_installed(agent: Agent,
     assert agent.machine.services == {}
 
 
-def test_removal_stops_the_service_and_needs_none(agent: Agent) -> None:
+def test_removal_stops_the_service_needs_none_and_gives_up_without_progress(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert agent.windows_service.command("remove")[0] == 0
     agent.windows_service.command("install")
+    with monkeypatch.context() as patch:
+        patch.setattr(agent.windows_service, "STOP_SECONDS", 0.0)
+        patch.setattr(agent.windows_service, "PENDING_SECONDS", 0.01)
+        util = agent.machine.modules["win32serviceutil"]
+        patch.setattr(util, "QueryServiceStatus", lambda name: (16, STOP_PENDING, 0, 0, 0, 7, 0))
+        status, sentence = agent.windows_service.command("remove")
+        assert status == 1 and "does not stop" in sentence and agent.machine.services
     agent.machine.running.add("DrydockAgent")
     assert agent.windows_service.command("remove") == (0, "The service DrydockAgent is removed.")
     assert agent.machine.services == {} and agent.machine.running == set()
-
-
-def test_removal_gives_up_on_a_service_that_makes_no_progress(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent.windows_service.command("install")
-    monkeypatch.setattr(agent.windows_service, "STOP_SECONDS", 0.0)
-    monkeypatch.setattr(agent.windows_service, "PENDING_SECONDS", 0.01)
-    util = agent.machine.modules["win32serviceutil"]
-    monkeypatch.setattr(util, "QueryServiceStatus", lambda name: (16, STOP_PENDING, 0, 0, 0, 7, 0))
-    status, sentence = agent.windows_service.command("remove")
-    assert status == 1 and "does not stop" in sentence and agent.machine.services
 
 
 def test_the_command_is_for_windows_only() -> None:
@@ -145,10 +144,19 @@ class Service:
         return output
 
 
+Start = Callable[..., Service]
+
+
 @pytest.fixture
-def services(agents: Agents) -> Iterator[list[Service]]:
+def start(agents: Agents) -> Iterator[Start]:
+    """Starts the agent as a service, and ends it with the test."""
     started: list[Service] = []
-    yield started
+
+    def start(**variables: str) -> Service:
+        started.append(Service(agents, **variables))
+        return started[-1]
+
+    yield start
     for service in started:
         service.child.kill()
         service.child.wait()
@@ -157,11 +165,8 @@ def services(agents: Agents) -> Iterator[list[Service]]:
 @pytest.mark.flow
 @pytest.mark.real_time
 @pytest.mark.parametrize("word", ["stop", "preshutdown"])
-def test_a_stop_lets_the_running_hook_end_and_begins_no_other(
-    agents: Agents, services: list[Service], word: str
-) -> None:
-    service = Service(agents)
-    services.append(service)
+def test_a_stop_lets_the_running_hook_end_and_begins_no_other(agents: Agents, start: Start, word: str) -> None:
+    service = start()
     begun, finished, second = (agents.folder / name for name in ("begun", "finished", "second"))
     service.hook("10-slow.cmd", f"touch {begun}; sleep 2; touch {finished}")
     service.hook("20-next.ps1", f"touch {second}")
@@ -186,10 +191,9 @@ def test_a_stop_lets_the_running_hook_end_and_begins_no_other(
 
 @pytest.mark.flow
 @pytest.mark.real_time
-def test_hooks_of_each_kind_run_and_one_that_users_own_is_refused(agents: Agents, services: list[Service]) -> None:
+def test_hooks_of_each_kind_run_and_one_that_users_own_is_refused(agents: Agents, start: Start) -> None:
     opened = Path(f"{agents.folder}\\Drydock\\Hooks") / "prepare.d" / "30-open.exe"
-    service = Service(agents, HOOK_OPEN=str(opened))
-    services.append(service)
+    service = start(HOOK_OPEN=str(opened))
     for name in ("10-a.ps1", "20-b.cmd", "30-open.exe"):
         service.hook(name, "exit 0")
     agents.announce("Reboot")
@@ -202,7 +206,7 @@ def test_hooks_of_each_kind_run_and_one_that_users_own_is_refused(agents: Agents
 
 @pytest.mark.flow
 @pytest.mark.real_time
-def test_the_double_of_the_acceptance_script_lets_hooks_run(agents: Agents, services: list[Service]) -> None:
+def test_the_double_of_the_acceptance_script_lets_hooks_run(agents: Agents, start: Start) -> None:
     port, event = free_port(), {"EventId": "EVENT-1", "EventStatus": "Scheduled", "EventType": "Reboot"}
     event |= {"ResourceType": "VirtualMachine", "Resources": ["acceptance"], "NotBefore": ""}
     document = agents.folder / "events.json"
@@ -211,13 +215,11 @@ def test_the_double_of_the_acceptance_script_lets_hooks_run(agents: Agents, serv
     with subprocess.Popen(double) as metadata:
         try:
             # No backend answers there.
-            service = Service(
-                agents,
+            service = start(
                 DRYDOCK_IMDS_URL=f"http://127.0.0.1:{port}",
                 DRYDOCK_FLEET_URL="https://127.0.0.1:9",
                 DRYDOCK_PREPARE_MINUTES="now",
             )
-            services.append(service)
             service.hook("10-a.cmd", "exit 0")
             eventually(lambda: "This is machine 5ae706df" in service.log())
             document.write_text(json.dumps({"DocumentIncarnation": 2, "Events": [event]}), "utf-8-sig")
@@ -230,11 +232,8 @@ def test_the_double_of_the_acceptance_script_lets_hooks_run(agents: Agents, serv
 
 @pytest.mark.flow
 @pytest.mark.real_time
-def test_a_service_with_wrong_settings_ends_with_an_error_in_the_event_log(
-    agents: Agents, services: list[Service]
-) -> None:
-    service = Service(agents, DRYDOCK_POLL_SECONDS="often")
-    services.append(service)
+def test_a_service_with_wrong_settings_ends_with_an_error_in_the_event_log(start: Start) -> None:
+    service = start(DRYDOCK_POLL_SECONDS="often")
     output = service.ended()
     assert service.child.returncode == 1
     assert "event 1 The agent ended with an error: DRYDOCK_POLL_SECONDS must be a number of seconds" in output
