@@ -26,7 +26,6 @@ LONG = (
     "tests/embedded/test_servers_that_die.py",
     "tests/faults/test_no_granted_approval_is_lost.py",
     "tests/repository/test_second_tries.py",
-    "tests/repository/test_skips_in_ci.py",
     "tests/ring/",
     "tests/upgrades/",
 )

@@ -20,16 +20,12 @@ def with_servers(*command: str, log: Path, data: Path | None = None) -> Process:
 
 
 def test_the_command_finds_servers_and_its_exit_status_is_passed_on(tmp_path: Path) -> None:
+    missing = with_servers("/no/such/program", log=tmp_path / "missing")
     process = with_servers(PYTHON, "-c", SHOW + "; raise SystemExit(7)", log=tmp_path / "log")
-    assert process.child.wait(30) == 7
+    assert (process.child.wait(30), missing.child.wait(30)) == (7, 127)
     assert process.said().startswith("postgresql://drydock@/drydock?host=/")
     assert process.said().endswith("True\n")
-
-
-def test_a_command_that_does_not_exist_is_said(tmp_path: Path) -> None:
-    process = with_servers("/no/such/program", log=tmp_path / "log")
-    assert process.child.wait(30) == 127
-    assert process.said() == "Cannot run /no/such/program: No such file or directory.\n"
+    assert missing.said() == "Cannot run /no/such/program: No such file or directory.\n"
 
 
 def ended(folder: Path, number: signal.Signals) -> None:

@@ -67,15 +67,12 @@ def test_what_was_committed_outlives_kill_9_which_leaves_nothing_running(owner: 
 
 
 @pytest.mark.real_time
-def test_sigterm_ends_the_servers_within_seconds(owner: Process, tmp_path: Path) -> None:
-    owner.child.terminate()
-    wait_for(lambda: not server_pids(tmp_path), seconds=15, what="the end of the servers")
-
-
-def test_a_folder_in_use_is_refused_with_the_number_of_its_user(owner: Process, tmp_path: Path) -> None:
+def test_a_folder_in_use_is_refused_and_sigterm_ends_its_servers_within_seconds(owner: Process, tmp_path: Path) -> None:
     refusal = rf"^The folder {tmp_path} is in use by process {owner.pid}; stop it first\.$"
     with pytest.raises(ServerProblem, match=refusal), servers(tmp_path, {}):
         pass
+    owner.child.terminate()
+    wait_for(lambda: not server_pids(tmp_path), seconds=15, what="the end of the servers")
 
 
 @pytest.mark.real_time
@@ -125,25 +122,18 @@ def test_a_missing_wheel_is_one_sentence(
         pass
 
 
-def test_servers_that_are_named_but_do_not_answer_are_one_sentence_without_the_password(tmp_path: Path) -> None:
-    address = f"127.0.0.1:{free_port()}"
-    named = {"DATABASE_URL": f"postgresql://me:hush@{address}/x"}
-    refusal = rf"^DATABASE_URL names postgresql://{address}/x, which"
-    with pytest.raises(ServerProblem, match=refusal) as database, servers(tmp_path, named):
-        pass
-    named = {"DATABASE_URL": os.environ["DATABASE_URL"], "REDIS_URL": f"redis://:hush@{address}/0"}
-    refusal = rf"^REDIS_URL names redis://{address}/0, which"
-    with pytest.raises(ServerProblem, match=refusal) as broker, servers(tmp_path, named):
-        pass
-    assert "hush" not in f"{database.value}{broker.value}"
-
-
-def test_servers_that_are_named_are_used_and_no_folder_is_made(tmp_path: Path) -> None:
+def test_servers_that_are_named_are_used_or_named_in_one_sentence_without_the_password(tmp_path: Path) -> None:
     named = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL")}
     with servers(tmp_path / "unused", named) as urls:
-        assert urls.database == named["DATABASE_URL"]
-        assert urls.redis == named["REDIS_URL"]
+        assert (urls.database, urls.redis) == (named["DATABASE_URL"], named["REDIS_URL"])
     assert not (tmp_path / "unused").exists()
+    address = f"127.0.0.1:{free_port()}"
+    for name, login, rest in (("DATABASE_URL", "postgresql://me:hush@", "/x"), ("REDIS_URL", "redis://:hush@", "/0")):
+        refusal = rf"^{name} names {login.partition('//')[0]}//{address}{rest}, which"
+        wrong = named | {name: f"{login}{address}{rest}"}
+        with pytest.raises(ServerProblem, match=refusal) as problem, servers(tmp_path, wrong):
+            pass
+        assert "hush" not in str(problem.value)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become another user")

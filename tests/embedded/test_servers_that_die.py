@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -15,12 +14,6 @@ from tests.processes import PYTHON, start, wait_for
 pytestmark = pytest.mark.fault
 
 
-@pytest.fixture
-def own(tmp_path: Path) -> Iterator[Urls]:
-    with servers(tmp_path, {}, durable=False) as urls:
-        yield urls
-
-
 def kill(urls: Urls, name: str) -> None:
     """Kill -9 for the one process of a server that stands for it: of Postgres the postmaster alone."""
     child = next(server.child for server in urls.own if server.name == name)
@@ -29,32 +22,24 @@ def kill(urls: Urls, name: str) -> None:
     wait_for(lambda: child.poll() is not None, seconds=10, what=f"the end of {name}")
 
 
-def test_while_both_run_nothing_is_said(own: Urls) -> None:
-    pids = [server.child.pid for server in own.own]
-    assert own.watch() == []
-    assert [server.child.pid for server in own.own] == pids
-
-
-def test_postgres_restarts_with_its_data_despite_an_open_session(own: Urls) -> None:
-    with psycopg.connect(own.database, autocommit=True) as before:
-        before.execute("CREATE TABLE kept AS SELECT 1 AS one")
-        kill(own, "Postgres")
-        # Its session is held by a process of the dead server, which holds the memory, too.
-        assert own.watch() == ["Postgres ended by itself (SIGKILL); it was started again on its data."]
-    with psycopg.connect(own.database) as after:
-        assert after.execute("SELECT one FROM kept").fetchone() == (1,)
-    assert own.watch() == []
-
-
-def test_valkey_comes_back_at_the_same_address(own: Urls) -> None:
-    kill(own, "Valkey")
-    assert own.watch() == ["Valkey ended by itself (SIGKILL); it was started again on its data."]
-    with redis.Redis.from_url(own.redis) as client:
-        assert client.ping()
-
-
-def test_servers_of_others_are_left_to_them() -> None:
+def test_both_restart_at_their_addresses_and_postgres_with_its_data_despite_an_open_session(tmp_path: Path) -> None:
     assert Urls(database="postgresql://elsewhere/x", redis="redis://elsewhere").watch() == []
+    with servers(tmp_path, {}, durable=False) as own:
+        pids = [server.child.pid for server in own.own]
+        assert own.watch() == [], "while both run nothing is said"
+        assert [server.child.pid for server in own.own] == pids
+        with psycopg.connect(own.database, autocommit=True) as before:
+            before.execute("CREATE TABLE kept AS SELECT 1 AS one")
+            kill(own, "Postgres")
+            # Its session is held by a process of the dead server, which holds the memory, too.
+            assert own.watch() == ["Postgres ended by itself (SIGKILL); it was started again on its data."]
+        with psycopg.connect(own.database) as after:
+            assert after.execute("SELECT one FROM kept").fetchone() == (1,)
+        kill(own, "Valkey")
+        assert own.watch() == ["Valkey ended by itself (SIGKILL); it was started again on its data."]
+        with redis.Redis.from_url(own.redis) as client:
+            assert client.ping()
+        assert own.watch() == []
 
 
 def test_a_command_with_servers_finds_them_again(tmp_path: Path) -> None:

@@ -53,12 +53,8 @@ class DebianRoot:
         self.root = root
 
     def __call__(self, *command: str, status: int = 0) -> str:
-        variables = [
-            "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
-            "HOME=/root",
-            "LANG=C.UTF-8",
-            "DEBIAN_FRONTEND=noninteractive",
-        ]
+        variables = ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"]
+        variables.append("DEBIAN_FRONTEND=noninteractive")
         alone = ["unshare", "--net", "--mount", "chroot", str(self.root), "env", "-i", *variables]
         return run([*alone, *command], status=status)
 

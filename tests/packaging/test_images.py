@@ -120,16 +120,8 @@ def test_both_start_without_root_on_a_read_only_disk(images: dict[str, Unpacked]
             return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30).stdout
 
         server_log = start(server.command(server.config["Cmd"], **settings), "server")
-        simulator = [
-            PYTHON,
-            "-m",
-            "azure_simulator",
-            "--listen",
-            "127.0.0.1:8169",
-            "--fleet",
-            "azure_simulator/demo_fleet.json",
-        ]
-        start(simulator, "simulator")
+        simulator = [PYTHON, "-m", "azure_simulator", "--listen", "127.0.0.1:8169"]
+        start([*simulator, "--fleet", "azure_simulator/demo_fleet.json"], "simulator")
         address = {"DRYDOCK_IMDS_URL": "http://127.0.0.1:8169/vm/web-vm1", "DRYDOCK_FLEET_URL": settings["BASE_URL"]}
         agent_log = start(agent.command(agent.config["Cmd"], **address), "agent")
         wait_for(lambda: get("http://127.0.0.1:8000/healthz"), seconds=60, what="the server answers", every=0.5)
