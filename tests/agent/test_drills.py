@@ -39,23 +39,15 @@ class Participant:
         now = self.parts.server_clock.now()
         fields = {"step": step, **drill}
         if step == "rehearse":
-            event = {
-                "EventId": event_id,
-                "EventStatus": "Scheduled",
-                "EventType": "Reboot",
-                "ResourceType": "VirtualMachine",
-                "Resources": ["web-vm1"],
-                "NotBefore": "Mon, 19 Sep 2016 18:29:47 GMT",
-            }
+            event: dict[str, Any] = {"EventId": event_id, "EventStatus": "Scheduled", "EventType": "Reboot"}
+            event |= {"ResourceType": "VirtualMachine", "Resources": ["web-vm1"]}
+            event["NotBefore"] = "Mon, 19 Sep 2016 18:29:47 GMT"
             fields = {"event": event, "not_before": to_text(now + MINUTE), "duration_seconds": 5, **fields}
+        stated = {name: value for name, value in fields.items() if value is not None}
         sent = wire.Order(
-            id=order_id or f"{step}-1",
-            machine_id=VM_IDS["web-vm1"],
-            event_id=event_id,
-            issued_at=now,
-            expires_at=now + MINUTE,
-            drill={name: value for name, value in fields.items() if value is not None},
-        )
+            id=order_id or f"{step}-1", machine_id=VM_IDS["web-vm1"], event_id=event_id,
+            issued_at=now, expires_at=now + MINUTE, drill=stated,
+        )  # fmt: skip
         [order], unreadable = read_orders([json.loads(order_to_text(sent))])
         assert not unreadable
         return order
@@ -136,20 +128,18 @@ def test_a_drill_is_announced_approved_started_and_over_without_azure(participan
     assert participant.parts.rehearsal.listed() == {}
 
 
-def test_unapproved_drill_starts_at_not_before(participant: Participant) -> None:
+@pytest.mark.parametrize("on_request", [True, False])
+def test_a_drill_starts_when_another_machine_says_so_or_unapproved_at_not_before(
+    participant: Participant, on_request: bool
+) -> None:
     participant.send("rehearse")
-    participant.pass_time(59)
+    if on_request:
+        participant.send("start", at=to_text(participant.parts.server_clock.now() + timedelta(seconds=1)))
+    participant.pass_time(0.5 if on_request else 59)
     assert participant.steps() == ["announced"]
     participant.pass_time(1)
     participant.pass_time(5)
     assert participant.steps() == ["announced", "started", "gone over"]
-
-
-def test_other_machines_start_the_drill_on_request(participant: Participant) -> None:
-    participant.send("rehearse")
-    participant.send("start", at=to_text(participant.parts.server_clock.now() + timedelta(seconds=1)))
-    participant.pass_time(1)
-    assert participant.steps() == ["announced", "started"]
 
 
 def test_drill_continues_after_a_restart_and_ends_if_the_agent_was_down(participant: Participant) -> None:
@@ -174,7 +164,12 @@ def test_repeated_order_is_answered_from_memory_and_restarts_nothing(participant
 
 
 def test_something_real_ends_a_drill_and_keeps_another_from_beginning(participant: Participant) -> None:
+    participant.parts.rehearsal.running = False
+    assert participant.send("rehearse", order_id="rehearse-0") == ("refused", "not-running"), "an agent that ends soon"
+    participant.parts.rehearsal.running = True
     participant.send("rehearse")
+    receipt = participant.carry_out(replace(participant.order("approve"), drill=None))
+    assert (receipt["outcome"], receipt["reason"]) == ("refused", "not-a-drill")
     assert participant.send("rehearse", order_id="rehearse-2", event_id="DRILL-OTHER") == ("refused", "another-drill")
     participant.announce("web-vm2")
     participant.pass_time(0)
@@ -182,22 +177,11 @@ def test_something_real_ends_a_drill_and_keeps_another_from_beginning(participan
     assert participant.send("rehearse", order_id="rehearse-3") == ("refused", "real-event")
 
 
-def test_an_agent_that_does_not_stay_takes_part_in_no_drill(participant: Participant) -> None:
-    participant.parts.rehearsal.running = False
-    assert participant.send("rehearse") == ("refused", "not-running")
-
-
 @pytest.mark.parametrize("step", ["rehearse", "approve", "start", "cancel"])
 def test_a_drill_order_with_a_real_events_id_is_refused_and_azure_is_not_asked(
     participant: Participant, step: str
 ) -> None:
     assert participant.send(step, event_id=participant.announce()) == ("refused", "not-a-drill")
-
-
-def test_an_order_for_a_drills_event_that_says_nothing_of_a_drill_is_refused(participant: Participant) -> None:
-    participant.send("rehearse")
-    receipt = participant.carry_out(replace(participant.order("approve"), drill=None))
-    assert (receipt["outcome"], receipt["reason"]) == ("refused", "not-a-drill")
 
 
 WRONG: dict[str, list[object]] = {

@@ -40,19 +40,27 @@ def drain(manager: socket.socket) -> None:
 
 
 @pytest.mark.flow
-def test_it_reports_that_it_is_ready_and_that_it_stops(agents: Agents, manager: socket.socket) -> None:
+def test_it_reports_ready_progress_and_stop_also_while_it_cannot_identify_the_machine(
+    agents: Agents, manager: socket.socket
+) -> None:
+    agents.simulator.fault("web-vm1", "instance-500", count=100)
     process = agents.run(NOTIFY_SOCKET=str(manager.getsockname()))
-    assert manager.recv(100) == b"READY=1"
+    assert [manager.recv(100), manager.recv(100)] == [b"READY=1", b"WATCHDOG=1"]
     process.child.send_signal(signal.SIGTERM)
-    said = b""
-    while said != b"STOPPING=1":
-        said = manager.recv(100)
+    while manager.recv(100) != b"STOPPING=1":
+        pass
     assert process.child.wait(10) == 0
 
 
-def test_the_file_for_a_probe_shows_the_last_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_for_a_probe_shows_the_last_progress_and_hooks_do_not_inherit_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in service_manager.VARIABLES:
+        monkeypatch.setenv(name, "x")
     file = tmp_path / "alive"
     monkeypatch.setenv(service_manager.ALIVE_FILE, str(file))
+    assert not set(service_manager.VARIABLES) & environment({}).keys()
+    # No service manager has this address: nothing fails.
     service_manager.notify(service_manager.READY)
     assert not file.exists()
     service_manager.notify(service_manager.ALIVE)
@@ -62,13 +70,6 @@ def test_the_file_for_a_probe_shows_the_last_progress(tmp_path: Path, monkeypatc
     # What cannot be written disturbs nothing.
     monkeypatch.setenv(service_manager.ALIVE_FILE, str(file / "under-a-file"))
     service_manager.notify(service_manager.ALIVE)
-
-
-@pytest.mark.flow
-def test_it_reports_progress_while_it_cannot_identify_the_machine(agents: Agents, manager: socket.socket) -> None:
-    agents.simulator.fault("web-vm1", "instance-500", count=100)
-    agents.run(NOTIFY_SOCKET=str(manager.getsockname()))
-    assert [manager.recv(100), manager.recv(100)] == [b"READY=1", b"WATCHDOG=1"]
 
 
 class PlayedPart:
@@ -139,11 +140,3 @@ def test_progress_of_each_part_is_required(
         found.finished.set()
         watching.join(10)
         found.stop()
-
-
-def test_hooks_do_not_inherit_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in service_manager.VARIABLES:
-        monkeypatch.setenv(name, "x")
-    assert not set(service_manager.VARIABLES) & environment({}).keys()
-    # No service manager has this address: nothing fails.
-    service_manager.notify(service_manager.ALIVE)

@@ -79,17 +79,15 @@ def asking(tmp_path: Path, simulator: RunningSimulator, clock: SteppedClock) -> 
     return Asking(tmp_path, simulator, clock)
 
 
-def test_a_machine_is_its_vm_id_whatever_is_configured(asking: Asking) -> None:
-    identity = asking.who(DRYDOCK_MACHINE_ID="mine")
-    assert (identity.machine_id, identity.source) == (REAL, "imds")
-
-
-def test_without_a_vm_id_the_configured_id_is_required(asking: Asking) -> None:
+def test_a_machine_is_its_vm_id_and_without_one_the_configured_id_is_required(asking: Asking) -> None:
     asking.url = asking.simulator.vm_url("nobody")
     with pytest.raises(UnknownMachine):
         asking.who(answer_timeout=0, for_ever=False)
     identity = asking.who(DRYDOCK_MACHINE_ID="mine")
     assert (identity.machine_id, identity.source) == ("mine", "config")
+    asking.url = asking.simulator.vm_url("web-vm1")
+    identity = asking.who(DRYDOCK_MACHINE_ID="mine")
+    assert (identity.machine_id, identity.source) == (REAL, "imds")
 
 
 def test_without_any_answer_a_machine_goes_by_what_it_remembers_and_does_not_guess(asking: Asking) -> None:
@@ -136,7 +134,7 @@ def test_a_classic_machine_gets_an_id_after_ten_minutes_of_nothing_else(asking: 
     assert asking.clock.monotonic() - begun < 120
 
 
-def test_one_other_answer_begins_the_ten_minutes_again(asking: Asking) -> None:
+def test_one_other_answer_begins_the_ten_minutes_again_and_the_vm_id_ends_them(asking: Asking) -> None:
     asking.fault("instance-404")
 
     def disturb(number: int) -> None:
@@ -147,10 +145,6 @@ def test_one_other_answer_begins_the_ten_minutes_again(asking: Asking) -> None:
 
     with pytest.raises(StillUnknown):
         asking.who(each_time=disturb)
-
-
-def test_the_vm_id_ends_the_ten_minutes(asking: Asking) -> None:
-    asking.fault("instance-404")
     identity = asking.who(each_time=lambda number: number == 100 and asking.simulator.clear_faults())
     assert (identity.machine_id, identity.source, identity.former_id) == (REAL, "imds", "")
 
@@ -207,20 +201,14 @@ def instance_of(parts: Parts, identity: Identity) -> Instance:
     ("answer", "complete"), [("", True), ("instance-partial", False), ("instance-wants-extended", True)]
 )
 def test_a_report_says_whether_the_answer_was_complete(parts: Parts, answer: str, complete: bool) -> None:
+    parts.restart(node_name="aks-web-21922338-vmss00001b")
     if answer:
         parts.fault(answer, seconds=AN_HOUR)
     instance = instance_of(parts, Identity(REAL, "imds"))
     instance.step()
     [report] = parts.waiting(wire.INSTANCE)
-    assert report["complete"] is complete
+    assert (report["complete"], report["node_name"]) == (complete, "aks-web-21922338-vmss00001b")
     assert instance.resource_name() == "web-vm1"
-
-
-def test_a_report_names_the_node(parts: Parts) -> None:
-    parts.restart(node_name="aks-web-21922338-vmss00001b")
-    instance_of(parts, Identity(REAL, "imds")).step()
-    [report] = parts.waiting(wire.INSTANCE)
-    assert report["node_name"] == "aks-web-21922338-vmss00001b"
 
 
 def test_upgraded_agent_reports_its_instance_metadata_again(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
