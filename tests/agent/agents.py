@@ -33,22 +33,15 @@ VM_IDS = {f"web-vm{number}": f"00000000-0000-4000-8000-00000000000{number}" for 
 
 def fleet_of(**sets: Mapping[str, str]) -> dict[str, Any]:
     """A fleet of availability sets for the simulator; `sets` are VM ids by machine, each in its own fault domain."""
-    return {
-        "sets": [
-            {
-                "kind": "availability_set",
-                "name": name,
-                "subscription": "5a1c0f3e-8a6b-4d0e-9f57-2b8f6a4c1d90",
-                "resource_group": "shop",
-                "machines": [
-                    {"id": machine, "name": machine, "vm_id": vm_id, "fault_domain": index, "update_domain": index % 2}
-                    for index, (machine, vm_id) in enumerate(machines.items())
-                ],
-            }
-            for name, machines in sets.items()
-        ],
-        "caches": [],
-    }
+    place = {"subscription": "5a1c0f3e-8a6b-4d0e-9f57-2b8f6a4c1d90", "resource_group": "shop"}
+    made = []
+    for name, ids in sets.items():
+        machines = [
+            {"id": machine, "name": machine, "vm_id": vm_id, "fault_domain": index, "update_domain": index % 2}
+            for index, (machine, vm_id) in enumerate(ids.items())
+        ]
+        made.append({**place, "kind": "availability_set", "name": name, "machines": machines})
+    return {"sets": made, "caches": []}
 
 
 FLEET = fleet_of(web=VM_IDS)

@@ -93,14 +93,9 @@ class FleetDouble:
         self, machine_id: str, event_id: str, *, order_id: str = "order-1", seconds: float = 60
     ) -> dict[str, Any]:
         """Offer an order; it is repeated on every look until the agent says that it holds it."""
-        order = {
-            "id": order_id,
-            "machine_id": machine_id,
-            "event_id": event_id,
-            "issued_at": text_of(self.now()),
-            "expires_at": text_of(self.now() + timedelta(seconds=seconds)),
-            "via": "celery",
-        }
+        issued, expires = text_of(self.now()), text_of(self.now() + timedelta(seconds=seconds))
+        order: dict[str, Any] = {"id": order_id, "machine_id": machine_id, "event_id": event_id, "via": "celery"}
+        order |= {"issued_at": issued, "expires_at": expires}
         with self.lock:
             self.waiting.append(order)
             self.lock.notify_all()
@@ -191,15 +186,10 @@ class FleetDouble:
             handler.close_connection = True
             handler.connection.close()
             return
-        answer = {
-            "acknowledged": highest,
-            "server_time": text_of(self.now()),
-            "refused": refused,
-            "orders": orders,
-            "key_words": self.key_words,
-            **({} if self.release_before else {"acknowledged_before": before, "wanted": self._wanted(content)}),
-            "a_field_of_tomorrow": 1,
-        }
+        answer: dict[str, Any] = {"acknowledged": highest, "refused": refused, "orders": orders}
+        answer |= {"server_time": text_of(self.now()), "key_words": self.key_words, "a_field_of_tomorrow": 1}
+        if not self.release_before:
+            answer |= {"acknowledged_before": before, "wanted": self._wanted(content)}
         self._answer(handler, 200, answer)
 
     def _wanted(self, content: dict[str, Any]) -> list[str]:

@@ -5,39 +5,14 @@ import re
 from tests.architecture.sources import ROOT, files, shown
 
 # Written in two halves, so that this file does not name them either.
-REGISTRIES = [
-    "pypi" + ".org",
-    "python" + "hosted.org",
-    "npm" + "js.org",
-    "npm" + "js.com",
-    "yarn" + "pkg.com",
-    "crates" + ".io",
-    "rubygems" + ".org",
-    "proxy.golang" + ".org",
-    "jsd" + "elivr.net",
-    "un" + "pkg.com",
-    "cdn" + "js.com",
-]
+HOSTS = "pypi .org python hosted.org npm js.org npm js.com yarn pkg.com crates .io rubygems .org proxy.golang .org"
+HOSTS += " jsd elivr.net un pkg.com cdn js.com"
+REGISTRIES = [first + second for first, second in zip(HOSTS.split()[::2], HOSTS.split()[1::2], strict=True)]
 FOLDERS = re.compile(
     "(?<![\\w.~:}$-])/(?:" + "|".join(["wo" + "rk", "ro" + "ot", "ho" + "me", "Us" + "ers"]) + ")/[\\w.]"
 )
-READ = {
-    ".py",
-    ".md",
-    ".toml",
-    ".txt",
-    ".in",
-    ".yml",
-    ".yaml",
-    ".html",
-    ".js",
-    ".css",
-    ".svg",
-    ".json",
-    ".sh",
-    ".cfg",
-    "",
-}
+ENDINGS = "cfg css html in js json md py sh svg toml txt yaml yml"
+READ = {"", *(f".{ending}" for ending in ENDINGS.split())}
 
 
 def texts() -> list[tuple[str, int, str]]:

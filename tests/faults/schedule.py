@@ -33,24 +33,15 @@ class Moment(StrEnum):
 
 
 # Who is at work at which moment: any twenty rounds in a row hold each of these.
-TELLING = (
-    (Victim.GATEWAY, Moment.IN_THE_GRANT),
-    (Victim.GATEWAY, Moment.AT_THE_COMMIT),
-    (Victim.GATEWAY, Moment.AFTER_THE_COMMIT),
-    (Victim.GATEWAY, Moment.BEFORE_THE_RECEIPT),
-    (Victim.WORKER, Moment.TASK_POPPED),
-    (Victim.WORKER, Moment.TASK_RUNNING),
-    (Victim.BEAT, Moment.AFTER_THE_COMMIT),
-    (Victim.REDIS, Moment.AFTER_THE_COMMIT),
-    (Victim.REDIS, Moment.TASK_POPPED),
-    (Victim.POSTGRES, Moment.IN_THE_GRANT),
-    (Victim.POSTGRES, Moment.AT_THE_COMMIT),
-    (Victim.POSTGRES, Moment.TASK_RUNNING),
-    (Victim.POSTGRES, Moment.BEFORE_THE_RECEIPT),
-    (Victim.AGENT, Moment.ORDER_HANDED),
-    (Victim.AGENT, Moment.AZURE_ACTED),
-    (Victim.AGENT, Moment.BEFORE_THE_RECEIPT),
-)
+AT_WORK = {
+    Victim.GATEWAY: (Moment.IN_THE_GRANT, Moment.AT_THE_COMMIT, Moment.AFTER_THE_COMMIT, Moment.BEFORE_THE_RECEIPT),
+    Victim.WORKER: (Moment.TASK_POPPED, Moment.TASK_RUNNING),
+    Victim.BEAT: (Moment.AFTER_THE_COMMIT,),
+    Victim.REDIS: (Moment.AFTER_THE_COMMIT, Moment.TASK_POPPED),
+    Victim.POSTGRES: (Moment.IN_THE_GRANT, Moment.AT_THE_COMMIT, Moment.TASK_RUNNING, Moment.BEFORE_THE_RECEIPT),
+    Victim.AGENT: (Moment.ORDER_HANDED, Moment.AZURE_ACTED, Moment.BEFORE_THE_RECEIPT),
+}
+TELLING = tuple((victim, moment) for victim, moments in AT_WORK.items() for moment in moments)
 BLOCK = 20
 
 WEST = ("WestNO_0", "WestNO_1", "WestNO_2")

@@ -164,25 +164,28 @@ def machines(gateway: Gateway, without_redis: Gateway) -> Machines:
 OF_RECONCILING = ("due_at", "changed_at", "seen", "watched", "next_check_at", "acknowledged_before")
 
 
+# How far processes are.
+PROGRESS = {
+    "Cursor",
+    "JoinToken",
+    "LastRun",
+    "Nonce",
+    "OpenTrouble",
+    "Seal",
+    "SetBlindSpot",
+    "SetCount",
+    "StaleSet",
+}
+
+
 def everything() -> dict[str, list[str]]:
     """All rows of all tables, save those that tell how far processes are."""
-    found = {}
+    rows = {}
     for model in apps.get_app_config("fleet").get_models():
-        if model.__name__ not in (
-            "LastRun",
-            "Seal",
-            "Nonce",
-            "Cursor",
-            "SetCount",
-            "SetBlindSpot",
-            "StaleSet",
-            "OpenTrouble",
-            "JoinToken",
-        ):
+        if model.__name__ not in PROGRESS:
             kept = [{name: row[name] for name in row if name not in OF_RECONCILING} for row in model.objects.values()]
-            rows = [json.dumps(row, default=str, sort_keys=True) for row in kept]
-            found[model.__name__] = sorted(rows)
-    return found
+            rows[model.__name__] = sorted(json.dumps(row, default=str, sort_keys=True) for row in kept)
+    return rows
 
 
 def unchanged_by(calls: list[Call], machines: Machines) -> None:
@@ -264,13 +267,8 @@ def test_an_order_and_its_answer_count_once(machines: Machines) -> None:
     has = machines.orders(ago=1, held=f"{order.pk}:celery")
     assert has.sent(machines.one).status_code == 200
     wait_for(lambda: Order.objects.get(pk=order.pk).state == "DELIVERED", seconds=10, what="it is noted")
-    receipt = {
-        "order_id": str(order.pk),
-        "event_id": event.event_id,
-        "outcome": "answered",
-        "azure_status": 200,
-        "attempted_at": datetime.now(UTC).isoformat(),
-    }
+    receipt = {"order_id": str(order.pk), "event_id": event.event_id, "outcome": "answered", "azure_status": 200}
+    receipt["attempted_at"] = datetime.now(UTC).isoformat()
     answers = machines.reports(machines.report("receipt", receipt))
     assert answers.sent(machines.one).status_code == 200
     assert Approval.objects.get(pk=approval.pk).state == "ACCEPTED"

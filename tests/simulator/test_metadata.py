@@ -166,21 +166,11 @@ def instance(azure: Simulated, vm: str, path: str = "", query: str = "") -> Answ
 
 def test_instance_document_has_identity_and_location(azure: Simulated) -> None:
     compute = instance(azure, "WestNO_1").json["compute"]
-    wanted = {
-        "name": "WestNO_1",
-        "vmId": "WestNO_1-vm-id",
-        "location": "norwaywest",
-        "zone": "",
-        "resourceGroupName": "west",
-        "subscriptionId": "5a1c0f3e-8a6b-4d0e-9f57-2b8f6a4c1d90",
-        "platformFaultDomain": "1",
-        "platformUpdateDomain": "0",
-        "placementGroupId": "",
-        "vmScaleSetName": "",
-        "tagsList": [{"name": "drydock:service", "value": "west"}],
-        "vmSize": "Standard_D2s_v5",
-        "osType": "Linux",
-    }
+    wanted: dict[str, Any] = {"name": "WestNO_1", "vmId": "WestNO_1-vm-id", "location": "norwaywest", "zone": ""}
+    wanted |= {"resourceGroupName": "west", "subscriptionId": "5a1c0f3e-8a6b-4d0e-9f57-2b8f6a4c1d90"}
+    wanted |= {"platformFaultDomain": "1", "platformUpdateDomain": "0", "placementGroupId": "", "vmScaleSetName": ""}
+    wanted |= {"vmSize": "Standard_D2s_v5", "osType": "Linux"}
+    wanted["tagsList"] = [{"name": "drydock:service", "value": "west"}]
     assert {name: compute[name] for name in wanted} == wanted
     assert compute["osProfile"]["computerName"] == "WestNO_1"
 

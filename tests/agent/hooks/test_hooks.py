@@ -47,24 +47,14 @@ def test_advice_and_events_of_other_machines_are_prepared_for_by_no_hook(stage: 
     assert stage.simulator.events.all()[-1]["EventId"] == event_id
 
 
-@pytest.mark.parametrize(
-    ("resources", "named"),
-    [
-        (["web-vm1"], True),
-        (["WEB-VM1"], True),
-        (["_web-vm1"], True),
-        (["other", "_Web-Vm1"], True),
-        ("web-vm1", True),
-        (["web-vm10"], False),
-        (["__web-vm1"], False),
-        ([], False),
-        (None, False),
-        ([None, 7, {"name": "web-vm1"}], False),
-    ],
-)
-def test_names_are_compared_without_case_and_without_the_old_underscore(resources: object, named: bool) -> None:
-    assert names({"Resources": resources}, "Web-VM1") is named
-    assert not names({"Resources": resources}, "")
+NAMED = (["web-vm1"], ["WEB-VM1"], ["_web-vm1"], ["other", "_Web-Vm1"], "web-vm1")
+NOT_NAMED = (["web-vm10"], ["__web-vm1"], [], None, [None, 7, {"name": "web-vm1"}])
+
+
+def test_names_are_compared_without_case_and_without_the_old_underscore() -> None:
+    for resources in (*NAMED, *NOT_NAMED):
+        assert names({"Resources": resources}, "Web-VM1") is (resources in NAMED), resources
+        assert not names({"Resources": resources}, "")
 
 
 def test_an_event_that_appears_as_started_is_prepared_for_late(stage: Stage) -> None:
@@ -209,28 +199,14 @@ def test_the_event_comes_as_json_as_azure_said_it_and_no_secret_comes_with_it(
     event = json.loads(machine.reports()[1]["output"])
     [listed] = json.loads(machine.imds.scheduled_events())["Events"]
     assert event == listed
-    given = dict(line.split("=", 1) for line in machine.reports()[2]["output"].splitlines())
-    mark = given.pop("DRYDOCK_RUN")
-    assert len(mark) == 32
-    assert given == {
-        "DRYDOCK_PHASE": "prepare",
-        "DRYDOCK_DRILL": "0",
-        "DRYDOCK_LATE": "0",
-        "DRYDOCK_PREPARED": "",
-        "DRYDOCK_OTHER_EVENTS": "",
-        "DRYDOCK_EVENT_ID": event_id,
-        "DRYDOCK_EVENT_TYPE": "Freeze",
-        "DRYDOCK_EVENT_STATUS": "Scheduled",
-        "DRYDOCK_EVENT_SOURCE": "Platform",
-        "DRYDOCK_NOT_BEFORE": event["NotBefore"],
-        "DRYDOCK_DURATION_SECONDS": "9",
-        "DRYDOCK_DESCRIPTION": "a b",
-        "DRYDOCK_RESOURCE_TYPE": "VirtualMachine",
-        "DRYDOCK_RESOURCES": "web-vm1,web-vm2",
-        "DRYDOCK_RESOURCE_NAME": "web-vm1",
-        "DRYDOCK_MACHINE_ID": "00000000-0000-4000-8000-000000000001",
-        "DRYDOCK_HOOK_TIMEOUT_SECONDS": "30",
-    }
+    variables = dict(line.split("=", 1) for line in machine.reports()[2]["output"].splitlines())
+    assert len(variables.pop("DRYDOCK_RUN")) == 32
+    expected = {"PHASE": "prepare", "DRILL": "0", "LATE": "0", "PREPARED": "", "OTHER_EVENTS": "", "EVENT_ID": event_id}
+    expected |= {"EVENT_TYPE": "Freeze", "EVENT_STATUS": "Scheduled", "EVENT_SOURCE": "Platform", "DESCRIPTION": "a b"}
+    expected |= {"NOT_BEFORE": event["NotBefore"], "DURATION_SECONDS": "9", "RESOURCE_TYPE": "VirtualMachine"}
+    expected |= {"RESOURCES": "web-vm1,web-vm2", "RESOURCE_NAME": "web-vm1", "HOOK_TIMEOUT_SECONDS": "30"}
+    expected["MACHINE_ID"] = "00000000-0000-4000-8000-000000000001"
+    assert variables == {f"DRYDOCK_{name}": value for name, value in expected.items()}
 
 
 def test_nothing_runs_while_the_machine_has_no_name_and_what_is_listed_then_is_not_missed(stage: Stage) -> None:

@@ -86,39 +86,20 @@ def test_a_hook_gets_the_line_as_variables_and_as_json(stage: HookStage, monkeyp
     variables = dict(line.split("=", 1) for line in out.read_text().splitlines())
     run, age, heard = (variables.pop(f"DRYDOCK_{name}") for name in ("RUN", "AGE_SECONDS", "HEARD_AT"))
     assert run and float(age) < 5
-    assert variables == {
-        "DRYDOCK_PHASE": "redis",
-        "DRYDOCK_CACHE": HOST,
-        "DRYDOCK_CACHE_TIER": "premium",
-        "DRYDOCK_NOTIFICATION_TYPE": "NodeMaintenanceStarting",
-        "DRYDOCK_START_TIME": "2021-10-20T16:34:56",
-        "DRYDOCK_IS_REPLICA": "0",
-        "DRYDOCK_IP_ADDRESS": "52.158.249.185",
-        "DRYDOCK_SSL_PORT": "15000",
-        "DRYDOCK_NON_SSL_PORT": "13000",
-        "DRYDOCK_RAW": STARTING,
-        **dict.fromkeys(("DRYDOCK_COVERAGE", "DRYDOCK_REASON"), ""),
-        "DRYDOCK_RESOURCE_NAME": "web-vm1",
-        "DRYDOCK_MACHINE_ID": "00000000-0000-4000-8000-000000000001",
-        "DRYDOCK_HOOK_TIMEOUT_SECONDS": "10",
-    }
+    event = {"NOTIFICATION_TYPE": "NodeMaintenanceStarting", "START_TIME": "2021-10-20T16:34:56", "IS_REPLICA": "0"}
+    event |= {"IP_ADDRESS": "52.158.249.185", "SSL_PORT": "15000", "NON_SSL_PORT": "13000", "RAW": STARTING}
+    expected = {"PHASE": "redis", "CACHE": HOST, "CACHE_TIER": "premium", **event, "COVERAGE": "", "REASON": ""}
+    expected |= {"RESOURCE_NAME": "web-vm1", "HOOK_TIMEOUT_SECONDS": "10"}
+    expected["MACHINE_ID"] = "00000000-0000-4000-8000-000000000001"
+    assert variables == {f"DRYDOCK_{name}": value for name, value in expected.items()}
     described = re.findall(r"^\| `(DRYDOCK_\w+)` \| (?!when \|)", PAGE, re.MULTILINE)
     assert sorted(described) == sorted([*variables, "DRYDOCK_RUN", "DRYDOCK_AGE_SECONDS", "DRYDOCK_HEARD_AT"])
-    said = json.loads(Path(f"{out}.json").read_text())
-    assert said == {
-        "Cache": HOST,
-        "NotificationType": "NodeMaintenanceStarting",
-        "StartTimeInUTC": "2021-10-20T16:34:56",
-        "IsReplica": False,
-        "IPAddress": "52.158.249.185",
-        "SSLPort": 15000,
-        "NonSSLPort": 13000,
-        "HeardAt": heard,
-        "Raw": STARTING,
-        "Coverage": None,
-        "Reason": None,
-    }
-    assert all(f"`{name}`" in PAGE for name in said)
+    content = json.loads(Path(f"{out}.json").read_text())
+    named: dict[str, Any] = {"Cache": HOST, "NotificationType": "NodeMaintenanceStarting"}
+    named |= {"StartTimeInUTC": "2021-10-20T16:34:56"}
+    named |= {"IsReplica": False, "IPAddress": "52.158.249.185", "SSLPort": 15000, "NonSSLPort": 13000}
+    assert content == named | {"HeardAt": heard, "Raw": STARTING, "Coverage": None, "Reason": None}
+    assert all(f"`{name}`" in PAGE for name in content)
 
 
 def test_a_hook_that_hangs_keeps_no_line_waiting_and_ends_with_the_agent(stage: HookStage) -> None:
