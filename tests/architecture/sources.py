@@ -16,11 +16,10 @@ SKIPPED = {"__pycache__", "node_modules", "staticfiles", "test-artifacts", "html
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """One imported module by its full name; `inside` names the function around it, or is empty."""
+    """One imported module by its full name."""
 
     module: str
     line: int
-    inside: str
 
 
 def files(folder: Path, *endings: str) -> list[Path]:
@@ -50,23 +49,22 @@ def imports(path: Path, top: Path) -> list[Imported]:
     """Everything the file imports, relative imports resolved; `from a import b` counts as `a` and as `a.b`."""
     name = module_name(path, top)
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    return list(_imports(tree(path), package, ""))
+    return list(_imports(tree(path), package))
 
 
-def _imports(node: ast.AST, package: str, inside: str) -> Iterator[Imported]:
+def _imports(node: ast.AST, package: str) -> Iterator[Imported]:
     for child in ast.iter_child_nodes(node):
-        here = child.name if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) else inside
         if isinstance(child, ast.Import):
-            yield from (Imported(alias.name, child.lineno, inside) for alias in child.names)
+            yield from (Imported(alias.name, child.lineno) for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
             base = child.module or ""
             if child.level:
                 above = package.split(".")
                 base = ".".join([*above[: len(above) - child.level + 1], *([base] if base else [])])
-            yield Imported(base, child.lineno, inside)
-            yield from (Imported(f"{base}.{alias.name}", child.lineno, inside) for alias in child.names)
+            yield Imported(base, child.lineno)
+            yield from (Imported(f"{base}.{alias.name}", child.lineno) for alias in child.names)
         elif not isinstance(child, ast.expr):
-            yield from _imports(child, package, here)
+            yield from _imports(child, package)
 
 
 def shown(path: Path) -> str:
