@@ -36,6 +36,7 @@ from tests.factories import Fleet
 from tests.loops import in_a_loop
 
 NOW = datetime.now(UTC)
+LONG_AGO = NOW - timedelta(hours=1)
 
 # What a machine says: its number, its set, and how far its spool has counted.
 SAID = tuple[int, int | None, int]
@@ -74,22 +75,14 @@ def batches_of(*said: SAID, most: int, trouble: int | None = None) -> list[list[
     return in_a_loop(play())
 
 
-def test_machines_of_a_set_that_speak_in_between_others_are_taken_up_together() -> None:
-    said = [(number, number % 2, 1) for number in range(8)]
-    assert batches_of(*said, most=4) == [[said[0], said[2], said[4], said[6]], [said[1], said[3], said[5], said[7]]]
-
-
-def test_a_large_set_takes_turns_with_the_others() -> None:
+def test_machines_of_a_set_are_taken_up_together_and_sets_take_turns() -> None:
+    said: list[SAID] = [(number, number % 2, 1) for number in range(8)]
+    assert batches_of(*said, most=4) == [said[::2], said[1::2]]
     large, small = [(number, 1, 1) for number in range(9)], (50, 2, 1)
     assert [small in batch for batch in batches_of(*large, small, most=3)] == [False, True, False, False]
-
-
-def test_machines_without_a_set_keep_their_order() -> None:
-    said: list[SAID] = [(number, None, 1) for number in range(4)]
+    # Machines without a set keep their order, and a failing one does not delay its set.
+    said = [(number, None, 1) for number in range(4)]
     assert batches_of(*said, most=2) == [said[:2], said[2:]]
-
-
-def test_failing_machine_does_not_delay_its_set() -> None:
     assert batches_of((1, 7, 1), (2, 7, 1), most=1, trouble=1) == [[(2, 7, 1)], [(1, 7, 1)]]
 
 
@@ -123,54 +116,41 @@ def telling(machine_id: int, *event_ids: str, status: str = "Scheduled", at: dat
     return bringing(machine_id, json.dumps({"DocumentIncarnation": machine_id, "Events": events}), at=at)
 
 
-def order_of(*deliveries: Delivery, most: int = 1000, limits: GatewayLimits | None = None) -> list[int]:
-    """The machines in the order in which these deliveries are taken up, `most` at a time."""
+def order_of(*deliveries: Delivery) -> list[int]:
+    """The machines in the order in which these deliveries are taken up, one at a time."""
 
     async def play() -> list[int]:
-        lanes = Lanes(limits or GatewayLimits())
+        lanes = Lanes(GatewayLimits())
         for one in deliveries:
             lanes.put(pending(one), NOW)
         found: list[int] = []
-        while batch := lanes.take(most):
+        while batch := lanes.take(1):
             found += [one.delivery.machine_id for one in batch]
         return found
 
     return in_a_loop(play())
 
 
-def test_the_first_word_of_an_event_passes_those_who_repeat_another() -> None:
+def test_the_first_word_of_an_event_passes_those_who_repeat_another_or_list_nothing() -> None:
     said = [telling(number, "A") for number in range(10)]
-    assert order_of(*said, telling(50, "B"), telling(51, "B"), most=1) == [0, 50, *range(1, 10), 51]
-
-
-def test_what_is_more_urgent_still_comes_first() -> None:
-    started, old = telling(2, "B", status="Started"), telling(3, "C", at=NOW - timedelta(hours=1))
-    assert order_of(telling(1, "A"), started, old, most=1) == [2, 1, 3]
-    # The first report of a started event also covers the event itself.
+    assert order_of(*said, telling(50, "B"), telling(51, "B")) == [0, 50, *range(1, 10), 51]
+    assert order_of(telling(1), telling(2, "A")) == [2, 1]
+    started, old = telling(2, "B", status="Started"), telling(3, "C", at=LONG_AGO)
+    assert order_of(telling(1, "A"), started, old) == [2, 1, 3]
+    # The first report of a started event also covers the event itself; one that has to wait covers nothing.
     later = [telling(number, event_id) for number, event_id in ((5, "A"), (6, "B"), (7, "A"), (8, "D"))]
-    assert order_of(started, *later, most=1) == [2, 5, 8, 6, 7]
-
-
-def test_a_document_that_lists_nothing_is_no_news() -> None:
-    assert order_of(telling(1), telling(2, "A"), most=1) == [2, 1]
+    assert order_of(started, *later) == [2, 5, 8, 6, 7]
+    assert order_of(telling(1, "A", at=LONG_AGO), telling(2, "B"), telling(3, "B"), telling(4, "A")) == [2, 4, 3, 1]
 
 
 def test_what_was_refused_for_want_of_room_is_news_when_it_comes_again() -> None:
-    limits = GatewayLimits(queue_reports=1)
-
     async def play() -> list[bool]:
-        lanes = Lanes(limits)
-
+        lanes = Lanes(GatewayLimits(queue_reports=1))
         first, second = lanes.put(pending(telling(1, "A")), NOW), lanes.put(pending(telling(2, "B")), NOW)
         lanes.done(lanes.take(10), behind=set())
         return [first, second, "B" in lanes._told, lanes.put(pending(telling(2, "B")), NOW), "B" in lanes._told]
 
     assert in_a_loop(play()) == [True, False, False, True, True]
-
-
-def test_a_word_that_has_to_wait_takes_nothing_from_the_first_that_does_not() -> None:
-    old = telling(1, "A", at=NOW - timedelta(hours=1))
-    assert order_of(old, telling(2, "B"), telling(3, "B"), telling(4, "A"), most=1) == [2, 4, 3, 1]
 
 
 def test_one_machine_that_makes_up_events_gets_no_more_than_its_turn() -> None:
