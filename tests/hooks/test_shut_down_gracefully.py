@@ -76,35 +76,24 @@ def test_services_end_in_order_and_start_in_the_opposite_one(made: Example, unit
     assert log(units) == ["started database", "started worker", "started web"]
 
 
-def test_what_a_person_had_stopped_stays_stopped(made: Example, units: Path) -> None:
+def test_what_a_person_had_stopped_stays_stopped_and_nothing_starts_while_another_event_is_coming(
+    made: Example, units: Path
+) -> None:
     start("database", "web")
-    event_id, _ = made.prepare()
-    log(units)
-    made.cancel(event_id)
-    assert log(units) == ["started database", "started web"]
-
-
-def test_nothing_is_started_while_another_event_is_coming(made: Example, units: Path) -> None:
-    start("web")
     first, _ = made.prepare()
     second, _ = made.prepare()
     log(units)
     assert made.recover(first) == f"Nothing is started, because of {second}.\n"
     assert log(units) == []
-    assert made.recover(second) == "Started web.\n"
+    made.cancel(second)
+    assert log(units) == ["started database", "started web"]
 
 
-def test_in_a_drill_everything_runs_on(made: Example, units: Path) -> None:
+def test_drills_and_freezes_stop_nothing(made: Example, units: Path) -> None:
     start("web")
     log(units)
     said = made.rehearse("prepare.d/40-stop-services")
     assert said == "A drill: web worker database would be stopped now.\n"
-    assert log(units) == []
-
-
-def test_a_freeze_stops_nothing(made: Example, units: Path) -> None:
-    start("web")
-    log(units)
     event_id, _ = made.prepare("Freeze")
     made.recover(event_id)
     assert log(units) == []
