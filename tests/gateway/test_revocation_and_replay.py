@@ -165,17 +165,7 @@ OF_RECONCILING = ("due_at", "changed_at", "seen", "watched", "next_check_at", "a
 
 
 # How far processes are.
-PROGRESS = {
-    "Cursor",
-    "JoinToken",
-    "LastRun",
-    "Nonce",
-    "OpenTrouble",
-    "Seal",
-    "SetBlindSpot",
-    "SetCount",
-    "StaleSet",
-}
+PROGRESS = {"Cursor", "JoinToken", "LastRun", "Nonce", "OpenTrouble", "Seal", "SetBlindSpot", "SetCount", "StaleSet"}
 
 
 def everything() -> dict[str, list[str]]:

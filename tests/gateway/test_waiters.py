@@ -77,12 +77,29 @@ def test_who_enrols_behind_a_trusted_proxy_is_known_by_their_own_address(setting
 HOLDS = LongPollTimes(most=40.0, close=2.0, renewals=250)
 
 
-@pytest.fixture
-def gathering(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Dispatcher], None]], None]:
+async def until(there: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 20
+    while not there():
+        assert time.monotonic() < ends
+        await asyncio.sleep(0.005)
+
+
+AWAITED: dict[str, Callable[[Dispatcher], None]] = {
+    "a call that does not wait": lambda it: it.ask(AgentHeartbeat(99, "spool"), held=False),
+    "a wake-up": lambda it: it.wake([7], "celery"),
+    "an undo that is over": lambda it: it.ask_all(),
+    "an order that an agent has": lambda it: it.note_held([]),
+}
+
+
+@pytest.mark.parametrize("awaited", AWAITED.values(), ids=list(AWAITED))
+def test_awaited_call_ends_the_gathering(
+    monkeypatch: pytest.MonkeyPatch, awaited: Callable[[Dispatcher], None]
+) -> None:
     # Long enough that only the order of the checks tells the two apart.
     monkeypatch.setattr(dispatching, "GATHER_HELD_SECONDS", 30.0)
 
-    async def story(awaited: Callable[[Dispatcher], None]) -> None:
+    async def story() -> None:
         it = Dispatcher(Waiters(4, HOLDS), asyncio.get_running_loop())
         # The machines of each look, in place of a database; of this one alone, as others of this process may still run.
         looks: list[set[int]] = []
@@ -102,29 +119,7 @@ def gathering(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Dispatcher
             it.loop.stop()
             it.ask_all()
 
-    return lambda awaited: in_a_loop(story(awaited))
-
-
-async def until(there: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 20
-    while not there():
-        assert time.monotonic() < ends
-        await asyncio.sleep(0.005)
-
-
-AWAITED: dict[str, Callable[[Dispatcher], None]] = {
-    "a call that does not wait": lambda it: it.ask(AgentHeartbeat(99, "spool"), held=False),
-    "a wake-up": lambda it: it.wake([7], "celery"),
-    "an undo that is over": lambda it: it.ask_all(),
-    "an order that an agent has": lambda it: it.note_held([]),
-}
-
-
-@pytest.mark.parametrize("awaited", AWAITED.values(), ids=list(AWAITED))
-def test_awaited_call_ends_the_gathering(
-    gathering: Callable[[Callable[[Dispatcher], None]], None], awaited: Callable[[Dispatcher], None]
-) -> None:
-    gathering(awaited)
+    in_a_loop(story())
 
 
 def play(story: Callable[[Waiters], Awaitable[None]], **more: Any) -> None:
