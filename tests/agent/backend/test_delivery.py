@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.agent.agents import VM_IDS, Agents, Parts, SteppedClock
-from tests.agent.backend.stepping import Delivery
+from tests.agent.backend.conftest import Delivery
 from tests.agent.fleet_double import FleetDouble, eventually
 from tests.processes import free_port
 

@@ -11,7 +11,7 @@ from drydock_agent.backoff import BACKEND_SECONDS, QUIET_SECONDS
 from drydock_agent.connections import NoAnswer
 
 from tests.agent.agents import Agents, Parts, SteppedClock, context_of
-from tests.agent.backend.stepping import Delivery
+from tests.agent.backend.conftest import Delivery
 from tests.agent.fleet_double import eventually
 
 Answer = LongPollAnswer | Exception

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,7 @@ from drydock_agent.state_folder import StateFolder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.agent.agents import VM_IDS, Agents, SteppedClock
-from tests.agent.fleet_double import eventually
+from tests.agent.agents import SteppedClock
 
 NOW = datetime(2026, 5, 4, 12, 0, tzinfo=timezone.utc)
 ORDER = wire.Order(
@@ -200,55 +199,3 @@ def test_unchecked_signatures_are_reported_and_strict_mode_needs_a_key(tmp_path:
     assert ring(tmp_path, mode="always").signature_fault(OURS.signed(ORDER)) == "bad-signature"
     never = ring(tmp_path, OURS, mode="never")
     assert (never.trusted, never.signature_fault(ORDER)) == (None, "")
-
-
-@pytest.mark.real_time
-def test_an_attacker_on_the_way_makes_no_machine_start_anything(agents: Agents) -> None:
-    machine = VM_IDS["web-vm1"]
-    agents.fleet.signing_keys = [{"id": OURS.name, "public_key": OURS.public.public_key}]
-    # The attacker also tries to make its own key known.
-    agents.fleet.key_words = [asdict(THEIRS.word(THEIRS)), asdict(replace(THEIRS.word(THEIRS), by="ours"))]
-    agents.at_work("web-vm1")
-    event_id = agents.announce("Reboot")
-    other = agents.announce("Reboot")
-    agents.reported(event_id, other)
-
-    # Held until all are as they should be.
-    with agents.fleet.lock:
-        agents.fleet.order(machine, event_id, order_id="unsigned")
-        signed_by(agents.fleet.order(machine, event_id, order_id="forged"), THEIRS)
-        signed_by(agents.fleet.order(machine, event_id, order_id="posing"), THEIRS, name="ours")
-        bent = agents.fleet.order(machine, event_id, order_id="bent")
-        signed_by(bent, OURS)
-        bent["event_id"] = other
-        signed_by(agents.fleet.order(machine, event_id, order_id="late", seconds=-1), OURS)
-        signed_by(agents.fleet.order(VM_IDS["web-vm2"], event_id, order_id="another machine's"), OURS)
-
-    def posts() -> list[str]:
-        bodies = [entry["body"] for entry in agents.simulator.log(method="POST")]
-        return [body for body in bodies if event_id in body or other in body]
-
-    def reasons() -> dict[str, str]:
-        return {receipt["order_id"]: receipt["reason"] for receipt in agents.fleet.receipts()}
-
-    eventually(lambda: len(reasons()) == 6)
-    assert reasons() == {
-        "unsigned": "unsigned",
-        "forged": "bad-signature",
-        "posing": "bad-signature",
-        "bent": "bad-signature",
-        "late": "expired",
-        "another machine's": "wrong-machine",
-    }
-    assert posts() == []
-
-    with agents.fleet.lock:
-        signed_by(agents.fleet.order(machine, event_id, order_id="good"), OURS)
-    eventually(lambda: any(receipt["order_id"] == "good" for receipt in agents.fleet.receipts()))
-    [post] = posts()
-    assert event_id in post
-
-
-def signed_by(order: dict[str, Any], key: Key, *, name: str = "") -> None:
-    [read], _ = read_orders([order])
-    order["signatures"] = [{"key": name or key.name, "value": key.sign(wire.order_text(read))}]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.agent.agents import VM_IDS, Agents, Parts, SteppedClock
-from tests.agent.backend.stepping import Delivery
+from tests.agent.backend.conftest import Delivery
 from tests.agent.fleet_double import FleetDouble, eventually
 
 
