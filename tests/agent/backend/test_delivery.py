@@ -1,6 +1,5 @@
 """Report delivery: the uploader loses no report while the backend is unavailable, drops answers, refuses or sheds."""
 
-import time
 from datetime import timedelta
 from random import Random
 
@@ -14,8 +13,7 @@ from hypothesis import strategies as st
 
 from tests.agent.agents import VM_IDS, Agents, Parts, SteppedClock
 from tests.agent.backend.conftest import Delivery
-from tests.agent.fleet_double import FleetDouble, eventually
-from tests.processes import free_port
+from tests.agent.fleet_double import eventually
 
 
 def test_it_enrols_greets_and_delivers_in_order(delivery: Delivery) -> None:
@@ -208,25 +206,6 @@ def test_the_backends_clock_is_carried_forward_by_monotonic_time(clock: SteppedC
     clock.wall -= timedelta(days=1)
     clock.seconds += 10
     assert server.offset() == pytest.approx(86400 + 3600 + 10)
-
-
-@pytest.mark.real_time
-@pytest.mark.flow
-def test_backend_outage_loses_nothing(agents: Agents) -> None:
-    port = free_port()
-    process = agents.run(DRYDOCK_FLEET_URL=f"http://127.0.0.1:{port}")
-    events = []
-    for _ in range(3):
-        events.append(agents.announce())
-        time.sleep(0.7)
-    process.kill()
-    with FleetDouble(port) as late:
-        agents.run(DRYDOCK_FLEET_URL=late.url)
-        eventually(lambda: late.documents() and len(late.documents()[-1]["Events"]) == 3)
-        seen = {event["EventId"] for document in late.documents() for event in document["Events"]}
-        assert seen == set(events)
-        reports = late.reports()
-        assert [report["seq"] for report in reports] == list(range(1, len(reports) + 1))
 
 
 @pytest.mark.real_time

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 from drydock_agent import wire
-from drydock_agent.backend.client import order_to_text, read_orders
+from drydock_agent.backend.client import order_to_text
 from drydock_agent.metadata_service.client import StartAnswer
 from drydock_agent.spool.store import Spool
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.agent.agents import VM_IDS, Agents, Parts, SteppedClock
 from tests.agent.fleet_double import eventually
@@ -227,26 +225,6 @@ def test_orders_keep_their_receipts_when_the_spool_is_renumbered(story: Story) -
     assert parts.orders.unacknowledged() == ["order-1:celery"]
     story.acknowledge(2)
     assert parts.orders.unacknowledged() == []
-
-
-def _objects(inner: st.SearchStrategy[object]) -> st.SearchStrategy[dict[str, object]]:
-    names = st.sampled_from(["id", "machine_id", "event_id", "issued_at", "expires_at", "via", "other"])
-    return st.dictionaries(names, inner)
-
-
-orders_json = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | _objects(inner),
-    max_leaves=15,
-)
-
-
-@given(orders_json)
-def test_no_answer_of_the_backend_makes_the_reader_of_orders_raise(content: object) -> None:
-    orders, _ = read_orders(content)
-    for order in orders:
-        [again], unreadable = read_orders([json.loads(order_to_text(order))])
-        assert (again, unreadable) == (order, 0)
 
 
 @pytest.mark.real_time

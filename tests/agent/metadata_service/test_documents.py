@@ -18,7 +18,7 @@ from drydock_agent.metadata_service.versions import (
     is_about_version,
     newest_of,
 )
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.agent.agents import Parts, SteppedClock
@@ -34,39 +34,29 @@ json_values = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=20,
 )
+documents = st.fixed_dictionaries(
+    {
+        "DocumentIncarnation": json_values,
+        "Events": st.lists(st.fixed_dictionaries({}, optional={"EventId": json_values}) | json_values),
+    }
+).map(lambda content: json.dumps(content).encode())
 
 
 def document(**fields: Any) -> bytes:
     return json.dumps({"DocumentIncarnation": 2, "Events": [EVENT], **fields}).encode()
 
 
-@given(st.binary())
-@example(b"[" * 100_000)
-@example(b'{"Events":' * 50_000)
-@example(b"\xef\xbb\xbf{}")
-@example(b'{"DocumentIncarnation":' + b"9" * 5000 + b',"Events":[]}')
-def test_no_bytes_make_the_reader_raise(body: bytes) -> None:
+@given(st.binary() | st.text(max_size=500).map(str.encode) | documents)
+def test_any_body_is_read_and_forwarded_as_it_was_received(body: bytes) -> None:
     found = read(body)
-    assert (found.body, found.hash) == (body, sha256(body).hexdigest())
     assert found.readable or (found.incarnation is None and found.listed == {})
-    json.dumps(to_data(found, api_version="2020-07-01"))
-
-
-@given(json_values, st.lists(st.fixed_dictionaries({}, optional={"EventId": json_values}) | json_values))
-def test_no_document_makes_the_reader_raise(incarnation: object, events: list[object]) -> None:
-    body = json.dumps({"DocumentIncarnation": incarnation, "Events": events}).encode()
-    found = read(body)
-    assert found.readable
+    assert found.readable or not body.startswith(b'{"DocumentIncarnation": ')
     assert found.incarnation is None or isinstance(found.incarnation, int)
     assert all(key == spelled.lower() for key, spelled in found.listed.items())
-
-
-@given(st.binary(max_size=2000) | st.text(max_size=500).map(str.encode))
-def test_the_body_is_forwarded_as_it_was_received(body: bytes) -> None:
-    data = to_data(read(body), api_version="2020-07-01")
+    data = json.loads(json.dumps(to_data(found, api_version="2020-07-01")))
     text = data["body"]
     assert (base64.b64decode(text) if data["encoding"] == "base64" else text.encode()) == body
-    assert data["hash"] == sha256(body).hexdigest()
+    assert found.hash == data["hash"] == sha256(body).hexdigest()
 
 
 def test_text_that_json_blows_up_still_fits_into_a_request() -> None:
