@@ -15,7 +15,7 @@ from django.db import connection as django_connection
 
 from fleet.domain.db_timeouts import ROLES
 from fleet.embedded import Urls
-from fleet.models import Observation, PresenceRow, QuarantinedRow, ScheduledEvent
+from fleet.models import Observation, PresenceRow, ScheduledEvent
 from fleet.operations.orders import sign
 from tests.databases import execute
 from tests.factories import listing, operator
@@ -150,21 +150,6 @@ def test_while_postgres_refuses_connections_agents_get_a_retry_answer(servers: U
         failing = Counter(line["loop"] for line in lines if line["event"] == "loop.failing")
         assert failing and max(failing.values()) <= 2
         assert "loop.recovered" in said
-
-
-def test_quarantined_rows_are_counted_in_readyz_without_failing_it(gateway: Gateway) -> None:
-    at = datetime.now(UTC)
-    for what, row_id in (("event", 2**40), ("event", 2**40 + 1), ("wave", 2**40)):
-        QuarantinedRow.objects.create(what=what, row_id=row_id, since=at, reason="played", next_try_at=at)
-
-    def becomes(expected: dict[str, int] | None) -> bool:
-        answer = requests.get(f"{gateway.url}/readyz", timeout=10)
-        return (answer.status_code, answer.json().get("quarantined")) == (200, expected)
-
-    # An answer may be a second old.
-    wait_for(lambda: becomes({"event": 2, "wave": 1}), seconds=20, what="they are counted", every=0.2)
-    QuarantinedRow.objects.filter(row_id__gte=2**40).delete()
-    wait_for(lambda: becomes(None), seconds=20, what="they are over", every=0.2)
 
 
 ONE = "10CCED00-0000-4000-8000-000000000002"

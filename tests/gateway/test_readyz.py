@@ -15,9 +15,10 @@ from django.db import OperationalError, connection
 from fleet.domain.db_timeouts import Connections, name_of, read_names
 from fleet.embedded import Urls
 from fleet.gateway.probes import ProbeCache, Probes
-from fleet.models import LastRun
+from fleet.models import LastRun, QuarantinedRow
 from fleet.notifications.router import NAME as ROUTER
 from fleet.projections.desk import readiness
+from fleet.projections.desk.gauges import quarantined_rows
 from fleet.projections.desk.readiness import connections
 from tests.databases import database_named
 from tests.gateway_process import Gateway
@@ -188,8 +189,12 @@ def test_what_has_not_run_for_too_long_is_named() -> None:
 
 
 @pytest.mark.django_db
-def test_every_table_has_room_and_can_be_read() -> None:
+def test_every_table_has_room_and_can_be_read_and_quarantined_rows_are_counted() -> None:
     assert (readiness.tables_without_room(), readiness.locked_tables()) == ((), ())
+    at = datetime.now(UTC)
+    for what, row_id in (("event", 1), ("event", 2), ("wave", 1)):
+        QuarantinedRow.objects.create(what=what, row_id=row_id, since=at, reason="played", next_try_at=at)
+    assert quarantined_rows() == {"event": 2, "wave": 1}
 
 
 def test_processes_say_by_their_names_how_many_they_open_at_most() -> None:
