@@ -70,25 +70,22 @@ def test_a_storm_is_written_in_commits_of_a_second_each() -> None:
     assert most > 1_000
 
 
-def test_database_outage_does_not_enlarge_the_next_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_database_outage_does_not_enlarge_the_next_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     def away(**_: Any) -> None:
         raise OperationalError("no connection")
 
     monkeypatch.setattr(writing.record, "record", away)
-
-    async def play() -> int:
-        committer = Committer(GatewayLimits(), asyncio.get_running_loop())
-        committer._most = 2_500
-        committer.loop.start()
-        calls = [committer.commit(Delivery(machine_id=number, spool="s", reports=[]), 1) for number in range(400)]
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        committer.loop.stop()
-        # The answers are there a moment before it is said how large the next one is.
-        await asyncio.to_thread(committer.loop.join)
-        assert {type(answer) for answer in answers} == {Problem}
-        return committer._most
-
-    assert in_a_loop(play()) == LEAST_REPORTS
+    committer = Committer(GatewayLimits(), asyncio.get_running_loop())
+    committer._most = 2_500
+    committer.loop.start()
+    calls = [committer.commit(Delivery(machine_id=number, spool="s", reports=[]), 1) for number in range(400)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    committer.loop.stop()
+    # The answers are there a moment before it is said how large the next one is.
+    await asyncio.to_thread(committer.loop.join)
+    assert {type(answer) for answer in answers} == {Problem}
+    assert committer._most == LEAST_REPORTS
 
 
 NOW = datetime.now(UTC)
@@ -117,58 +114,53 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def test_the_others_are_answered_while_one_machine_brings_what_cannot_be_stored(database: None) -> None:
-    async def play() -> tuple[list[float], int]:
-        committer = Committer(GatewayLimits(), asyncio.get_running_loop())
-        committer.loop.start()
-        slowest, acknowledged = [], 0
+@in_a_loop
+async def test_the_others_are_answered_while_one_machine_brings_what_cannot_be_stored(database: None) -> None:
+    committer = Committer(GatewayLimits(), asyncio.get_running_loop())
+    committer.loop.start()
+    slowest, acknowledged = [], 0
 
-        async def trouble() -> None:
-            nonlocal acknowledged
-            while True:
-                written = await committer.commit(delivery(BAD, reports=500), 1000)
-                acknowledged += written.acknowledged
+    async def trouble() -> None:
+        nonlocal acknowledged
+        while True:
+            written = await committer.commit(delivery(BAD, reports=500), 1000)
+            acknowledged += written.acknowledged
 
-        bad = asyncio.ensure_future(trouble())
-        await asyncio.sleep(0.1)
-        ends = time.monotonic() + 3
-        # New machines each time: a machine that reports this much is expensive.
-        first = 0
-        while time.monotonic() < ends:
-            began, first = time.monotonic(), first + 20
-            await asyncio.gather(*(committer.commit(delivery(number), 100) for number in range(first, first + 20)))
-            slowest.append(time.monotonic() - began)
-        bad.cancel()
-        committer.loop.stop()
-        return slowest, acknowledged
-
-    slowest, acknowledged = in_a_loop(play())
+    bad = asyncio.ensure_future(trouble())
+    await asyncio.sleep(0.1)
+    ends = time.monotonic() + 3
+    # New machines each time: a machine that reports this much is expensive.
+    first = 0
+    while time.monotonic() < ends:
+        began, first = time.monotonic(), first + 20
+        await asyncio.gather(*(committer.commit(delivery(number), 100) for number in range(first, first + 20)))
+        slowest.append(time.monotonic() - began)
+    bad.cancel()
+    committer.loop.stop()
     assert max(slowest) < 1
     assert sorted(slowest)[len(slowest) // 2] < 0.1
     assert len(slowest) > 20
     assert acknowledged > 0, "its other reports are stored, too"
 
 
-def test_it_takes_no_turn_before_those_that_cost_much(database: None) -> None:
-    async def play() -> list[int]:
-        committer = Committer(GatewayLimits(), asyncio.get_running_loop())
-        order: list[int] = []
+@in_a_loop
+async def test_it_takes_no_turn_before_those_that_cost_much(database: None) -> None:
+    committer = Committer(GatewayLimits(), asyncio.get_running_loop())
+    order: list[int] = []
 
-        async def bring(machine_id: int) -> None:
-            await committer.commit(delivery(machine_id, reports=40), 1000)
-            order.append(machine_id)
+    async def bring(machine_id: int) -> None:
+        await committer.commit(delivery(machine_id, reports=40), 1000)
+        order.append(machine_id)
 
-        committer.lanes.trouble(BAD)
-        waiting = asyncio.gather(*(bring(machine_id) for machine_id in (BAD, 20, 21, 22)))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        committer._salvaged = time.monotonic()
-        committer.loop.start()
-        await waiting
-        committer.loop.stop()
-        return order
-
-    assert in_a_loop(play()) == [20, 21, 22, BAD]
+    committer.lanes.trouble(BAD)
+    waiting = asyncio.gather(*(bring(machine_id) for machine_id in (BAD, 20, 21, 22)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    committer._salvaged = time.monotonic()
+    committer.loop.start()
+    await waiting
+    committer.loop.stop()
+    assert order == [20, 21, 22, BAD]
 
 
 def test_receipts_and_started_come_before_documents_and_history() -> None:
@@ -185,27 +177,24 @@ def test_receipts_and_started_come_before_documents_and_history() -> None:
     assert sorted(SHARES.values(), reverse=True) == list(SHARES.values())
 
 
-def test_under_pressure_lanes_are_shed_from_the_end() -> None:
+@in_a_loop
+async def test_under_pressure_lanes_are_shed_from_the_end() -> None:
     receipt = wire.ReceiptData(order_id="", event_id="", outcome="answered")
-
-    async def play() -> list[str]:
-        committer = Committer(GatewayLimits(queue_reports=100), asyncio.get_running_loop())
-        waiting = [asyncio.ensure_future(committer.commit(delivery(number), 1)) for number in range(60)]
-        await asyncio.sleep(0)
-        with pytest.raises(Problem):
-            await committer.commit(delivery(100, at=NOW - timedelta(hours=1)), 1)
-        waiting += [asyncio.ensure_future(committer.commit(delivery(number), 1)) for number in range(60, 80)]
-        await asyncio.sleep(0)
-        with pytest.raises(Problem):
-            await committer.commit(delivery(101), 1)
-        waiting.append(asyncio.ensure_future(committer.commit(delivery(102, receipt), 1)))
-        await asyncio.sleep(0)
-        first = committer.lanes.take(10)
-        for one in waiting:
-            one.cancel()
-        return [str(pending.delivery.machine_id) for pending in first if pending.delivery.machine_id == 102]
-
-    assert in_a_loop(play()) == ["102"]
+    committer = Committer(GatewayLimits(queue_reports=100), asyncio.get_running_loop())
+    waiting = [asyncio.ensure_future(committer.commit(delivery(number), 1)) for number in range(60)]
+    await asyncio.sleep(0)
+    with pytest.raises(Problem):
+        await committer.commit(delivery(100, at=NOW - timedelta(hours=1)), 1)
+    waiting += [asyncio.ensure_future(committer.commit(delivery(number), 1)) for number in range(60, 80)]
+    await asyncio.sleep(0)
+    with pytest.raises(Problem):
+        await committer.commit(delivery(101), 1)
+    waiting.append(asyncio.ensure_future(committer.commit(delivery(102, receipt), 1)))
+    await asyncio.sleep(0)
+    first = committer.lanes.take(10)
+    for one in waiting:
+        one.cancel()
+    assert 102 in [pending.delivery.machine_id for pending in first]
 
 
 AT = json.dumps(NOW.isoformat())

@@ -102,20 +102,17 @@ def test_it_costs_the_same_however_large_the_fleet_is() -> None:
     assert cost(fleet) == before
 
 
-def asked(measure: Callable[[], Sequence[Sample]], times: int = 1) -> list[tuple[Sequence[Sample] | None, float]]:
+@in_a_loop
+async def asked(measure: Callable[[], Sequence[Sample]], times: int = 1) -> list[tuple[Sequence[Sample] | None, float]]:
     """What so many scrapes get one after the other, each with the seconds that it took."""
-
-    async def ask() -> list[tuple[Sequence[Sample] | None, float]]:
-        figures = Figures(measure, asyncio.get_running_loop())
-        figures.loop.start()
-        found = []
-        for _ in range(times):
-            began = time.monotonic()
-            found.append((await figures.current(), time.monotonic() - began))
-        figures.loop.stop()
-        return found
-
-    return in_a_loop(ask())
+    figures = Figures(measure, asyncio.get_running_loop())
+    figures.loop.start()
+    found = []
+    for _ in range(times):
+        began = time.monotonic()
+        found.append((await figures.current(), time.monotonic() - began))
+    figures.loop.stop()
+    return found
 
 
 def test_numbers_are_counted_once_for_scrapes_close_together() -> None:

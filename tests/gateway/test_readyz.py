@@ -45,13 +45,14 @@ def probes_of(answer: ProbeCache, *, heard: bool = True, seconds: float = 0.0) -
     return probes, queries
 
 
-def asked(found: ProbeCache, *, redis: bool = True) -> tuple[int, dict[str, Any]]:
+@in_a_loop
+async def asked(found: ProbeCache, *, redis: bool = True) -> tuple[int, dict[str, Any]]:
     sent: list[Any] = []
 
     async def send(part: Any) -> None:
         sent.append(part)
 
-    in_a_loop(probes_of(found, heard=redis)[0].readyz(None, send))  # type: ignore[arg-type]
+    await probes_of(found, heard=redis)[0].readyz(None, send)  # type: ignore[arg-type]
     return sent[0]["status"], msgspec.json.decode(sent[1]["body"])
 
 
@@ -108,17 +109,15 @@ def test_a_full_server_is_reported_unlike_an_unavailable_one(text: str, found: s
     assert probes._asked() == ProbeCache(found)
 
 
-def test_however_many_ask_it_is_found_out_once() -> None:
+@in_a_loop
+async def test_however_many_ask_it_is_found_out_once() -> None:
     probes, queries = probes_of(ProbeCache("ok", **WELL), seconds=0.05)
 
     async def send(_: Any) -> None:
         return
 
-    async def ask() -> None:
-        await asyncio.gather(*(probes.readyz(None, send) for _ in range(200)))  # type: ignore[arg-type]
-        await probes.readyz(None, send)  # type: ignore[arg-type]
-
-    in_a_loop(ask())
+    await asyncio.gather(*(probes.readyz(None, send) for _ in range(200)))  # type: ignore[arg-type]
+    await probes.readyz(None, send)  # type: ignore[arg-type]
     assert len(queries) == 1
 
 

@@ -278,18 +278,13 @@ async def asked(pages: Pages, path: str) -> list[bytes]:
     return sent
 
 
-def test_others_are_answered_while_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_others_are_answered_while_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(django_pages, "PIECE_WORK", 0.0)
     handler: Any = Handler()
     pages = Pages(handler, threads=1, queue=10)
-
-    async def story() -> tuple[list[bytes], list[bytes]]:
-        search = asyncio.ensure_future(asked(pages, "/search"))
-        await asyncio.sleep(0)
-        other = await asked(pages, "/other")
-        return await search, other
-
-    found, other = in_a_loop(story())
-    assert b"".join(other) == b"other"
-    assert b"".join(found) == b"head\nfound\n"
+    search = asyncio.ensure_future(asked(pages, "/search"))
+    await asyncio.sleep(0)
+    assert b"".join(await asked(pages, "/other")) == b"other"
+    assert b"".join(await search) == b"head\nfound\n"
     assert handler.looked < MOST

@@ -24,7 +24,6 @@ from fleet.gateway.write_queue import (
     Lanes,
     Pending,
     Spending,
-    Written,
     cost_of,
     events_in,
     parts_of,
@@ -56,23 +55,20 @@ def saying(machine_id: int, seq: int = 1) -> Delivery:
     return bringing(machine_id, json.dumps({"DocumentIncarnation": seq, "Events": []}), seq=seq)
 
 
-def batches_of(*said: SAID, most: int, trouble: int | None = None) -> list[list[SAID]]:
+@in_a_loop
+async def batches_of(*said: SAID, most: int, trouble: int | None = None) -> list[list[SAID]]:
     """Return the batches that the lanes form of these reports, put in this order."""
-
-    async def play() -> list[list[SAID]]:
-        lanes = Lanes(GatewayLimits())
-        if trouble is not None:
-            lanes.trouble(trouble)
-        for machine_id, set_id, seq in said:
-            lanes.put(pending(saying(machine_id, seq), set_id), NOW)
-        found = []
-        while batch := lanes.take(most) or lanes.take_one(Lane.TROUBLED):
-            found.append([(one.delivery.machine_id, one.set_id, one.delivery.reports[0].seq) for one in batch])
-            lanes.done(batch, behind=set())
-        assert (lanes.waiting(), lanes.since(1.0), lanes._reports, lanes._bytes) == (0, [], 0, 0)
-        return found
-
-    return in_a_loop(play())
+    lanes = Lanes(GatewayLimits())
+    if trouble is not None:
+        lanes.trouble(trouble)
+    for machine_id, set_id, seq in said:
+        lanes.put(pending(saying(machine_id, seq), set_id), NOW)
+    found = []
+    while batch := lanes.take(most) or lanes.take_one(Lane.TROUBLED):
+        found.append([(one.delivery.machine_id, one.set_id, one.delivery.reports[0].seq) for one in batch])
+        lanes.done(batch, behind=set())
+    assert (lanes.waiting(), lanes.since(1.0), lanes._reports, lanes._bytes) == (0, [], 0, 0)
+    return found
 
 
 def test_machines_of_a_set_are_taken_up_together_and_sets_take_turns() -> None:
@@ -116,19 +112,16 @@ def telling(machine_id: int, *event_ids: str, status: str = "Scheduled", at: dat
     return bringing(machine_id, json.dumps({"DocumentIncarnation": machine_id, "Events": events}), at=at)
 
 
-def order_of(*deliveries: Delivery) -> list[int]:
+@in_a_loop
+async def order_of(*deliveries: Delivery) -> list[int]:
     """The machines in the order in which these deliveries are taken up, one at a time."""
-
-    async def play() -> list[int]:
-        lanes = Lanes(GatewayLimits())
-        for one in deliveries:
-            lanes.put(pending(one), NOW)
-        found: list[int] = []
-        while batch := lanes.take(1):
-            found += [one.delivery.machine_id for one in batch]
-        return found
-
-    return in_a_loop(play())
+    lanes = Lanes(GatewayLimits())
+    for one in deliveries:
+        lanes.put(pending(one), NOW)
+    found: list[int] = []
+    while batch := lanes.take(1):
+        found += [one.delivery.machine_id for one in batch]
+    return found
 
 
 def test_the_first_word_of_an_event_passes_those_who_repeat_another_or_list_nothing() -> None:
@@ -143,14 +136,13 @@ def test_the_first_word_of_an_event_passes_those_who_repeat_another_or_list_noth
     assert order_of(telling(1, "A", at=LONG_AGO), telling(2, "B"), telling(3, "B"), telling(4, "A")) == [2, 4, 3, 1]
 
 
-def test_what_was_refused_for_want_of_room_is_news_when_it_comes_again() -> None:
-    async def play() -> list[bool]:
-        lanes = Lanes(GatewayLimits(queue_reports=1))
-        first, second = lanes.put(pending(telling(1, "A")), NOW), lanes.put(pending(telling(2, "B")), NOW)
-        lanes.done(lanes.take(10), behind=set())
-        return [first, second, "B" in lanes._told, lanes.put(pending(telling(2, "B")), NOW), "B" in lanes._told]
-
-    assert in_a_loop(play()) == [True, False, False, True, True]
+@in_a_loop
+async def test_what_was_refused_for_want_of_room_is_news_when_it_comes_again() -> None:
+    lanes = Lanes(GatewayLimits(queue_reports=1))
+    assert lanes.put(pending(telling(1, "A")), NOW)
+    assert not lanes.put(pending(telling(2, "B")), NOW) and "B" not in lanes._told
+    lanes.done(lanes.take(10), behind=set())
+    assert lanes.put(pending(telling(2, "B")), NOW) and "B" in lanes._told
 
 
 def test_one_machine_that_makes_up_events_gets_no_more_than_its_turn() -> None:
@@ -166,15 +158,13 @@ def test_of_an_endless_document_no_more_than_the_beginning_is_looked_at() -> Non
     assert events_in(telling(1, "A")) == ["A"]
 
 
-def test_so_many_are_remembered_and_no_more() -> None:
-    async def play() -> tuple[int, bool, bool]:
-        lanes = Lanes(GatewayLimits(queue_reports=10 * LANE_REMEMBERED))
-        for number in range(LANE_REMEMBERED // 10 + 1):
-            one = telling(number, *(f"{number}-{event}" for event in range(10)))
-            lanes.put(pending(one), NOW)
-        return len(lanes._told), "0-0" in lanes._told, f"{LANE_REMEMBERED // 10}-9" in lanes._told
-
-    assert in_a_loop(play()) == (LANE_REMEMBERED, False, True)
+@in_a_loop
+async def test_so_many_are_remembered_and_no_more() -> None:
+    lanes = Lanes(GatewayLimits(queue_reports=10 * LANE_REMEMBERED))
+    for number in range(LANE_REMEMBERED // 10 + 1):
+        lanes.put(pending(telling(number, *(f"{number}-{event}" for event in range(10)))), NOW)
+    assert len(lanes._told) == LANE_REMEMBERED
+    assert "0-0" not in lanes._told and f"{LANE_REMEMBERED // 10}-9" in lanes._told
 
 
 @given(text=st.text(max_size=200))
@@ -247,7 +237,10 @@ def test_parts_are_in_order_and_hold_everything_once() -> None:
     assert len(parts) > 5
 
 
-def test_others_are_committed_without_the_costly_one_and_it_comes_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_others_are_committed_without_the_costly_one_and_it_comes_to_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     commits: list[list[tuple[int, int]]] = []
 
     def record(*, deliveries: Sequence[Delivery], now: datetime, careful: bool = False) -> dict[Key, Taken]:
@@ -259,18 +252,15 @@ def test_others_are_committed_without_the_costly_one_and_it_comes_to_its_end(mon
     monkeypatch.setattr(writing.clock, "is_clock_correct", lambda: True)
     monkeypatch.setattr(writing.clock, "now", lambda: NOW)
 
-    async def play() -> list[Written]:
-        committer = Committer(GatewayLimits(), asyncio.get_running_loop())
-        waiting = [asyncio.ensure_future(committer.commit(delivery(LOUD, *[STATEMENT] * 30), 100))]
-        waiting += [asyncio.ensure_future(committer.commit(delivery(number, document(1)), 100)) for number in (8, 9)]
-        await asyncio.sleep(0)
-        committer.loop.start()
-        try:
-            return await asyncio.wait_for(asyncio.gather(*waiting), 20)
-        finally:
-            committer.loop.stop()
-
-    written = in_a_loop(play())
+    committer = Committer(GatewayLimits(), asyncio.get_running_loop())
+    waiting = [asyncio.ensure_future(committer.commit(delivery(LOUD, *[STATEMENT] * 30), 100))]
+    waiting += [asyncio.ensure_future(committer.commit(delivery(number, document(1)), 100)) for number in (8, 9)]
+    await asyncio.sleep(0)
+    committer.loop.start()
+    try:
+        written = await asyncio.wait_for(asyncio.gather(*waiting), 20)
+    finally:
+        committer.loop.stop()
     assert commits[0] == [(8, 1), (9, 1)]
     assert all(len(batch) == 1 and batch[0][1] <= COSTLY // 10 for batch in commits[1:])
     # What was not written in the time comes again: a part of it, never none.
