@@ -99,6 +99,3 @@ class Machine:
     def close(self) -> None:
         self.spool.close()
         self.imds.close()
-
-
-MachineFactory = Callable[..., Machine]

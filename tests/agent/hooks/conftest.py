@@ -10,31 +10,24 @@ import pytest
 from azure_simulator.child_process import RunningSimulator
 
 from tests.agent.agents import SteppedClock
-from tests.agent.machine_hooks import HookFolder, Machine, MachineFactory
-
-
-@pytest.fixture
-def machines(
-    tmp_path: Path, simulator: RunningSimulator, clock: SteppedClock, hooks: HookFolder
-) -> Iterator[MachineFactory]:
-    """Makes web-vm1; again, after a restart, on the same spool."""
-    with ExitStack() as stack:
-
-        def make(**more: Any) -> Machine:
-            machine = Machine(tmp_path, hooks.root, simulator.vm_url("web-vm1"), clock, **more)
-            stack.callback(machine.close)
-            return machine
-
-        yield make
+from tests.agent.machine_hooks import HookFolder, Machine
 
 
 @dataclass
 class Stage:
     """web-vm1 as often as it starts, its folder of hooks, and the simulator that announces events for it."""
 
-    machines: MachineFactory
+    folder: Path
     simulator: RunningSimulator
+    clock: SteppedClock
     hooks: HookFolder
+    ends: ExitStack
+
+    def start(self, **more: Any) -> Machine:
+        """Return the machine; again, after a restart, on the same spool."""
+        machine = Machine(self.folder, self.hooks.root, self.simulator.vm_url("web-vm1"), self.clock, **more)
+        self.ends.callback(machine.close)
+        return machine
 
     def announce(self, *resources: str, **more: Any) -> str:
         """Return the id of a new event, which names the machine unless `resources` say otherwise."""
@@ -49,12 +42,13 @@ class Stage:
 
     def announced(self, **more: Any) -> tuple[Machine, str]:
         """Return a machine that has read a new event about itself and run what follows, and the event's id."""
-        machine = self.machines()
+        machine = self.start()
         event_id = self.announce(**more)
         machine.look()
         return machine, event_id
 
 
 @pytest.fixture
-def stage(machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder) -> Stage:
-    return Stage(machines, simulator, hooks)
+def stage(tmp_path: Path, simulator: RunningSimulator, clock: SteppedClock, hooks: HookFolder) -> Iterator[Stage]:
+    with ExitStack() as ends:
+        yield Stage(tmp_path, simulator, clock, hooks, ends)

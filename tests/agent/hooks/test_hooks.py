@@ -15,7 +15,7 @@ RECOVERED = ["recover begin running", "recover hook 10-b succeeded", "recover en
 def test_an_event_that_names_the_machine_is_prepared_for_once(stage: Stage) -> None:
     stage.hooks.add("prepare", "20-z")
     stage.hooks.add("prepare", "10-a")
-    machine = stage.machines()
+    machine = stage.start()
     machine.look()
     event_id = stage.announce()
     for _ in range(3):
@@ -34,7 +34,7 @@ def test_an_event_that_names_the_machine_is_prepared_for_once(stage: Stage) -> N
 
 def test_advice_and_events_of_other_machines_are_prepared_for_by_no_hook(stage: Stage) -> None:
     stage.hooks.add("prepare", "10-a")
-    machine = stage.machines()
+    machine = stage.start()
     other = stage.announce("web-vm2")
     machine.look()
     stage.simulator.events.cancel(other)
@@ -68,7 +68,7 @@ def test_an_event_that_appears_as_started_is_prepared_for_late(stage: Stage) -> 
 def test_the_start_of_the_event_or_of_the_agent_runs_nothing(stage: Stage) -> None:
     machine, event_id = stage.prepared()
     machine.close()
-    again = stage.machines()
+    again = stage.start()
     again.work()
     stage.simulator.events.start(event_id)
     again.look()
@@ -110,13 +110,13 @@ def test_event_that_ended_while_the_agent_was_stopped_is_recovered_at_the_first_
     stage.simulator.events.start(event_id)
     stage.simulator.events.complete(event_id)
     stage.simulator.fault("web-vm1", "empty", count=1)
-    again = stage.machines(boot=lambda: "after the reboot")
+    again = stage.start(boot=lambda: "after the reboot")
     again.look()
     assert again.said() == PREPARED
     again.look()
     assert again.said() == PREPARED + RECOVERED
     again.close()
-    third = stage.machines()
+    third = stage.start()
     third.look()
     assert third.said() == PREPARED + RECOVERED
 
@@ -124,7 +124,7 @@ def test_event_that_ended_while_the_agent_was_stopped_is_recovered_at_the_first_
 def test_an_event_that_went_before_preparing_began_is_not_recovered_from(stage: Stage) -> None:
     stage.hooks.add("prepare", "10-a")
     stage.hooks.add("recover", "10-b")
-    machine = stage.machines()
+    machine = stage.start()
     first, second = stage.announce(), stage.announce()
     machine.poll()
     machine.hooks.step()
@@ -137,7 +137,7 @@ def test_hooks_of_two_events_never_take_turns_and_know_of_the_other_event(stage:
     for name in ("10-a", "20-b"):
         stage.hooks.add("prepare", name, 'echo "$DRYDOCK_OTHER_EVENTS"')
         stage.hooks.add("recover", name, 'echo "$DRYDOCK_OTHER_EVENTS"')
-    machine = stage.machines()
+    machine = stage.start()
     first, second = stage.announce(), stage.announce("web-vm1", "web-vm2")
     stage.announce("web-vm2")
     machine.look()
@@ -166,7 +166,7 @@ def test_an_event_that_goes_in_the_middle_of_preparing_is_recovered_from_at_once
     stage.hooks.add("prepare", "10-a")
     stage.hooks.add("prepare", "20-long")
     stage.hooks.add("recover", "10-b")
-    machine = stage.machines()
+    machine = stage.start()
     event_id = stage.announce()
     machine.poll()
     machine.hooks.step()
@@ -193,7 +193,7 @@ def test_the_event_comes_as_json_as_azure_said_it_and_no_secret_comes_with_it(
     monkeypatch.setenv("DRYDOCK_JOIN_TOKEN", "secret")
     stage.hooks.add("prepare", "10-a", "cat")
     stage.hooks.add("prepare", "20-b", "env | grep ^DRYDOCK_ | sort")
-    machine = stage.machines(timeout=30)
+    machine = stage.start(timeout=30)
     event_id = stage.announce("web-vm1", "web-vm2", type="Freeze", description="a b", duration_seconds=9)
     machine.look()
     event = json.loads(machine.reports()[1]["output"])
@@ -211,16 +211,16 @@ def test_the_event_comes_as_json_as_azure_said_it_and_no_secret_comes_with_it(
 
 def test_nothing_runs_while_the_machine_has_no_name_and_what_is_listed_then_is_not_missed(stage: Stage) -> None:
     stage.hooks.add("prepare", "10-a")
-    nameless = stage.machines(name="")
+    nameless = stage.start(name="")
     stage.announce()
     nameless.look()
     assert nameless.said() == []
     nameless.close()
-    named = stage.machines()
+    named = stage.start()
     named.look()
     named.close()
     assert len(stage.hooks.lines()) == 1
-    remembered = stage.machines(name="")
+    remembered = stage.start(name="")
     stage.announce()
     remembered.look()
     assert len(stage.hooks.lines()) == 2, "the name is remembered where the metadata cannot be read"
@@ -229,7 +229,7 @@ def test_nothing_runs_while_the_machine_has_no_name_and_what_is_listed_then_is_n
 def test_a_full_disk_stops_no_hook_and_what_they_did_is_reported_later(stage: Stage) -> None:
     stage.hooks.add("prepare", "10-a", "echo done")
     stage.hooks.ran.touch()
-    machine = stage.machines()
+    machine = stage.start()
     machine.look()
     event_id = stage.announce()
     with full_disk(machine.spool):

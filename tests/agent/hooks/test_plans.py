@@ -11,7 +11,6 @@ from drydock_agent.hooks.events import IDLE_SECONDS, PLAN_CHECK_SECONDS
 from drydock_agent.hooks.progress import prepare_at
 from drydock_agent.settings.load import load
 
-from tests.agent.agents import SteppedClock
 from tests.agent.hooks.conftest import Stage
 from tests.agent.machine_hooks import Machine
 
@@ -32,11 +31,11 @@ def listed(event_id: str = "E-1", **fields: Any) -> dict[str, Any]:
 class Planning:
     """web-vm1 with a prepare hook, whose metadata service lists what the test says."""
 
-    def __init__(self, stage: Stage, clock: SteppedClock) -> None:
-        self.stage, self.clock = stage, clock
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.clock = stage, stage.clock
         self.hook = stage.hooks.add("prepare", "10-a", 'echo "late $DRYDOCK_LATE"')
-        self.machine = stage.machines()
-        self.not_before = (clock.now() + WEEK).replace(microsecond=0)
+        self.machine = stage.start()
+        self.not_before = (self.clock.now() + WEEK).replace(microsecond=0)
 
     def see(self, *events: dict[str, Any]) -> float:
         """The metadata service lists these events. Return the seconds until the next check of the hooks."""
@@ -54,7 +53,7 @@ class Planning:
 
     def restart(self, **settings: Any) -> Machine:
         self.machine.close()
-        self.machine = self.stage.machines(**settings)
+        self.machine = self.stage.start(**settings)
         return self.machine
 
     def planned(self) -> list[datetime]:
@@ -62,8 +61,8 @@ class Planning:
 
 
 @pytest.fixture
-def it(stage: Stage, clock: SteppedClock) -> Planning:
-    return Planning(stage, clock)
+def it(stage: Stage) -> Planning:
+    return Planning(stage)
 
 
 def test_an_event_a_week_ahead_is_prepared_for_an_hour_before(it: Planning) -> None:

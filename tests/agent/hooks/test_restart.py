@@ -137,8 +137,8 @@ def test_a_hook_that_takes_the_machine_down_is_not_run_at_each_boot(stage: Stage
     pid = hanging(stage.hooks)
     stage.hooks.add("prepare", "20-b")
     stage.announce()
-    begin_and_cut_off(stage.machines(boot=lambda: "first boot"), pid)
-    again = stage.machines(boot=lambda: "second boot")
+    begin_and_cut_off(stage.start(boot=lambda: "first boot"), pid)
+    again = stage.start(boot=lambda: "second boot")
     again.look()
     assert again.said() == [
         "prepare begin running",
@@ -154,8 +154,8 @@ def test_a_hook_that_is_cut_off_again_and_again_is_given_up(stage: Stage) -> Non
     pid = hanging(stage.hooks)
     for _ in range(2):
         pid.unlink(missing_ok=True)
-        begin_and_cut_off(stage.machines(boot=lambda: "one boot"), pid)
-    third = stage.machines(boot=lambda: "one boot")
+        begin_and_cut_off(stage.start(boot=lambda: "one boot"), pid)
+    third = stage.start(boot=lambda: "one boot")
     third.look()
     assert third.said()[1:] == ["prepare hook 10-hang failed", "prepare hook 10-hang failed", "prepare end failed"]
     assert len(stage.hooks.lines()) == 2
