@@ -51,21 +51,6 @@ def coverage(fleet: FleetDouble) -> list[tuple[str, str]]:
     return [(report["data"]["cache"], report["data"]["state"]) for report in fleet.reports(wire.COVERAGE)]
 
 
-def test_a_stop_takes_less_than_a_second_and_is_reported_by_the_next_agent(
-    agents: Agents, servers: list[CacheServer]
-) -> None:
-    settings = {"DRYDOCK_REDIS_CACHES": caches(servers[:1])}
-    first = agents.at_work(**settings)
-    eventually(lambda: coverage(agents.fleet) == [(host(0), "subscribed")])
-    begun = time.monotonic()
-    assert first.stop() == 0
-    # Under a second where nothing else runs.
-    assert time.monotonic() - begun < 4
-    agents.run(**settings)
-    eventually(lambda: [state for _, state in coverage(agents.fleet)] == ["subscribed", "lost", "subscribed"])
-    assert agents.fleet.reports(wire.COVERAGE)[1]["data"]["reason"] == "the agent stopped"
-
-
 def test_check_says_of_each_cache_whether_it_can_be_heard_and_an_unavailable_one_does_not_disturb_others(
     agents: Agents, servers: list[CacheServer]
 ) -> None:
