@@ -13,6 +13,7 @@ from drydock_agent.metadata_service.client import StartAnswer
 from drydock_agent.spool.store import Spool
 
 from tests.agent.agents import VM_IDS, Agents, Parts, SteppedClock
+from tests.agent.backend.conftest import Delivery
 from tests.agent.fleet_double import eventually
 
 MACHINE = VM_IDS["web-vm1"]
@@ -227,19 +228,10 @@ def test_orders_keep_their_receipts_when_the_spool_is_renumbered(story: Story) -
     assert parts.orders.unacknowledged() == []
 
 
-@pytest.mark.real_time
-@pytest.mark.flow
-def test_an_order_in_the_answer_to_a_report_is_carried_out_too(agents: Agents) -> None:
-    # Every held call fails, so that only the uploader can bring it.
-    agents.fleet.statuses = [("/orders", 503)] * 1000
-    agents.run()
-    event_id = agents.announce("Reboot")
-    agents.reported(event_id)
-    agents.fleet.order(MACHINE, event_id)
-    # News to deliver, and with its answer comes the order.
-    agents.announce()
-    [receipt] = eventually(agents.fleet.receipts)
-    assert (receipt["outcome"], receipt["azure_status"]) == ("answered", 200)
+def test_an_order_in_the_answer_to_a_report_is_accepted(parts: Parts, delivery: Delivery) -> None:
+    delivery.fleet.order(MACHINE, "E-1")
+    delivery.until_idle()
+    assert parts.orders.unacknowledged() == ["order-1:celery"]
 
 
 @pytest.mark.real_time
