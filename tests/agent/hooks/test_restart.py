@@ -60,7 +60,7 @@ def begun(pid: Path) -> bool:
 
 def test_a_hanging_hook_stops_neither_polls_nor_reports_nor_orders_nor_the_agent(it: AtWork) -> None:
     pid = hanging(it.hooks)
-    process = it.start()
+    process = it.start(DRYDOCK_SIGNED_ORDERS="never")
     event_id = it.announce()
     eventually(lambda: begun(pid) and it.said() == ["prepare begin running"])
     polls = len(it.simulator.log(vm="web-vm1"))
