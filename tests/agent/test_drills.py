@@ -129,7 +129,7 @@ def test_a_drill_is_announced_approved_started_and_over_without_azure(participan
 
 
 @pytest.mark.parametrize("on_request", [True, False])
-def test_a_drill_starts_when_another_machine_says_so_or_unapproved_at_not_before(
+def test_a_drill_starts_when_another_machine_reports_it_or_unapproved_at_not_before(
     participant: Participant, on_request: bool
 ) -> None:
     participant.send("rehearse")
