@@ -45,7 +45,6 @@ from fleet.gateway.readers import metadata_state
 from fleet.gateway.signed_calls import SignedCalls
 from fleet.gateway.waiters import WakeUps
 from fleet.notifications.hooks import inside, pressed, text_inside, time_of
-from fleet.projections.pages import BadCursorError, _decode
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -154,7 +153,6 @@ DECODERS: dict[str, tuple[Callable[[bytes], Any], str, tuple[type[Exception], ..
     ),
     "forwarded address": (lambda raw: address_of("127.0.0.1", text(raw), [ip_network("127.0.0.0/8")]), "", ()),
     "trace": (lambda raw: trace_of(text(raw), text(raw)), "", ()),
-    "cursor": (lambda raw: _decode(base64.urlsafe_b64encode(raw).decode(), 2), "t", (BadCursorError,)),
     "id token": (id_token, "alg kid typ crit", (provider.ProviderError,)),
     "claims": (
         lambda raw: identity_of(mapping(raw), issuer="https://x", claim="groups.a"),
