@@ -1,7 +1,6 @@
 """Views of the front page with the decision queue, blind spots, search, saved views, and the onboarding checklist."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 from urllib.parse import urlencode
@@ -62,28 +61,6 @@ MAX_OFFERED = 8
 MINE = "me"
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One filter of the queue as a link that adds it to those in use (`asked`), or takes it away. `count` is the number
-    of events that it shows; None for those of the reader, because readers share the part of the page.
-    """
-
-    name: str
-    value: str
-    label: str
-    asked: Mapping[str, str]
-    count: int | None
-
-    @property
-    def is_chosen(self) -> bool:
-        return self.asked.get(self.name) == self.value
-
-    @property
-    def query(self) -> str:
-        others = {name: value for name, value in self.asked.items() if name != self.name}
-        return urlencode(others if self.is_chosen else {**others, self.name: self.value})
-
-
 def _sets(waiting: queue.DecisionQueue) -> int:
     """Return the number of sets to show. It is smaller below a long queue, to keep the page small while many events
     wait.
@@ -91,24 +68,31 @@ def _sets(waiting: queue.DecisionQueue) -> int:
     return next(most for up_to, most in SETS_BELOW if len(waiting.items) <= up_to)
 
 
-def _choices(request: Asked, found: queue.DecisionQueue, asked: Mapping[str, str]) -> list[Choice]:
-    """Return the filters that the queue offers: by claim, severity, and the types and services of its events. They name
-    no user, because readers share them. One query.
+def _choices(request: Asked, found: queue.DecisionQueue, asked: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the filters that the queue offers: by claim, severity, and the types and services of its events. Each is a
+    link that adds it to those in use (`asked`), or takes it away, with the number of events that it shows.
+
+    They name no user, because readers share them; the filter of the reader's own claims states no number. One query.
     """
     types = {item.event.event_type for item in found.waiting} | {asked.get("type", "")}
     services = {item.place.service for item in found.waiting} | {asked.get("service", "")}
     offered = [("claim", "none", "Unclaimed"), ("severity", "critical", "Critical")]
     offered += [("type", name, name) for name in sorted(types - {""})][:MAX_OFFERED]
     offered += [("service", name, name) for name in sorted(services - {""})][:MAX_OFFERED]
-    wanted = [{**asked, name: value} for name, value, _ in offered]
-    counts = queue.counts_of(wanted, now=request.now, rights=request.rights)
-    shown = found.counts["waiting"] if asked.get("claim", "none") != "none" else None
-    if shown is not None:
-        asked = {**asked, "claim": MINE}
-    return [
-        Choice("claim", MINE, "Mine", asked, shown),
-        *(Choice(*each, asked, count) for each, count in zip(offered, counts, strict=True)),
-    ]
+    counts = queue.counts_of(
+        [{**asked, name: value} for name, value, _ in offered], now=request.now, rights=request.rights
+    )
+    shows_own = asked.get("claim", "none") != "none"
+    used = {**asked, "claim": MINE} if shows_own else asked
+
+    def link(name: str, value: str, label: str, count: int | None) -> dict[str, Any]:
+        others = {other: text for other, text in used.items() if other != name}
+        is_chosen = used.get(name) == value
+        query = urlencode(others if is_chosen else {**others, name: value})
+        return {"label": label, "query": query, "is_chosen": is_chosen, "count": count}
+
+    own = link("claim", MINE, "Mine", found.counts["waiting"] if shows_own else None)
+    return [own, *(link(*choice, count) for choice, count in zip(offered, counts, strict=True))]
 
 
 @read_view

@@ -156,10 +156,8 @@ def is_live(*, now: datetime, machine: str = "") -> Q:
     return presence_conditions(now=now, machine=machine)[Presence.LIVE]
 
 
-def with_presences(machines: QuerySet[Machine], *presences: str, now: datetime | None) -> QuerySet[Machine]:
+def with_presences(machines: QuerySet[Machine], *presences: str, now: datetime) -> QuerySet[Machine]:
     """Return the machines with one of these presence states."""
-    if now is None:
-        raise TypeError("How present a machine is depends on the time: say `now`.")
     conditions, either = presence_conditions(now=now), Q(pk__in=[])
     for presence in presences:
         either |= conditions[Presence(presence)]

@@ -3,7 +3,6 @@
 The library has no type annotations, so its base class needs `type: ignore`.
 """
 
-from datetime import datetime
 from typing import Any
 
 import django_filters
@@ -45,7 +44,7 @@ class EventFilter(PlaceFilter):
     limit the first sighting, `due_since` and `due_until` NotBefore; `has_not_before` selects events with or without
     NotBefore.
 
-    Pass `now=` (an aware datetime) to the constructor, because an event needs a decision only before NotBefore.
+    Pass `now=` if `needs_decision` may be used.
     """
 
     status = django_filters.MultipleChoiceFilter(
@@ -82,10 +81,6 @@ class EventFilter(PlaceFilter):
 
     class Meta(VisibleRows.Meta):
         model = ScheduledEvent
-
-    def __init__(self, *args: Any, now: datetime, **kwargs: Any) -> None:
-        self.now = now
-        super().__init__(*args, **kwargs)
 
     def filter_machine(self, queryset: QuerySet[ScheduledEvent], name: str, value: Any) -> QuerySet[ScheduledEvent]:
         either = Q(pk__in=[])
@@ -146,9 +141,8 @@ class MachineFilter(MachinePlaceFilter):
     class Meta(VisibleRows.Meta):
         model = Machine
 
-    def __init__(self, data: Any = None, queryset: Any = None, *, now: datetime | None = None, **kwargs: Any) -> None:
-        self.now = now
-        super().__init__(data, with_presence() if queryset is None else queryset, **kwargs)
+    def rows(self) -> QuerySet[Machine]:
+        return with_presence()
 
     def filter_presence(self, queryset: QuerySet[Machine], name: str, value: list[str]) -> QuerySet[Machine]:
         return with_presences(queryset, *value, now=self.now) if value else queryset
@@ -189,10 +183,6 @@ class SetFilter(PlaceFilter):
 
     class Meta(VisibleRows.Meta):
         model = AvailabilitySet
-
-    def __init__(self, *args: Any, now: datetime | None = None, **kwargs: Any) -> None:
-        self.now = now
-        super().__init__(*args, **kwargs)
 
     def filter_machine(self, queryset: QuerySet[AvailabilitySet], name: str, value: Any) -> QuerySet[AvailabilitySet]:
         return queryset.filter(sets_with(visible(Machine).filter(pk__in=value))) if value else queryset
@@ -316,8 +306,8 @@ class AdmissionFilter(MachinePlaceFilter):
     class Meta(VisibleRows.Meta):
         model = Admission
 
-    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, waiting_rows() if queryset is None else queryset, **kwargs)
+    def rows(self) -> QuerySet[Admission]:
+        return waiting_rows()
 
 
 class EventEntryFilter(VisibleRows):

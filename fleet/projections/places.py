@@ -124,13 +124,26 @@ class PlaceIds(PlacePart, IdsFilter):
 
 
 class VisibleRows(django_filters.FilterSet):  # type: ignore[misc]
-    """Base FilterSet for the rows of its model that the reader may see."""
+    """Base FilterSet for the rows of its model that the reader may see. `now` is the time for filters that depend on
+    it.
+    """
 
     class Meta:
         fields: list[str] = []
 
-    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, visible(self._meta.model) if queryset is None else queryset, **kwargs)
+    def __init__(self, data: Any = None, queryset: Any = None, *, now: datetime | None = None, **kwargs: Any) -> None:
+        self._now = now
+        super().__init__(data, self.rows() if queryset is None else queryset, **kwargs)
+
+    def rows(self) -> QuerySet[Any]:
+        """Return the rows that are filtered."""
+        return visible(self._meta.model)  # type: ignore[no-any-return]
+
+    @property
+    def now(self) -> datetime:
+        if self._now is None:
+            raise TypeError("This filter depends on the time: pass `now`.")
+        return self._now
 
 
 class PlaceFilter(VisibleRows):

@@ -31,8 +31,8 @@ from fleet.projections.refs import PresenceCounts, SetRef, count_presence, futur
 from fleet.projections.set_summaries import MOST, SetSummary, first_machines, set_summaries
 from fleet.projections.visibility import listed_sets, visible
 
-# At most this many machines are shown one by one.
-MOST_SHOWN = 100
+# At most this many machines are shown one by one, and sets offered in a form.
+MOST_SHOWN, MOST_OFFERED = 100, 500
 # At most this many open events of a set are read by time left: for a line, for a set in a list, and for one set. A
 # silent machine may leave any number of them open.
 OPEN_IN_LINE, OPEN_IN_LIST, OPEN_IN_SET = 2, 20, 100
@@ -431,13 +431,13 @@ def cards(*, now: datetime, first: Sequence[int] = (), limit: int = 12) -> tuple
     return _shape(sets, _open_events(sets, most=OPEN_IN_SET), now=now, most=MOST_SHOWN)
 
 
-def named(*, limit: int = 500) -> tuple[SetRef, ...]:
+def named() -> tuple[SetRef, ...]:
     """Return the sets that have a name, by name. One query."""
     rows = listed_sets().exclude(kind=PROVISIONAL)
-    return tuple(set_ref(row) for row in rows.order_by("name", "pk")[:limit])
+    return tuple(set_ref(row) for row in rows.order_by("name", "pk")[:MOST_OFFERED])
 
 
-def merge_targets(*, set_id: int, limit: int = 500) -> tuple[SetRef, ...]:
+def merge_targets(*, set_id: int) -> tuple[SetRef, ...]:
     """Return the sets into which this set can be merged, by name: those with a name, or all if this set is provisional.
     Two queries.
     """
@@ -449,7 +449,7 @@ def merge_targets(*, set_id: int, limit: int = 500) -> tuple[SetRef, ...]:
         others = others.exclude(kind="provisional")
     if row.subscription:
         others = others.filter(Q(subscription="") | Q(subscription__iexact=row.subscription))
-    return tuple(set_ref(other) for other in others.order_by("name", "pk")[:limit])
+    return tuple(set_ref(other) for other in others.order_by("name", "pk")[:MOST_OFFERED])
 
 
 def detail(*, set_id: int, now: datetime, most: int = 0) -> SetDetail | None:
