@@ -44,6 +44,7 @@ from fleet.operations.machines.inventory import import_inventory, try_inventory
 from fleet.operations.sets.changes import move_machine
 from fleet.projections import counts, machines, sets
 from fleet.projections.filters import MachineFilter
+from fleet.projections.places import IdsField
 from fleet.projections.refs import PresenceCounts
 from fleet.projections.timeline import entries
 from fleet.wording.badges import badge_of
@@ -152,34 +153,16 @@ def machine_list(request: Asked) -> HttpResponse:
     # Counting reads all machines that match, so the page requests it afterwards; without scripts, a link does.
     is_counting = bool(request.htmx) or request.GET.get("as") == "counts"
     counted = {"machines/machine_counts.html": lambda: _chips(request, rows)} if is_counting else {}
-    kept = [(name, value) for name, value in parse_qsl(query_with(request, q="", cursor=""))]
+    kept = parse_qsl(query_with(request, q="", cursor=""))
     filters = [(name, value) for name in MachineFilter.base_filters for value in request.GET.getlist(name)]
     context: dict[str, Any] = {"kept": kept, "filters": filters, "most": MOST_AT_ONCE}
     return listed(request, "machines/list.html", "machines/machine_rows.html", read, counted, **context)
 
 
-class ChosenForm(CommentForm):
-    """Form with selected row ids of the parameter `chosen`. The operation refuses ids that it does not know."""
-
-    chosen = ""
-
-    def __init__(self, sent: Any) -> None:
-        super().__init__(sent)
-        ids = [one for one in sent.getlist(self.chosen) if one.isascii() and one.isdigit() and len(one) < 19]
-        self.fields[self.chosen].choices = [(one, one) for one in ids]  # type: ignore[attr-defined]
-
-
-class DecommissionForm(ChosenForm):
+class DecommissionForm(CommentForm):
     wrong = f"Select 1 to {MOST_AT_ONCE} machines. The comment has up to 2,000 characters."
-    chosen = "machine"
-    machine = forms.TypedMultipleChoiceField(coerce=int, required=False)
+    machine = IdsField(required=False, most=MOST_AT_ONCE)
     all = forms.BooleanField(required=False)
-
-    def clean_machine(self) -> list[int]:
-        ids: list[int] = self.cleaned_data["machine"]
-        if len(ids) > MOST_AT_ONCE:
-            raise forms.ValidationError(self.wrong)
-        return ids
 
 
 def decommission_answer(request: Asked, /, **context: Any) -> HttpResponse:
@@ -318,10 +301,9 @@ def lift(request: Asked, machine_id: int) -> HttpResponse:
 ADMISSIONS_A_PAGE = 50
 
 
-class AdmissionsForm(ChosenForm):
+class AdmissionsForm(CommentForm):
     wrong = "Select at least one request. The comment has up to 2,000 characters."
-    chosen = "ids"
-    ids = forms.TypedMultipleChoiceField(coerce=int)
+    ids = IdsField()
     decision = forms.ChoiceField(choices=[("admit", ""), ("refuse", "")])
 
 

@@ -38,23 +38,27 @@ class TimeFilter(django_filters.IsoDateTimeFilter):  # type: ignore[misc]
 
 
 class TextsField(forms.Field):
-    """Field for a repeatable query parameter with texts. Empty values are ignored."""
+    """Field for a repeatable parameter with up to `most` texts. Empty values are ignored."""
 
     widget = forms.SelectMultiple
+
+    def __init__(self, *, most: int = MOST_VALUES, **kwargs: Any) -> None:
+        self.most = most
+        super().__init__(**kwargs)
 
     def to_python(self, value: Any) -> list[Any]:
         given = value if isinstance(value, list | tuple) else [value]
         found = list(dict.fromkeys(str(each).strip() for each in given if each is not None and str(each).strip()))
         # Repetitions of one value count as well, as the API's document states.
-        if len(given) > MOST_VALUES:
-            raise ValidationError(f"Give at most {MOST_VALUES} values.", code="invalid")
+        if len(given) > self.most:
+            raise ValidationError(f"Give at most {self.most} values.", code="invalid")
         if any("\x00" in each for each in found):
             raise ValidationError("It may not hold a NUL.", code="invalid")
         return found
 
 
 class IdsField(TextsField):
-    """Field for a repeatable query parameter with row ids."""
+    """Field for a repeatable parameter with row ids."""
 
     def to_python(self, value: Any) -> list[int]:
         found = super().to_python(value)
