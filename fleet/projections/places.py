@@ -141,7 +141,7 @@ class VisibleRows(django_filters.FilterSet):  # type: ignore[misc]
 
     def rows(self) -> QuerySet[Any]:
         """Return the rows that are filtered."""
-        return visible(self._meta.model)  # type: ignore[no-any-return]
+        return visible(self._meta.model)
 
     @property
     def now(self) -> datetime:
