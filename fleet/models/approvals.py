@@ -8,10 +8,10 @@ from fleet.domain.states import LIVE_APPROVALS, OPEN_ORDERS, ApprovalState, Orde
 from fleet.domain.trace import Trace, trace_as_kept
 from fleet.domain.waves import WaveState
 from fleet.models.events import ScheduledEvent
-from fleet.models.index_scan import ChangeColumn
 from fleet.models.machines import Machine
 from fleet.models.people import ApiToken
 from fleet.models.policy import Rule
+from fleet.models.rows import ChangeColumn, Row
 
 # Conditions of constraints and indexes.
 LIVE = models.Q(state__in=[state.value for state in LIVE_APPROVALS])
@@ -43,9 +43,6 @@ class Wave(ChangeColumn):
                 fields=["next_check_at"], name="wave_by_next_check", condition=models.Q(state=WaveState.RUNNING.value)
             ),
         ]
-
-    def __str__(self) -> str:
-        return f"wave {self.pk}"
 
 
 # Decisions by people and rules: approvals, claims and holds.
@@ -124,9 +121,6 @@ class Approval(ChangeColumn):
             models.Index(fields=["-decided_at", "-id"], name="approval_newest"),
         ]
 
-    def __str__(self) -> str:
-        return f"approval {self.pk}"
-
     @property
     def trace(self) -> Trace | None:
         """The request and trace by which all logs identify this approval; None if none was recorded."""
@@ -147,9 +141,6 @@ class EventMark(ChangeColumn):
             models.UniqueConstraint(fields=["event"], condition=NOT_ENDED, name="one_open_%(class)s_per_event"),
         ]
         indexes = [models.Index(fields=["changed_at"], name="%(class)s_by_change")]
-
-    def __str__(self) -> str:
-        return f"{self._meta.model_name} {self.pk}"
 
 
 class Claim(EventMark):
@@ -218,11 +209,8 @@ class Order(ChangeColumn):
             models.Index(fields=["machine"], name="order_open_by_machine", condition=OPEN),
         ]
 
-    def __str__(self) -> str:
-        return str(self.pk)
 
-
-class SigningKey(models.Model):
+class SigningKey(Row):
     """Ed25519 key pair that signs orders. `public_key` is base64; `private_key` is encrypted with SECRET_KEY.
 
     `key_id` is the start of the public key's SHA-256 in hex. `introduction` is the signature of the key `introduced_by`
@@ -239,6 +227,3 @@ class SigningKey(models.Model):
     retires_at = models.DateTimeField(null=True, blank=True)
     retired_by = models.TextField(blank=True, default="")
     retirement = models.TextField(blank=True, default="")
-
-    def __str__(self) -> str:
-        return self.key_id

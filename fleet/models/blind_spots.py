@@ -5,9 +5,10 @@ from django.db import models
 
 from fleet.models.caches import Cache
 from fleet.models.machines import AvailabilitySet
+from fleet.models.rows import Row
 
 
-class OpenTrouble(models.Model):
+class OpenTrouble(Row):
     """A current blind spot about which a notification is sent (`fleet.domain.blind_spots.facts`).
 
     The row is deleted when the blind spot ends. `recorded_at`: when the timeline entry was written; NULL while the
@@ -27,11 +28,8 @@ class OpenTrouble(models.Model):
     since = models.DateTimeField()
     recorded_at = models.DateTimeField(null=True, blank=True)
 
-    def __str__(self) -> str:
-        return self.key
 
-
-class StaleSet(models.Model):
+class StaleSet(Row):
     """Marks a set whose stored counts may be outdated. Database triggers insert one row for each change.
 
     Rows are only inserted and deleted. So changes do not wait for each other, and a change that is committed during a
@@ -42,11 +40,8 @@ class StaleSet(models.Model):
         AvailabilitySet, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+"
     )
 
-    def __str__(self) -> str:
-        return f"change of {self.availability_set_id}"
 
-
-class SetCount(models.Model):
+class SetCount(Row):
     """Stored counts of a set: machines by presence, and machines of the inventory without an agent.
 
     `judged_at`: when the set's blind spots were last computed; `judged_by`: version, protocol and clock tolerance of
@@ -78,11 +73,8 @@ class SetCount(models.Model):
             models.Index(fields=["judged_by"], name="set_judged_by"),
         ]
 
-    def __str__(self) -> str:
-        return f"count of {self.availability_set_id}"
 
-
-class SetBlindSpot(models.Model):
+class SetBlindSpot(Row):
     """One blind spot of a set (`fleet.domain.blind_spots`), as the last check found it.
 
     Lists are sorted by (`rank`, `set_name`, set, `part`), with texts in code point order.
@@ -118,6 +110,3 @@ class SetBlindSpot(models.Model):
         indexes = [
             models.Index(fields=["rank", "set_name", "availability_set", "part"], name="set_blind_spot_listed"),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.code} of {self.availability_set_id}"

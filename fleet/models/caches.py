@@ -8,8 +8,9 @@ from django.db import models
 
 from fleet.domain.caches.maintenances import ACTIVE, MaintenanceStatus
 from fleet.domain.scheduling import AT_ONCE
-from fleet.models.index_scan import ChangeColumn, words_of
+from fleet.models.index_scan import words_of
 from fleet.models.machines import Machine
+from fleet.models.rows import ChangeColumn, Row
 
 # The channel `AzureRedisEvents` of Azure Cache for Redis.
 AZURE_REDIS = "azure-redis"
@@ -81,11 +82,8 @@ class Maintenance(ChangeColumn):
             ),
         ]
 
-    def __str__(self) -> str:
-        return f"maintenance {self.pk}"
 
-
-class Notification(models.Model):
+class Notification(Row):
     """One notification, merged from all listeners: equal messages within a minute are one notification.
 
     `raw` is the message as text; `raw_base64` has the bytes if they are not valid text; `raw_hash` is the SHA-256 of
@@ -126,11 +124,8 @@ class Notification(models.Model):
             models.Index(fields=["-first_at", "-id"], name="notification_newest"),
         ]
 
-    def __str__(self) -> str:
-        return self.raw
 
-
-class Reporter(models.Model):
+class Reporter(Row):
     """The copies of one notification that one machine received."""
 
     notification = models.ForeignKey(
@@ -144,9 +139,6 @@ class Reporter(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["notification", "machine"], name="reporter_once"),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.notification_id} by {self.machine_id}"
 
 
 class Coverage(ChangeColumn):
@@ -176,6 +168,3 @@ class Coverage(ChangeColumn):
             models.Index(fields=["cache", "-since"], name="coverage_by_cache"),
             models.Index(fields=["changed_at"], name="coverage_by_change"),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.state} on {self.machine_id}"

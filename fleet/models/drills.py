@@ -5,8 +5,8 @@ from django.db import models
 
 from fleet.domain.scheduling import AT_ONCE
 from fleet.models.events import ScheduledEvent
-from fleet.models.index_scan import ChangeColumn
 from fleet.models.machines import Machine
+from fleet.models.rows import ChangeColumn, Row
 
 
 class Drill(ChangeColumn):
@@ -37,11 +37,8 @@ class Drill(ChangeColumn):
             models.Index(fields=["-created_at", "-id"], name="drill_newest"),
         ]
 
-    def __str__(self) -> str:
-        return f"drill {self.pk}"
 
-
-class Rehearsal(models.Model):
+class Rehearsal(Row):
     """One machine's part in a drill. The machine's reports about the rehearsed event are a sighting.
 
     `left_out`: why the machine does not take part, as the end of a sentence that begins with the name; empty if it
@@ -60,11 +57,8 @@ class Rehearsal(models.Model):
             models.UniqueConstraint(fields=["drill", "machine"], name="rehearsal_once"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.drill_id} on {self.machine_id}"
 
-
-class Instruction(models.Model):
+class Instruction(Row):
     """One order of a drill to one machine, delivered like the order of an approval.
 
     `what` is `rehearse`, `start` or `cancel`; `data` are further fields. The order is offered to the machine until
@@ -92,6 +86,3 @@ class Instruction(models.Model):
         indexes = [
             models.Index(fields=["machine"], name="instruction_waiting", condition=models.Q(closed_at__isnull=True)),
         ]
-
-    def __str__(self) -> str:
-        return str(self.pk)

@@ -5,11 +5,12 @@ from django.db import models
 from django.db.models.functions import Cast
 
 from fleet.domain.states import EventStatus
-from fleet.models.index_scan import ChangeColumn, words_of
+from fleet.models.index_scan import words_of
 from fleet.models.machines import AvailabilitySet, Machine
+from fleet.models.rows import ChangeColumn, Row
 
 
-class StatedColumns(models.Model):
+class StatedColumns(Row):
     """Columns with what Azure states about an event, one for each field of `fleet.domain.events.EventStatement`."""
 
     event_type = models.TextField(blank=True, default="")
@@ -134,6 +135,3 @@ class Sighting(StatedColumns):
             # Queried at every document: the events that this machine's newest report still lists.
             models.Index(fields=["machine"], name="sighting_listed", condition=models.Q(gone_at__isnull=True)),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.event_id} by {self.machine_id}"

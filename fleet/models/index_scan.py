@@ -9,28 +9,13 @@ from typing import Any, TypeVar
 
 from django.contrib.postgres.search import SearchQuery, SearchVectorField
 from django.core.exceptions import EmptyResultSet
-from django.db import connection, models
+from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Field, ForeignObject, Func, Lookup, Model, Q, QuerySet
 from django.db.models.expressions import Combinable, RawSQL
-from django.db.models.functions import Now
 from django.db.models.sql.compiler import SQLCompiler
 
 from fleet.models import driver
-
-
-class ChangeColumn(models.Model):
-    """Column with the time of the row's last change, by the database's clock.
-
-    A trigger sets `changed_at` for every writer, except for changes only to columns that pages do not show
-    (`fleet/migrations/0013_data_0_2.py`). The transaction may be committed later than this time.
-    """
-
-    changed_at = models.DateTimeField(db_default=Now(), editable=False)
-
-    class Meta:
-        abstract = True
-
 
 # Lookups: for many keys at once, and for names by the words in them.
 

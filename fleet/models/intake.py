@@ -3,11 +3,11 @@
 from django.db import models
 
 from fleet.models.events import ScheduledEvent
-from fleet.models.index_scan import ChangeColumn
 from fleet.models.machines import Machine
+from fleet.models.rows import ChangeColumn, Row
 
 
-class DocumentBody(models.Model):
+class DocumentBody(Row):
     """One distinct body of a metadata document, identified by the SHA-256 of the bytes in lower-case hex.
 
     `number` determines the partition; the database assigns it (0 before partitions existed). A hash is unique in each
@@ -30,11 +30,8 @@ class DocumentBody(models.Model):
             models.Index(fields=["first_received_at"], name="body_by_age_all"),
         ]
 
-    def __str__(self) -> str:
-        return self.hash
 
-
-class Observation(models.Model):
+class Observation(Row):
     """One numbered report of a machine. Documents and reminders refer to a body; other kinds have `data`.
 
     `at` is the machine's time corrected by clock offset, `machine_at` the time as sent. (machine, epoch, seq) is unique
@@ -68,9 +65,6 @@ class Observation(models.Model):
     class Meta:
         # As with bodies.
         db_table = "fleet_observation_all"
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.epoch}.{self.seq} of {self.machine_id}"
 
 
 class PresenceRow(ChangeColumn):
@@ -113,11 +107,8 @@ class PresenceRow(ChangeColumn):
             models.Index(fields=["bounded_since"], name="presence_quarantined", condition=models.Q(quarantined__gt=0)),
         ]
 
-    def __str__(self) -> str:
-        return f"presence of {self.machine_id}"
 
-
-class PollGap(models.Model):
+class PollGap(Row):
     """A period longer than `fleet.domain.intake.LEAP` without a successful poll of a machine.
 
     A trigger inserts it when the machine's last poll time moves that far. Reports that arrive later may contain polls
@@ -131,11 +122,8 @@ class PollGap(models.Model):
     class Meta:
         indexes = [models.Index(fields=["machine", "-ends_at"], name="poll_gap_newest")]
 
-    def __str__(self) -> str:
-        return f"no poll of {self.machine_id} from {self.begins_at} to {self.ends_at}"
 
-
-class Spool(models.Model):
+class Spool(Row):
     """One spool of a machine: its number (epoch), and the last report in it that Drydock has acknowledged."""
 
     machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="spools")
@@ -154,11 +142,8 @@ class Spool(models.Model):
             models.UniqueConstraint(fields=["machine", "epoch"], name="epoch_once_per_machine"),
         ]
 
-    def __str__(self) -> str:
-        return f"spool {self.epoch} of {self.machine_id}"
 
-
-class WaitingReport(models.Model):
+class WaitingReport(Row):
     """A stored report of which a part is not processed yet, because another transaction locked the row it is about.
 
     `what` is a `fleet.domain.scheduling.QuarantineKind`; `about` is an EventId, a cache's host name or a machine's row
@@ -177,11 +162,8 @@ class WaitingReport(models.Model):
             models.UniqueConstraint(fields=["what", "about", "machine_id", "epoch", "seq"], name="waiting_report_once"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.epoch}.{self.seq} of {self.machine_id} about {self.about}"
 
-
-class LatestDocument(models.Model):
+class LatestDocument(Row):
     """The newest readable document of a machine, by epoch and sequence number. `at` is when it was read, corrected by
     clock offset.
     """
@@ -197,11 +179,8 @@ class LatestDocument(models.Model):
         # The name that it had first: processes of the release before read it while a new one is rolled out.
         db_table = "fleet_head"
 
-    def __str__(self) -> str:
-        return f"latest document of {self.machine_id}"
 
-
-class Preparation(models.Model):
+class Preparation(Row):
     """Progress of one machine's hooks for one event, from the machine's newest report.
 
     Outcomes are those of `wire.HookData`: `running`, `succeeded`, `failed`, `timed-out`, `nothing`; empty before any
@@ -229,6 +208,3 @@ class Preparation(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["event", "machine"], name="preparation_once"),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.event_id} on {self.machine_id}"

@@ -8,7 +8,8 @@ from django.db.models.functions import Upper
 
 from fleet.domain.sets import KINDS, MAX_NEEDS
 from fleet.models.fields import Line, validate_web_address
-from fleet.models.index_scan import ChangeColumn, words_of
+from fleet.models.index_scan import words_of
+from fleet.models.rows import ChangeColumn, Row
 
 # Values of what an administrator can require for a set. A set with others is kept and listed, even if it is empty.
 UNSET = {
@@ -20,7 +21,7 @@ UNSET = {
 }
 
 
-class RunbookColumn(models.Model):
+class RunbookColumn(Row):
     """Column with the address of instructions for events of a set or service."""
 
     runbook = Line(
@@ -121,7 +122,7 @@ class Service(RunbookColumn):
 # Machines, their credentials, and their inventory.
 
 
-class JoinToken(models.Model):
+class JoinToken(Row):
     """A token with which new agents enrol. Agents may use it until it expires. Only a hash of the secret is stored.
 
     `set_id` and `expires_in_seconds` are not columns: they are input for a new token.
@@ -252,7 +253,7 @@ class Machine(ChangeColumn):
         return self.resource_name
 
 
-class Admission(models.Model):
+class Admission(Row):
     """A request to enrol that an administrator must admit: from an unknown machine, or a known one without a
     credential.
 
@@ -282,11 +283,8 @@ class Admission(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["vm_id", "ask_hash"], name="admission_once_by_id")]
 
-    def __str__(self) -> str:
-        return self.resource_name
 
-
-class UnusedKey(models.Model):
+class UnusedKey(Row):
     """A key or credential that was issued to a machine but not used yet, because the answer may have been lost.
 
     The first call with it deletes the row. Until then, the machine may get another key. To get it, the machine must
@@ -302,21 +300,15 @@ class UnusedKey(models.Model):
     join_token = models.ForeignKey(JoinToken, null=True, blank=True, on_delete=models.CASCADE, related_name="+")
     given_at = models.DateTimeField()
 
-    def __str__(self) -> str:
-        return f"of machine {self.machine_id}"
 
-
-class Nonce(models.Model):
+class Nonce(Row):
     """A used nonce of an attested document or of a signed enrolment, stored while the nonce is valid."""
 
     nonce = models.TextField(primary_key=True)
     spent_at = models.DateTimeField(db_index=True)
 
-    def __str__(self) -> str:
-        return self.nonce
 
-
-class Entrance(models.Model):
+class Entrance(Row):
     """The enrolment policy if no setting states one: a single row, written when the tables were created.
 
     An installation that had machines before attested documents existed has its earlier policy. `chosen` is an
@@ -327,11 +319,8 @@ class Entrance(models.Model):
     chosen = models.TextField(blank=True, default="", db_default="")
     subscriptions = models.JSONField(default=list, blank=True, db_default=[])
 
-    def __str__(self) -> str:
-        return self.policy
 
-
-class RefusedEnrolment(models.Model):
+class RefusedEnrolment(Row):
     """Refused enrolments of one machine for one reason, counted. Deleted a week after the last one.
 
     `vm_id` and `name` are as the caller stated them. The number of rows is limited: one row with both empty counts all
@@ -351,11 +340,8 @@ class RefusedEnrolment(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["code", "vm_id"], name="refused_enrolment_once")]
 
-    def __str__(self) -> str:
-        return f"{self.code} {self.vm_id}"
 
-
-class InventoryMachine(models.Model):
+class InventoryMachine(Row):
     """One machine in an imported inventory. `machine` is NULL until an agent has enrolled on it.
 
     `resource_id` is Azure's id in lower case. `set_*` and `placement_group` are the set as the inventory states it, or

@@ -14,16 +14,17 @@ from django.utils.text import capfirst
 
 from fleet.domain.desk import LISTS
 from fleet.domain.people import ADMIN, BROWSER, TOKEN_SCOPES, Right, Rights, pattern_of
-from fleet.domain.pseudonyms import erased_name, pseudonym
+from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.sets import PROVISIONAL
 from fleet.models.fields import Line, ListOf, validate_time_zone
+from fleet.models.rows import Row
 
 SCOPE_KINDS = ("name", "service", "resource_group")
 MAX_SCOPES = 50
 ALLOWED_FROM = "Networks from which its calls are accepted, such as `10.0.0.0/8`; none: everywhere."
 
 
-class SavedView(models.Model):
+class SavedView(Row):
     """A list with filters, saved under a name. All users see a `shared` one.
 
     `page` is the list (`fleet.domain.desk.LISTS`), `query` the filters as in the URL.
@@ -56,7 +57,7 @@ def validate_page_zone(name: str) -> None:
 Person = User | AbstractBaseUser | AnonymousUser
 
 
-class Profile(models.Model):
+class Profile(Row):
     """Settings of a user. `time_zone` is an IANA name or `browser`; empty means UTC.
 
     `shortcuts`: keyboard shortcuts are enabled. `sound` and `notifications` (of the desktop) announce a new event to
@@ -81,11 +82,8 @@ class Profile(models.Model):
     # The time up to which they have read the changes; None while never marked.
     handover_read_until = models.DateTimeField(null=True, blank=True)
 
-    def __str__(self) -> str:
-        return f"profile of {self.user_id}"
 
-
-class Scope(models.Model):
+class Scope(Row):
     """A limit on the sets in which a user may act. A user without scopes may act in all sets.
 
     With SCOPED_READ_ACCESS, the user sees only these sets. `kind` is `name`, `service` or `resource_group`. `pattern`
@@ -104,9 +102,6 @@ class Scope(models.Model):
             models.UniqueConstraint(fields=["user", "kind", "pattern"], name="scope_once"),
             models.CheckConstraint(condition=models.Q(kind__in=list(SCOPE_KINDS)), name="scope_kind_known"),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.pattern}"
 
 
 class ScopeList(models.JSONField):
@@ -147,7 +142,7 @@ class ScopesField(forms.CharField):
         return [[kind.strip().lower().replace(" ", "_"), pattern] for kind, _, pattern in pairs]
 
 
-class ApiToken(models.Model):
+class ApiToken(Row):
     """A bearer token for the API: a public prefix, and the SHA-256 of a 256-bit secret.
 
     Calls are accepted only from the networks in `allowed_from` (empty: from everywhere). `expires_in_seconds` is not a
@@ -188,7 +183,7 @@ class ApiToken(models.Model):
         return self.name
 
 
-class AccountLink(models.Model):
+class AccountLink(Row):
     """Records that a person controlled another account: created or owned it, knew its password or linked it to a
     provider.
 
@@ -202,11 +197,8 @@ class AccountLink(models.Model):
     since = models.DateTimeField()
     until = models.DateTimeField(null=True, blank=True)
 
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.account_id} by {self.person_id}"
 
-
-class CalendarFeed(models.Model):
+class CalendarFeed(Row):
     """A calendar that a user's calendar program downloads from a secret URL.
 
     The URL contains `prefix` and a secret, of which the SHA-256 is stored. `set_pattern` (with `*` and `?`) and
@@ -227,7 +219,7 @@ class CalendarFeed(models.Model):
         return self.name
 
 
-class OutsideAccount(models.Model):
+class OutsideAccount(Row):
     """An account in Slack or PagerDuty (`kind`) and the linked user; `user` is None while it is not linked.
 
     `team` is the Slack workspace, empty for PagerDuty. `account` is the permanent id there, `name` the display name.
@@ -247,11 +239,8 @@ class OutsideAccount(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["kind", "team", "account"], name="outside_account_once")]
 
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.account}"
 
-
-class LoginAttempts(models.Model):
+class LoginAttempts(Row):
     """Failed sign-ins since a time, and the time of the last one.
 
     A row counts for a username, an IP address, both together, or a username on a known device. `key` is a hash, because
@@ -267,22 +256,16 @@ class LoginAttempts(models.Model):
     class Meta:
         indexes = [models.Index(fields=["since"], name="login_attempts_by_age")]
 
-    def __str__(self) -> str:
-        return f"{self.count} since {self.since}"
 
-
-class KnownDevice(models.Model):
+class KnownDevice(Row):
     """A browser in which a user has signed in before. It has a cookie with a secret; the SHA-256 is stored here."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     secret_hash = models.TextField(unique=True)
     made_at = models.DateTimeField()
 
-    def __str__(self) -> str:
-        return f"device of {self.user_id}"
 
-
-class StoredAnswer(models.Model):
+class StoredAnswer(Row):
     """The answer to a request with the header `Idempotency-Key`, which is returned again if the request is repeated."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
@@ -298,11 +281,8 @@ class StoredAnswer(models.Model):
             models.UniqueConstraint(fields=["user", "key"], name="idempotency_key_once"),
         ]
 
-    def __str__(self) -> str:
-        return self.key
 
-
-class FormerName(models.Model):
+class FormerName(Row):
     """The former name of an erased user, if timeline entries from before 0.2.0 contain it.
 
     `hash` is the hash of the name, by which pages recognise it; `number` is the row id of the account.
@@ -310,9 +290,6 @@ class FormerName(models.Model):
 
     hash = models.TextField(primary_key=True)
     number = models.BigIntegerField()
-
-    def __str__(self) -> str:
-        return erased_name(self.number)
 
 
 def names_in_entries(person: User) -> tuple[str, ...]:
@@ -393,7 +370,7 @@ def located_in(scopes: Iterable[tuple[str, str]], *, of: str = "") -> Q:
 # Service accounts: accounts of a pipeline or a script, with a responsible owner.
 
 
-class ServiceAccount(models.Model):
+class ServiceAccount(Row):
     """Marks a user account as a service account, which signs in only by tokens.
 
     `owner` is the responsible person. If it is None or may no longer sign in, the account has no responsible person.
@@ -407,9 +384,6 @@ class ServiceAccount(models.Model):
     )
     purpose = Line("purpose", help_text="What it is for.")
     created_at = models.DateTimeField()
-
-    def __str__(self) -> str:
-        return f"service account {self.user_id}"
 
 
 def service_of(account: object) -> ServiceAccount | None:

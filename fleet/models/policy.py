@@ -14,6 +14,7 @@ from fleet.domain.policy.rules import ACTION_LABELS, SOURCES, TYPE_NAME, Standin
 from fleet.domain.policy.windows import Window
 from fleet.domain.shapes import from_row
 from fleet.models.fields import Line, ListOf, validate_time_zone
+from fleet.models.rows import Row
 
 PATTERN = "{}, with `*` and `?`, without case; empty: every one."
 
@@ -23,7 +24,7 @@ def seconds(label: str, help_text: str) -> "models.IntegerField[int | None, int 
     return models.IntegerField(label, null=True, blank=True, validators=[MinValueValidator(0)], help_text=help_text)
 
 
-class HoursAndPlace(models.Model):
+class HoursAndPlace(Row):
     """Columns for weekly hours and for sets to which a rule or window applies. An empty value matches everything.
 
     Hours are local times in `time_zone` and may pass midnight.
@@ -122,7 +123,7 @@ class NoApprovalWindow(Policy):
     ends_at = models.DateTimeField("once, until (UTC)", null=True, blank=True, help_text="Once: when it ends.")
 
 
-class Stop(models.Model):
+class Stop(Row):
     """A stop of all approvals: from `stopped_at` until an administrator lifts it, no order is sent to Azure.
 
     `stopped_by` and `lifted_by` are names as on the timeline. `lifted_at` is NULL while the stop is in force. At most
@@ -140,9 +141,6 @@ class Stop(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["lifted_at"], nulls_distinct=False, name="one_stop_at_a_time"),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.stopped_by}: {self.why}"
 
 
 def stop_in_force() -> StopFacts | None:

@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from fleet.domain.clock import seconds_since
+from fleet.models.rows import Row
 
 # A process records its wrong clock every few seconds; after this its clock is right again, or the process has ended.
 OVER_AFTER = timedelta(seconds=15)
@@ -13,7 +14,7 @@ OVER_AFTER = timedelta(seconds=15)
 RECENT = timedelta(minutes=3)
 
 
-class WrongClock(models.Model):
+class WrongClock(Row):
     """A process whose clock is or was wrong.
 
     `process` is process id and server (`123@web-1`); `kind` is `web`, `worker`, `beat` or `command`. `seen_at` is the
@@ -26,9 +27,6 @@ class WrongClock(models.Model):
     skew_seconds = models.FloatField()
     seen_at = models.DateTimeField(db_default=Now())
 
-    def __str__(self) -> str:
-        return self.process
-
 
 def recently_wrong_clocks(*, now: datetime) -> list[WrongClock]:
     """Return the processes whose clock was wrong within the last `RECENT`, by name. Runs one query."""
@@ -38,7 +36,7 @@ def recently_wrong_clocks(*, now: datetime) -> list[WrongClock]:
 # Last runs of repeated jobs, and their quarantined rows.
 
 
-class LastRun(models.Model):
+class LastRun(Row):
     """When a job last ran, and which process ran it (`via`: `beat` or `ticker`). One row for each job."""
 
     # The name of the reconciliation row; other runs have their own rows.
@@ -57,9 +55,6 @@ class LastRun(models.Model):
         # The name that it had first: processes of the release before read it while a new one is rolled out.
         db_table = "fleet_sweep"
 
-    def __str__(self) -> str:
-        return self.name
-
 
 def seconds_since_run(name: str, *, now: datetime) -> float:
     """Return the seconds since this job last ran.
@@ -70,7 +65,7 @@ def seconds_since_run(name: str, *, now: datetime) -> float:
     return seconds_since(ran_at, now=now)
 
 
-class QuarantinedRow(models.Model):
+class QuarantinedRow(Row):
     """A row that could not be processed, with the error. `what` is a `fleet.domain.scheduling.QuarantineKind`."""
 
     what = models.TextField()
@@ -84,6 +79,3 @@ class QuarantinedRow(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["what", "row_id"], name="quarantined_row_once"),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.what} {self.row_id}"

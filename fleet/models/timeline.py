@@ -17,6 +17,7 @@ from fleet.models.driver import query
 from fleet.models.events import ScheduledEvent
 from fleet.models.index_scan import IndexScanRows
 from fleet.models.machines import AvailabilitySet, Machine
+from fleet.models.rows import Row
 
 # The number of the writing transaction: xid8 goes to bigint by way of text.
 CURRENT_TRANSACTION = Cast(
@@ -38,7 +39,7 @@ ACTING = ("page", "api", "rule", "command", "slack", "pagerduty")
 UNBOUND: Any = {"blank": True, "on_delete": models.DO_NOTHING, "db_index": False, "db_constraint": False}
 
 
-class Entry(models.Model):
+class Entry(Row):
     """One entry of the timeline. It is append-only: the database refuses UPDATE and DELETE.
 
     The database fills in `xid`, the number of the writing transaction, and `era`: after a restore, transaction numbers
@@ -112,11 +113,8 @@ class Entry(models.Model):
             models.Index(fields=["via", "-at", "-id"], name="entry_acts_by_via", condition=models.Q(via__in=ACTING)),
         ]
 
-    def __str__(self) -> str:
-        return self.text
 
-
-class Seal(models.Model):
+class Seal(Row):
     """A seal: one link of the hash chain over the timeline. It is append-only.
 
     It covers the `rows` entries after the previous seal, up to and including (`last_era`, `last_xid`, `last_id`).
@@ -131,9 +129,6 @@ class Seal(models.Model):
     rows = models.BigIntegerField()
     previous_hash = models.TextField()
     hash = models.TextField()
-
-    def __str__(self) -> str:
-        return f"seal {self.number}"
 
     @property
     def place(self) -> Place:
