@@ -2,6 +2,7 @@
 
 from django.conf import settings
 from django.db import models
+from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 
 from fleet.domain.scheduling import AT_ONCE
 from fleet.domain.states import LIVE_APPROVALS, OPEN_ORDERS, ApprovalState, OrderState
@@ -14,9 +15,9 @@ from fleet.models.policy import Rule
 from fleet.models.rows import ChangeColumn, Row
 
 # Conditions of constraints and indexes.
-LIVE = models.Q(state__in=[state.value for state in LIVE_APPROVALS])
-OPEN = models.Q(state__in=[state.value for state in OPEN_ORDERS])
-NOT_ENDED = models.Q(ended_at__isnull=True)
+LIVE = Q(state__in=[state.value for state in LIVE_APPROVALS])
+OPEN = Q(state__in=[state.value for state in OPEN_ORDERS])
+NOT_ENDED = Q(ended_at__isnull=True)
 
 
 class Wave(ChangeColumn):
@@ -39,9 +40,7 @@ class Wave(ChangeColumn):
 
     class Meta:
         indexes = [
-            models.Index(
-                fields=["next_check_at"], name="wave_by_next_check", condition=models.Q(state=WaveState.RUNNING.value)
-            ),
+            Index(fields=["next_check_at"], name="wave_by_next_check", condition=Q(state=WaveState.RUNNING.value))
         ]
 
 
@@ -110,15 +109,15 @@ class Approval(ChangeColumn):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["event"], condition=LIVE, name="one_live_approval_per_event"),
-            models.CheckConstraint(
-                condition=models.Q(state__in=[state.value for state in ApprovalState]), name="approval_state_known"
+            UniqueConstraint(fields=["event"], condition=LIVE, name="one_live_approval_per_event"),
+            CheckConstraint(
+                condition=Q(state__in=[state.value for state in ApprovalState]), name="approval_state_known"
             ),
         ]
         indexes = [
-            models.Index(fields=["state"], name="approval_live", condition=LIVE),
-            models.Index(fields=["changed_at"], name="approval_by_change"),
-            models.Index(fields=["-decided_at", "-id"], name="approval_newest"),
+            Index(fields=["state"], name="approval_live", condition=LIVE),
+            Index(fields=["changed_at"], name="approval_by_change"),
+            Index(fields=["-decided_at", "-id"], name="approval_newest"),
         ]
 
     @property
@@ -137,10 +136,8 @@ class EventMark(ChangeColumn):
 
     class Meta:
         abstract = True
-        constraints = [
-            models.UniqueConstraint(fields=["event"], condition=NOT_ENDED, name="one_open_%(class)s_per_event"),
-        ]
-        indexes = [models.Index(fields=["changed_at"], name="%(class)s_by_change")]
+        constraints = [UniqueConstraint(fields=["event"], condition=NOT_ENDED, name="one_open_%(class)s_per_event")]
+        indexes = [Index(fields=["changed_at"], name="%(class)s_by_change")]
 
 
 class Claim(EventMark):
@@ -199,14 +196,12 @@ class Order(ChangeColumn):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["approval"], condition=OPEN, name="one_open_order_per_approval"),
-            models.CheckConstraint(
-                condition=models.Q(state__in=[state.value for state in OrderState]), name="order_state_known"
-            ),
+            UniqueConstraint(fields=["approval"], condition=OPEN, name="one_open_order_per_approval"),
+            CheckConstraint(condition=Q(state__in=[state.value for state in OrderState]), name="order_state_known"),
         ]
         indexes = [
-            models.Index(fields=["changed_at"], name="order_by_change"),
-            models.Index(fields=["machine"], name="order_open_by_machine", condition=OPEN),
+            Index(fields=["changed_at"], name="order_by_change"),
+            Index(fields=["machine"], name="order_open_by_machine", condition=OPEN),
         ]
 
 

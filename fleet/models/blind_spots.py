@@ -2,6 +2,7 @@
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.db.models import Index, UniqueConstraint
 
 from fleet.models.caches import Cache
 from fleet.models.machines import AvailabilitySet
@@ -67,10 +68,10 @@ class SetCount(Row):
 
     class Meta:
         indexes = [
-            models.Index(fields=["judged_at"], name="set_judged_longest_ago"),
+            Index(fields=["judged_at"], name="set_judged_longest_ago"),
             # A query for outdated rows reads only those.
-            models.Index(fields=["due_at"], name="set_judged_again"),
-            models.Index(fields=["judged_by"], name="set_judged_by"),
+            Index(fields=["due_at"], name="set_judged_again"),
+            Index(fields=["judged_by"], name="set_judged_by"),
         ]
 
 
@@ -104,9 +105,5 @@ class SetBlindSpot(Row):
     )
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["availability_set", "code", "part"], name="set_blind_spot_once"),
-        ]
-        indexes = [
-            models.Index(fields=["rank", "set_name", "availability_set", "part"], name="set_blind_spot_listed"),
-        ]
+        constraints = [UniqueConstraint(fields=["availability_set", "code", "part"], name="set_blind_spot_once")]
+        indexes = [Index(fields=["rank", "set_name", "availability_set", "part"], name="set_blind_spot_listed")]

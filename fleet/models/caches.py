@@ -5,6 +5,7 @@ The columns fit any product: `source` names the channel from which notifications
 
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
+from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 
 from fleet.domain.caches.maintenances import ACTIVE, MaintenanceStatus
 from fleet.domain.scheduling import AT_ONCE
@@ -61,24 +62,21 @@ class Maintenance(ChangeColumn):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(
-                condition=models.Q(status__in=[status.value for status in MaintenanceStatus]),
-                name="maintenance_status_known",
-            ),
+            CheckConstraint(
+                condition=Q(status__in=[status.value for status in MaintenanceStatus]), name="maintenance_status_known"
+            )
         ]
         indexes = [
-            models.Index(fields=["cache", "-first_at", "-id"], name="maintenance_by_cache"),
-            models.Index(fields=["-first_at", "-id"], name="maintenance_newest"),
-            models.Index(fields=["changed_at"], name="maintenance_by_change"),
-            models.Index(
+            Index(fields=["cache", "-first_at", "-id"], name="maintenance_by_cache"),
+            Index(fields=["-first_at", "-id"], name="maintenance_newest"),
+            Index(fields=["changed_at"], name="maintenance_by_change"),
+            Index(
                 fields=["next_check_at"],
                 name="maintenance_by_next_check",
-                condition=models.Q(status__in=[status.value for status in ACTIVE]),
+                condition=Q(status__in=[status.value for status in ACTIVE]),
             ),
-            models.Index(
-                fields=["cache"],
-                name="maintenance_active",
-                condition=models.Q(status__in=[status.value for status in ACTIVE]),
+            Index(
+                fields=["cache"], name="maintenance_active", condition=Q(status__in=[status.value for status in ACTIVE])
             ),
         ]
 
@@ -118,10 +116,10 @@ class Notification(Row):
 
     class Meta:
         indexes = [
-            models.Index(fields=["cache", "raw_hash", "first_at"], name="notification_copies"),
-            models.Index(fields=["cache", "shard", "first_at"], name="notification_by_shard"),
-            models.Index(fields=["cache", "ssl_port", "-first_at"], name="notification_by_node"),
-            models.Index(fields=["-first_at", "-id"], name="notification_newest"),
+            Index(fields=["cache", "raw_hash", "first_at"], name="notification_copies"),
+            Index(fields=["cache", "shard", "first_at"], name="notification_by_shard"),
+            Index(fields=["cache", "ssl_port", "-first_at"], name="notification_by_node"),
+            Index(fields=["-first_at", "-id"], name="notification_newest"),
         ]
 
 
@@ -136,9 +134,7 @@ class Reporter(Row):
     copies = models.IntegerField(default=1)
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["notification", "machine"], name="reporter_once"),
-        ]
+        constraints = [UniqueConstraint(fields=["notification", "machine"], name="reporter_once")]
 
 
 class Coverage(ChangeColumn):
@@ -160,11 +156,9 @@ class Coverage(ChangeColumn):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["cache", "machine"], condition=models.Q(until__isnull=True), name="one_open_coverage"
-            ),
+            UniqueConstraint(fields=["cache", "machine"], condition=Q(until__isnull=True), name="one_open_coverage")
         ]
         indexes = [
-            models.Index(fields=["cache", "-since"], name="coverage_by_cache"),
-            models.Index(fields=["changed_at"], name="coverage_by_change"),
+            Index(fields=["cache", "-since"], name="coverage_by_cache"),
+            Index(fields=["changed_at"], name="coverage_by_change"),
         ]

@@ -2,6 +2,7 @@
 
 from django.conf import settings
 from django.db import models
+from django.db.models import Index, Q, UniqueConstraint
 
 from fleet.domain.scheduling import AT_ONCE
 from fleet.models.events import ScheduledEvent
@@ -31,10 +32,8 @@ class Drill(ChangeColumn):
 
     class Meta:
         indexes = [
-            models.Index(
-                fields=["next_check_at"], name="drill_by_next_check", condition=models.Q(closed_at__isnull=True)
-            ),
-            models.Index(fields=["-created_at", "-id"], name="drill_newest"),
+            Index(fields=["next_check_at"], name="drill_by_next_check", condition=Q(closed_at__isnull=True)),
+            Index(fields=["-created_at", "-id"], name="drill_newest"),
         ]
 
 
@@ -53,9 +52,7 @@ class Rehearsal(Row):
     seq = models.BigIntegerField(default=0)
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["drill", "machine"], name="rehearsal_once"),
-        ]
+        constraints = [UniqueConstraint(fields=["drill", "machine"], name="rehearsal_once")]
 
 
 class Instruction(Row):
@@ -80,9 +77,5 @@ class Instruction(Row):
     closed_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["rehearsal", "what"], name="instruction_once"),
-        ]
-        indexes = [
-            models.Index(fields=["machine"], name="instruction_waiting", condition=models.Q(closed_at__isnull=True)),
-        ]
+        constraints = [UniqueConstraint(fields=["rehearsal", "what"], name="instruction_once")]
+        indexes = [Index(fields=["machine"], name="instruction_waiting", condition=Q(closed_at__isnull=True))]

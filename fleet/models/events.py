@@ -2,6 +2,7 @@
 
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
+from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 from django.db.models.functions import Cast
 
 from fleet.domain.states import EventStatus
@@ -26,8 +27,8 @@ class StatedColumns(Row):
 
 
 # Conditions of indexes.
-OPEN = models.Q(status__in=["SCHEDULED", "STARTED"])
-TO_DECIDE = models.Q(status="SCHEDULED", drill=False)
+OPEN = Q(status__in=["SCHEDULED", "STARTED"])
+TO_DECIDE = Q(status="SCHEDULED", drill=False)
 
 
 class ScheduledEvent(StatedColumns, ChangeColumn):
@@ -69,30 +70,28 @@ class ScheduledEvent(StatedColumns, ChangeColumn):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(
-                condition=models.Q(status__in=[state.value for state in EventStatus]), name="event_status_known"
-            ),
+            CheckConstraint(condition=Q(status__in=[state.value for state in EventStatus]), name="event_status_known")
         ]
         indexes = [
-            models.Index(fields=["not_before", "id"], name="event_open_by_time", condition=OPEN),
+            Index(fields=["not_before", "id"], name="event_open_by_time", condition=OPEN),
             # Events that may need a decision: counted, with the first one, for the status bar of every page from the
             # index alone.
-            models.Index(fields=["not_before", "id"], name="event_to_decide", condition=TO_DECIDE),
-            models.Index(fields=["first_seen_at", "id"], name="event_to_decide_by_age", condition=TO_DECIDE),
-            models.Index(
+            Index(fields=["not_before", "id"], name="event_to_decide", condition=TO_DECIDE),
+            Index(fields=["first_seen_at", "id"], name="event_to_decide_by_age", condition=TO_DECIDE),
+            Index(
                 fields=["not_before", "id"],
                 name="event_open_drill",
-                condition=models.Q(status__in=["SCHEDULED", "STARTED"], drill=True),
+                condition=Q(status__in=["SCHEDULED", "STARTED"], drill=True),
             ),
             # A change of presence, or a decision, concerns the open events of its set; pages show the first of them.
-            models.Index(fields=["availability_set", "not_before", "id"], name="event_open_in_set", condition=OPEN),
-            models.Index(fields=["next_check_at"], name="event_by_next_check"),
-            models.Index(fields=["changed_at"], name="event_by_change"),
+            Index(fields=["availability_set", "not_before", "id"], name="event_open_in_set", condition=OPEN),
+            Index(fields=["next_check_at"], name="event_by_next_check"),
+            Index(fields=["changed_at"], name="event_by_change"),
             # When a set last changed.
-            models.Index(fields=["availability_set", "-changed_at"], name="event_by_set_change"),
-            models.Index(fields=["not_before", "id"], name="event_by_not_before"),
-            models.Index(fields=["availability_set", "-first_seen_at", "-id"], name="event_by_set"),
-            models.Index(fields=["-first_seen_at", "-id"], name="event_newest"),
+            Index(fields=["availability_set", "-changed_at"], name="event_by_set_change"),
+            Index(fields=["not_before", "id"], name="event_by_not_before"),
+            Index(fields=["availability_set", "-first_seen_at", "-id"], name="event_by_set"),
+            Index(fields=["-first_seen_at", "-id"], name="event_newest"),
             GinIndex(words_of("event_type", Cast("resources", models.TextField())), name="event_by_words"),
         ]
 
@@ -128,10 +127,8 @@ class Sighting(StatedColumns):
     gone_incarnation = models.BigIntegerField(null=True, blank=True)
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["event", "machine"], name="sighting_once"),
-        ]
+        constraints = [UniqueConstraint(fields=["event", "machine"], name="sighting_once")]
         indexes = [
             # Queried at every document: the events that this machine's newest report still lists.
-            models.Index(fields=["machine"], name="sighting_listed", condition=models.Q(gone_at__isnull=True)),
+            Index(fields=["machine"], name="sighting_listed", condition=Q(gone_at__isnull=True))
         ]

@@ -1,6 +1,7 @@
 """Data as received from agents: documents, reports, presence, progress of hooks."""
 
 from django.db import models
+from django.db.models import Index, Q, UniqueConstraint
 
 from fleet.models.events import ScheduledEvent
 from fleet.models.machines import Machine
@@ -26,8 +27,8 @@ class DocumentBody(Row):
         # The first partition has the table's former name: 0.1.0 writes there while it runs.
         db_table = "fleet_documentbody_all"
         indexes = [
-            models.Index(fields=["number"], name="body_by_number_all"),
-            models.Index(fields=["first_received_at"], name="body_by_age_all"),
+            Index(fields=["number"], name="body_by_number_all"),
+            Index(fields=["first_received_at"], name="body_by_age_all"),
         ]
 
 
@@ -103,9 +104,7 @@ class PresenceRow(ChangeColumn):
     quarantined = models.IntegerField(default=0, db_default=0)
 
     class Meta:
-        indexes = [
-            models.Index(fields=["bounded_since"], name="presence_quarantined", condition=models.Q(quarantined__gt=0)),
-        ]
+        indexes = [Index(fields=["bounded_since"], name="presence_quarantined", condition=Q(quarantined__gt=0))]
 
 
 class PollGap(Row):
@@ -120,7 +119,7 @@ class PollGap(Row):
     ends_at = models.DateTimeField()
 
     class Meta:
-        indexes = [models.Index(fields=["machine", "-ends_at"], name="poll_gap_newest")]
+        indexes = [Index(fields=["machine", "-ends_at"], name="poll_gap_newest")]
 
 
 class Spool(Row):
@@ -138,8 +137,8 @@ class Spool(Row):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["machine", "spool"], name="spool_once_per_machine"),
-            models.UniqueConstraint(fields=["machine", "epoch"], name="epoch_once_per_machine"),
+            UniqueConstraint(fields=["machine", "spool"], name="spool_once_per_machine"),
+            UniqueConstraint(fields=["machine", "epoch"], name="epoch_once_per_machine"),
         ]
 
 
@@ -159,7 +158,7 @@ class WaitingReport(Row):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["what", "about", "machine_id", "epoch", "seq"], name="waiting_report_once"),
+            UniqueConstraint(fields=["what", "about", "machine_id", "epoch", "seq"], name="waiting_report_once")
         ]
 
 
@@ -205,6 +204,4 @@ class Preparation(Row):
     recover_failed_hook = models.TextField(blank=True, default="")
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["event", "machine"], name="preparation_once"),
-        ]
+        constraints = [UniqueConstraint(fields=["event", "machine"], name="preparation_once")]

@@ -4,6 +4,7 @@ from django.conf import settings
 from django.contrib.postgres.indexes import GinIndex
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
+from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 from django.db.models.functions import Upper
 
 from fleet.domain.sets import KINDS, MAX_NEEDS
@@ -95,12 +96,10 @@ class AvailabilitySet(ChangeColumn, RunbookColumn):
     merged_into = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
 
     class Meta:
-        constraints = [
-            models.CheckConstraint(condition=models.Q(kind__in=list(KINDS)), name="set_kind_known"),
-        ]
+        constraints = [CheckConstraint(condition=Q(kind__in=list(KINDS)), name="set_kind_known")]
         indexes = [
-            models.Index(fields=["name", "id"], name="set_listed"),
-            models.Index(fields=["service"], name="set_by_service"),
+            Index(fields=["name", "id"], name="set_listed"),
+            Index(fields=["service"], name="set_by_service"),
             GinIndex(words_of("name", "service", "resource_group"), name="set_by_words"),
         ]
 
@@ -236,17 +235,17 @@ class Machine(ChangeColumn):
 
     class Meta:
         indexes = [
-            models.Index(fields=["availability_set", "resource_name"], name="machine_by_set_and_name"),
-            models.Index(fields=["resource_name", "id"], name="machine_by_name"),
-            models.Index(Upper("resource_name"), name="machine_by_name_in_any_case"),
-            models.Index(fields=["node_name"], name="machine_by_node_name", opclasses=["text_pattern_ops"]),
-            models.Index(fields=["enrolled_at", "id"], name="machine_by_enrolment"),
+            Index(fields=["availability_set", "resource_name"], name="machine_by_set_and_name"),
+            Index(fields=["resource_name", "id"], name="machine_by_name"),
+            Index(Upper("resource_name"), name="machine_by_name_in_any_case"),
+            Index(fields=["node_name"], name="machine_by_node_name", opclasses=["text_pattern_ops"]),
+            Index(fields=["enrolled_at", "id"], name="machine_by_enrolment"),
             GinIndex(words_of("resource_name"), name="machine_by_words"),
-            models.Index(fields=["credential_hash"], name="machine_by_credential"),
+            Index(fields=["credential_hash"], name="machine_by_credential"),
             # Queried by each tick: few.
-            models.Index(fields=["availability_set"], name="machine_beside_its_name", condition=~models.Q(called="")),
+            Index(fields=["availability_set"], name="machine_beside_its_name", condition=~Q(called="")),
             # Queried once a second by each gateway for recent revocations.
-            models.Index(fields=["revoked_at"], name="machine_revoked", condition=models.Q(revoked_at__isnull=False)),
+            Index(fields=["revoked_at"], name="machine_revoked", condition=Q(revoked_at__isnull=False)),
         ]
 
     def __str__(self) -> str:
@@ -281,7 +280,7 @@ class Admission(Row):
     admitted_by = models.TextField(blank=True, default="")
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["vm_id", "ask_hash"], name="admission_once_by_id")]
+        constraints = [UniqueConstraint(fields=["vm_id", "ask_hash"], name="admission_once_by_id")]
 
 
 class UnusedKey(Row):
@@ -338,7 +337,7 @@ class RefusedEnrolment(Row):
     last_at = models.DateTimeField(db_index=True)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["code", "vm_id"], name="refused_enrolment_once")]
+        constraints = [UniqueConstraint(fields=["code", "vm_id"], name="refused_enrolment_once")]
 
 
 class InventoryMachine(Row):
@@ -370,8 +369,8 @@ class InventoryMachine(Row):
 
     class Meta:
         indexes = [
-            models.Index(Upper("name"), name="inventory_by_name"),
-            models.Index(fields=["name", "id"], name="inventory_listed"),
+            Index(Upper("name"), name="inventory_by_name"),
+            Index(fields=["name", "id"], name="inventory_listed"),
         ]
 
     def __str__(self) -> str:

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 from django.core.exceptions import ValidationError
 from django.db import models
-from django.db.models import F, Q, Value
+from django.db.models import CheckConstraint, F, Index, Q, UniqueConstraint, Value
 from django.utils.text import capfirst
 
 from fleet.domain.desk import LISTS
@@ -38,8 +38,8 @@ class SavedView(Row):
     created_at = models.DateTimeField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["owner", "page", "name"], name="view_once")]
-        indexes = [models.Index(fields=["page", "name"], name="view_shared", condition=models.Q(shared=True))]
+        constraints = [UniqueConstraint(fields=["owner", "page", "name"], name="view_once")]
+        indexes = [Index(fields=["page", "name"], name="view_shared", condition=Q(shared=True))]
 
     def __str__(self) -> str:
         return str(self.name)
@@ -99,8 +99,8 @@ class Scope(Row):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["user", "kind", "pattern"], name="scope_once"),
-            models.CheckConstraint(condition=models.Q(kind__in=list(SCOPE_KINDS)), name="scope_kind_known"),
+            UniqueConstraint(fields=["user", "kind", "pattern"], name="scope_once"),
+            CheckConstraint(condition=Q(kind__in=list(SCOPE_KINDS)), name="scope_kind_known"),
         ]
 
 
@@ -175,9 +175,7 @@ class ApiToken(Row):
     made_with = models.ForeignKey("self", null=True, blank=True, on_delete=models.CASCADE, related_name="made")
 
     class Meta:
-        indexes = [
-            models.Index(fields=["expires_at"], name="token_by_expiry", condition=models.Q(revoked_at__isnull=True)),
-        ]
+        indexes = [Index(fields=["expires_at"], name="token_by_expiry", condition=Q(revoked_at__isnull=True))]
 
     def __str__(self) -> str:
         return self.name
@@ -237,7 +235,7 @@ class OutsideAccount(Row):
     linked_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["kind", "team", "account"], name="outside_account_once")]
+        constraints = [UniqueConstraint(fields=["kind", "team", "account"], name="outside_account_once")]
 
 
 class LoginAttempts(Row):
@@ -254,7 +252,7 @@ class LoginAttempts(Row):
     at = models.DateTimeField(null=True)
 
     class Meta:
-        indexes = [models.Index(fields=["since"], name="login_attempts_by_age")]
+        indexes = [Index(fields=["since"], name="login_attempts_by_age")]
 
 
 class KnownDevice(Row):
@@ -277,9 +275,7 @@ class StoredAnswer(Row):
     created_at = models.DateTimeField()
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["user", "key"], name="idempotency_key_once"),
-        ]
+        constraints = [UniqueConstraint(fields=["user", "key"], name="idempotency_key_once")]
 
 
 class FormerName(Row):

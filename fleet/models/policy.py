@@ -5,7 +5,7 @@ from datetime import datetime
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
-from django.db.models import Q
+from django.db.models import Index, Q, UniqueConstraint
 
 from fleet.domain.approvals.guards import ACCEPT_LABELS, StopFacts
 from fleet.domain.event_types import TYPES
@@ -111,9 +111,7 @@ class Rule(Policy):
     )
 
     class Meta:
-        indexes = [
-            models.Index(fields=["position", "id"], name="rule_in_order", condition=models.Q(deleted_at__isnull=True)),
-        ]
+        indexes = [Index(fields=["position", "id"], name="rule_in_order", condition=Q(deleted_at__isnull=True))]
 
 
 class NoApprovalWindow(Policy):
@@ -138,9 +136,7 @@ class Stop(Row):
     lifted_why = models.TextField(blank=True, default="")
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["lifted_at"], nulls_distinct=False, name="one_stop_at_a_time"),
-        ]
+        constraints = [UniqueConstraint(fields=["lifted_at"], nulls_distinct=False, name="one_stop_at_a_time")]
 
 
 def stop_in_force() -> StopFacts | None:

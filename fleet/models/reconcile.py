@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from django.db import models
+from django.db.models import UniqueConstraint
 from django.db.models.functions import Now
 
 from fleet.domain.clock import seconds_since
@@ -76,6 +77,4 @@ class QuarantinedRow(Row):
     next_try_at = models.DateTimeField()
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["what", "row_id"], name="quarantined_row_once"),
-        ]
+        constraints = [UniqueConstraint(fields=["what", "row_id"], name="quarantined_row_once")]

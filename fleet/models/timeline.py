@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection, models
-from django.db.models import Func
+from django.db.models import Func, Index, Q
 from django.db.models.functions import Cast, Now
 
 from fleet.domain.history import MILESTONES
@@ -83,34 +83,26 @@ class Entry(Row):
 
     class Meta:
         indexes = [
-            models.Index(fields=["era", "xid", "id"], name="entry_place"),
-            models.Index(fields=["-at", "-id"], name="entry_newest"),
-            models.Index(fields=["event", "at", "id"], name="entry_by_event", condition=models.Q(event__isnull=False)),
-            models.Index(
+            Index(fields=["era", "xid", "id"], name="entry_place"),
+            Index(fields=["-at", "-id"], name="entry_newest"),
+            Index(fields=["event", "at", "id"], name="entry_by_event", condition=Q(event__isnull=False)),
+            Index(
                 fields=["availability_set", "-at", "-id"],
                 name="entry_by_set",
-                condition=models.Q(availability_set__isnull=False),
+                condition=Q(availability_set__isnull=False),
             ),
-            models.Index(
-                fields=["machine", "-at", "-id"], name="entry_by_machine", condition=models.Q(machine__isnull=False)
-            ),
-            models.Index(
-                fields=["cache", "-at", "-id"], name="entry_by_cache", condition=models.Q(cache__isnull=False)
-            ),
+            Index(fields=["machine", "-at", "-id"], name="entry_by_machine", condition=Q(machine__isnull=False)),
+            Index(fields=["cache", "-at", "-id"], name="entry_by_cache", condition=Q(cache__isnull=False)),
             # What overviews show: in a storm each of thousands of events is seen by twenty machines more.
-            models.Index(
-                fields=["-at", "-id"], name="entry_told", condition=~models.Q(kind=EntryKind.EVENT_SIGHTED.value)
-            ),
+            Index(fields=["-at", "-id"], name="entry_told", condition=~Q(kind=EntryKind.EVENT_SIGHTED.value)),
             # A query for rare entries, such as one kind, does not scan all others.
-            models.Index(fields=["kind", "-at", "-id"], name="entry_by_kind"),
+            Index(fields=["kind", "-at", "-id"], name="entry_by_kind"),
             # The steps of events and caches, without reports and notifications.
-            models.Index(fields=["-at", "-id"], name="entry_of_milestones", condition=models.Q(kind__in=MILESTONES)),
+            Index(fields=["-at", "-id"], name="entry_of_milestones", condition=Q(kind__in=MILESTONES)),
             # What people and rules did: few lines among many.
-            models.Index(
-                fields=["actor", "-at", "-id"], name="entry_acts_by_actor", condition=models.Q(via__in=ACTING)
-            ),
-            models.Index(fields=["-at", "-id"], name="entry_acts", condition=models.Q(via__in=ACTING)),
-            models.Index(fields=["via", "-at", "-id"], name="entry_acts_by_via", condition=models.Q(via__in=ACTING)),
+            Index(fields=["actor", "-at", "-id"], name="entry_acts_by_actor", condition=Q(via__in=ACTING)),
+            Index(fields=["-at", "-id"], name="entry_acts", condition=Q(via__in=ACTING)),
+            Index(fields=["via", "-at", "-id"], name="entry_acts_by_via", condition=Q(via__in=ACTING)),
         ]
 
 
