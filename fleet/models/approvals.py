@@ -9,6 +9,7 @@ from fleet.domain.states import LIVE_APPROVALS, OPEN_ORDERS, ApprovalState, Orde
 from fleet.domain.trace import Trace, trace_as_kept
 from fleet.domain.waves import WaveState
 from fleet.models.events import ScheduledEvent
+from fleet.models.fields import user_column
 from fleet.models.machines import Machine
 from fleet.models.people import ApiToken
 from fleet.models.policy import Rule
@@ -58,13 +59,9 @@ class Approval(ChangeColumn):
 
     event = models.ForeignKey(ScheduledEvent, on_delete=models.PROTECT, related_name="approvals")
     state = models.TextField()
-    decided_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
-    )
+    decided_by = user_column()
     # Who answers for the service account that decided; a process of an earlier release leaves it empty.
-    decided_for = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+", db_index=False
-    )
+    decided_for = user_column(db_index=False)
     via = models.TextField()
     token_name = models.TextField(blank=True, default="")
     # The tokens by which the two persons decided; a process of an earlier release leaves them empty.
@@ -88,9 +85,7 @@ class Approval(ChangeColumn):
     overrides = models.JSONField(default=list, blank=True)
     # When the decision was made; `granted_at` is when it was to be sent to Azure, which may be later.
     decided_at = models.DateTimeField()
-    consented_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
-    )
+    consented_by = user_column()
     consented_at = models.DateTimeField(null=True, blank=True)
     consent_comment = models.TextField(blank=True, default="")
     granted_at = models.DateTimeField(null=True, blank=True)
@@ -157,7 +152,7 @@ class Hold(EventMark):
     """
 
     event = models.ForeignKey(ScheduledEvent, on_delete=models.PROTECT, related_name="holds")
-    by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    by = user_column()
     rule = models.ForeignKey(Rule, null=True, blank=True, on_delete=models.PROTECT, related_name="holds")
     rule_wording = models.TextField(blank=True, default="")
     reason = models.TextField()

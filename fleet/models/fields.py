@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from django import forms
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxLengthValidator
 from django.db import models
@@ -20,6 +21,8 @@ from fleet.domain.policy.hours import zone_of
 from fleet.domain.texts import prose, tidy
 
 if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
     TextField = models.TextField[str, str]
 else:
     TextField = models.TextField
@@ -45,6 +48,15 @@ def validate_web_address(text: str) -> None:
         usable = False
     if not usable or "@" in url.netloc or UNSAFE_IN_ADDRESS.search(text):
         raise ValidationError("Enter an address that begins with https:// or http://, without user name and password.")
+
+
+def user_column(
+    on_delete: Any = models.PROTECT, *, db_index: bool = True
+) -> models.ForeignKey[User | None, User | None]:
+    """Return an optional column for a user account."""
+    return models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete, null=True, blank=True, related_name="+", db_index=db_index
+    )
 
 
 class Line(TextField):

@@ -1,6 +1,5 @@
 """Tables of machines, availability sets, credentials, enrolment and inventory."""
 
-from django.conf import settings
 from django.contrib.postgres.indexes import GinIndex
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
@@ -8,7 +7,7 @@ from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 from django.db.models.functions import Upper
 
 from fleet.domain.sets import KINDS, MAX_NEEDS
-from fleet.models.fields import Line, validate_web_address
+from fleet.models.fields import Line, user_column, validate_web_address
 from fleet.models.index_scan import words_of
 from fleet.models.rows import ChangeColumn, Row
 
@@ -85,9 +84,7 @@ class AvailabilitySet(ChangeColumn, RunbookColumn):
     # Requirements that an administrator wants to lower where two persons are required, by name, with the requester and
     # time, until another administrator requests the same.
     lowering = models.JSONField(null=True, blank=True)
-    lowering_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", db_index=False
-    )
+    lowering_by = user_column(models.SET_NULL, db_index=False)
     lowering_at = models.DateTimeField(null=True, blank=True)
     # Until then its machines that return without their credential are admitted automatically.
     admits_until = models.DateTimeField(null=True, blank=True)
@@ -144,9 +141,7 @@ class JoinToken(Row):
     # The same as the fields of a `SetKey`: machines that enrol by it are there and nowhere else. Its place is empty
     # until a machine states it. NULL, as in tokens of 0.1.0: `set_name` counts while a machine names none.
     confined_to = models.JSONField(null=True, blank=True)
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
-    )
+    created_by = user_column()
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField()
     revoked_at = models.DateTimeField(null=True, blank=True)

@@ -16,7 +16,7 @@ from fleet.domain.desk import LISTS
 from fleet.domain.people import ADMIN, BROWSER, TOKEN_SCOPES, Right, Rights, pattern_of
 from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.sets import PROVISIONAL
-from fleet.models.fields import Line, ListOf, validate_time_zone
+from fleet.models.fields import Line, ListOf, user_column, validate_time_zone
 from fleet.models.rows import Row
 
 SCOPE_KINDS = ("name", "service", "resource_group")
@@ -169,9 +169,7 @@ class ApiToken(Row):
         help_text=f"{ALLOWED_FROM} `10.0.0.7` is `10.0.0.7/32`; a network with bits of a host is refused.",
     )
     notified_days = models.SmallIntegerField(null=True, blank=True)
-    made_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", db_index=False
-    )
+    made_by = user_column(models.SET_NULL, db_index=False)
     made_with = models.ForeignKey("self", null=True, blank=True, on_delete=models.CASCADE, related_name="made")
 
     class Meta:
@@ -375,9 +373,7 @@ class ServiceAccount(Row):
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.CASCADE, related_name="service_account"
     )
-    owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
-    )
+    owner = user_column(models.SET_NULL)
     purpose = Line("purpose", help_text="What it is for.")
     created_at = models.DateTimeField()
 

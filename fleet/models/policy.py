@@ -2,7 +2,6 @@
 
 from datetime import datetime
 
-from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import Index, Q, UniqueConstraint
@@ -13,7 +12,7 @@ from fleet.domain.policy.hours import WEEKDAYS
 from fleet.domain.policy.rules import ACTION_LABELS, SOURCES, TYPE_NAME, StandingRule
 from fleet.domain.policy.windows import Window
 from fleet.domain.shapes import from_row
-from fleet.models.fields import Line, ListOf, validate_time_zone
+from fleet.models.fields import Line, ListOf, user_column, validate_time_zone
 from fleet.models.rows import Row
 
 PATTERN = "{}, with `*` and `?`, without case; empty: every one."
@@ -57,9 +56,7 @@ class Policy(HoursAndPlace):
 
     name = Line(help_text="What people call it; the name of a rule is unique.")
     reason = Line(max_length=2000, paragraph=True, help_text="Why it exists; it is shown with each decision.")
-    author = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
-    )
+    author = user_column()
     created_at = models.DateTimeField()
     deleted_at = models.DateTimeField(null=True, blank=True)
 
