@@ -16,7 +16,7 @@ from fleet.domain.reasons import Reason, Refused, as_json
 from fleet.domain.secrets import hash_of, new_secret
 from fleet.domain.sets import PROVISIONAL, read_stated
 from fleet.domain.timeline import EntryKind
-from fleet.models import JoinToken, Machine, RefusedEnrolment
+from fleet.models import JoinToken, Machine, RefusedEnrolment, UnusedKey
 from fleet.models.facts.machines import EntranceFacts, entrance_facts
 from fleet.operations import locks, wake_up
 from fleet.operations.machines import admissions, entrance, instance, keys
@@ -172,7 +172,7 @@ def _enrol(
     owner = keys.owner(known, request, proof, now=now)
     if known is None and former is not None and facts.policy is not EntrancePolicy.ATTESTED:
         # The same machine, by its key: it has already enrolled.
-        owner = keys.Owner(proved_by=(former.credential_hash,))
+        owner = UnusedKey(proved_by=[former.credential_hash])
     proved = owner is not None
     if owner is None:
         token = _token(request, facts.policy, now)
@@ -210,7 +210,7 @@ def _admit_machine(
     claim: placement.Claim,
     request: wire.EnrolRequest,
     *,
-    owner: keys.Owner,
+    owner: UnusedKey,
     confines: bool,
     attested_at: datetime | None,
     now: datetime,
@@ -250,7 +250,7 @@ def _admit_machine(
     )
     if known is not None:
         transaction.on_commit(lambda: wake_up.forget_credentials([machine.pk]))
-    keys.note_issued(machine.pk, found_by, owner, now=now)
+    keys.note_issued(machine, found_by, owner, now=now)
     if token is not None:
         JoinToken.objects.filter(pk=token.pk).update(uses=F("uses") + 1)
     kind = EntryKind.MACHINE_ENROLLED if known is None else EntryKind.MACHINE_ENROLLED_AGAIN

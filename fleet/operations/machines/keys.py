@@ -1,7 +1,6 @@
 """Machine keys and credentials: issuing, first use and revocation."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 
@@ -176,28 +175,16 @@ USE = f"""
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Who gets a new key, and the evidence that is required if the request is repeated because the answer was lost.
-
-    The evidence is one of the keys `proved_by` (names), or else the secret of `ask_hash` and the first evidence.
-    """
-
-    proved_by: tuple[str, ...] = ()
-    ask_hash: str = ""
-    attested: bool = False
-    join_token: JoinToken | None = None
-
-
-def new_owner(request: wire.EnrolRequest, proof: Proof, token: JoinToken | None) -> Owner:
-    """Return the owner for a machine that has not proved to be a known one."""
+def new_owner(request: wire.EnrolRequest, proof: Proof, token: JoinToken | None) -> UnusedKey:
+    """Return who gets a new key, for a machine that has not proved to be a known one. The row is not saved."""
     attested = proof.attested is not None
     ask_hash = hash_of(request.ask) if request.ask else ""
-    return Owner(ask_hash=ask_hash, attested=attested, join_token=None if attested else token)
+    return UnusedKey(ask_hash=ask_hash, attested=attested, join_token=None if attested else token)
 
 
-def owner(known: Machine | None, request: wire.EnrolRequest, proof: Proof, *, now: datetime) -> Owner | None:
-    """Return the owner if the caller proves to be this machine, whose row is locked; else None.
+def owner(known: Machine | None, request: wire.EnrolRequest, proof: Proof, *, now: datetime) -> UnusedKey | None:
+    """Return who gets a new key if the caller proves to be this machine, whose row is locked; else None. The row is not
+    saved.
 
     Proof is the machine's current key or credential, or the evidence for a key that was issued and not used.
     """
@@ -207,16 +194,16 @@ def owner(known: Machine | None, request: wire.EnrolRequest, proof: Proof, *, no
     if request.credential and are_bearer_credentials_accepted(now):
         shown.add(hash_of(request.credential))
     if known.credential_hash and known.credential_hash in shown:
-        return Owner(proved_by=(known.credential_hash,))
+        return UnusedKey(proved_by=[known.credential_hash])
     rows = UnusedKey.objects.select_for_update(of=("self",)).select_related("join_token")
     row = rows.filter(machine=known, found_by=known.credential_hash, given_at__gt=now - LASTS).first()
     if row is None or not _was_given(row, shown, request, proof):
         return None
-    if not row.proved_by:
-        return Owner(ask_hash=row.ask_hash, attested=row.attested, join_token=row.join_token)
-    # Answers may arrive in another order than they were given in.
-    first, *others = row.proved_by
-    return Owner(proved_by=(first, *[*others, known.credential_hash][1 - MOST :]))
+    if row.proved_by:
+        # Answers may arrive in another order than they were given in.
+        first, *others = row.proved_by
+        row.proved_by = [first, *[*others, known.credential_hash][1 - MOST :]]
+    return row
 
 
 def _was_given(row: UnusedKey, shown: Collection[str], request: wire.EnrolRequest, proof: Proof) -> bool:
@@ -229,17 +216,10 @@ def _was_given(row: UnusedKey, shown: Collection[str], request: wire.EnrolReques
     return row.join_token is None or is_the_same(row.join_token, request.join_token)
 
 
-def note_issued(machine_id: int, found_by: str, owner: Owner, *, now: datetime) -> None:
-    """Record that this machine (row id) got the key or credential with the name `found_by` and has not used it yet."""
-    given = {
-        "found_by": found_by,
-        "proved_by": list(owner.proved_by),
-        "ask_hash": owner.ask_hash,
-        "attested": owner.attested,
-        "join_token": owner.join_token,
-        "given_at": now,
-    }
-    UnusedKey.objects.update_or_create(machine_id=machine_id, defaults=given)
+def note_issued(machine: Machine, found_by: str, owner: UnusedKey, *, now: datetime) -> None:
+    """Record that this machine got the key or credential with the name `found_by` and has not used it yet."""
+    owner.machine, owner.found_by, owner.given_at = machine, found_by, now
+    owner.save()
 
 
 def mark_used(names: Collection[str]) -> set[str]:
