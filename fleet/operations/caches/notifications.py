@@ -64,87 +64,67 @@ def merge(
     lines: Sequence[Line], caches: dict[str, Cache], now: datetime
 ) -> tuple[list[Notification], dict[Shard, list[datetime]]]:
     """Store messages, merging copies from several machines. Return new notifications, and times of change by shard."""
-    touched: dict[Shard, list[datetime]] = {}
+    touched: dict[Shard, list[datetime]] = defaultdict(list)
     if not lines:
         return [], touched
     hashed = [(line, sha256(_bytes(line.data)).hexdigest()) for line in sorted(lines, key=lambda line: line.at)]
-    known: dict[tuple[int, str], list[Notification]] = {}
+    known: dict[tuple[int, str], list[Notification]] = defaultdict(list)
     for row in Notification.objects.filter(
         cache__any=[cache.pk for cache in caches.values()],
         raw_hash__any={key for _, key in hashed},
         last_at__gte=hashed[0][0].at - COPIES,
         first_at__lte=hashed[-1][0].at + COPIES,
     ).order_by("first_at", "pk"):
-        known.setdefault((row.cache_id, row.raw_hash), []).append(row)
-    ids = {row.pk for rows in known.values() for row in rows}
-    reporters = {(row.notification_id, row.machine_id): row for row in Reporter.objects.filter(notification__any=ids)}
+        known[row.cache_id, row.raw_hash].append(row)
+    stored = {row.pk: row for rows in known.values() for row in rows}
+    # By machine (row id) for each notification, which has no key before it is stored.
+    reporters: dict[int, dict[int, Reporter]] = defaultdict(dict)
+    for reporter in Reporter.objects.filter(notification__any=stored):
+        reporters[id(stored[reporter.notification_id])][reporter.machine_id] = reporter
     new: list[Notification] = []
-    fresh: dict[tuple[int, int], Reporter] = {}
     for line, key in hashed:
         cache = caches[line.data.cache]
-        rows = known.setdefault((cache.pk, key), [])
+        rows = known[cache.pk, key]
         near = [row for row in rows if row.first_at - COPIES <= line.at <= row.last_at + COPIES]
-        if near:
-            row = near[0]
-            for other in near[1:]:
-                # A late copy shows that two were one.
-                rows.remove(other)
-                touched.setdefault((cache.pk, other.shard), []).append(other.first_at)
-                _join(row, other, new, reporters, fresh)
-        else:
-            row = _notification(line, key, cache, now)
+        row = near[0] if near else _notification(line, key, cache, now)
+        if not near:
             rows.append(row)
             new.append(row)
-            touched.setdefault((cache.pk, row.shard), []).append(row.first_at)
+            touched[cache.pk, row.shard].append(row.first_at)
+        for other in near[1:]:
+            # A late copy shows that two were one.
+            rows.remove(other)
+            touched[cache.pk, other.shard].append(other.first_at)
+            row.first_at, row.last_at = min(row.first_at, other.first_at), max(row.last_at, other.last_at)
+            for reporter in reporters.pop(id(other), {}).values():
+                _count(reporters[id(row)], row, reporter.machine_id, reporter.first_at, reporter.copies)
+            # One that is not stored yet needs no deleting.
+            new = [one for one in new if one is not other]
+            if other.pk is not None:
+                other.delete()
         if line.at < row.first_at:
-            touched.setdefault((cache.pk, row.shard), []).append(line.at)
+            touched[cache.pk, row.shard].append(line.at)
         row.first_at, row.last_at = min(row.first_at, line.at), max(row.last_at, line.at)
-        reporter = reporters.get((row.pk or 0, line.machine_id)) or fresh.get((id(row), line.machine_id))
-        if reporter is None:
-            fresh[id(row), line.machine_id] = Reporter(notification=row, machine_id=line.machine_id, first_at=line.at)
-        else:
-            reporter.copies += 1
-            reporter.first_at = min(reporter.first_at, line.at)
+        _count(reporters[id(row)], row, line.machine_id, line.at)
     Notification.objects.bulk_create(new)
-    kept = [row for rows in known.values() for row in rows if row.pk in ids]
-    Notification.objects.bulk_update(kept, ["first_at", "last_at"])
-    for reporter in fresh.values():
-        reporter.notification_id = reporter.notification.pk
-    Reporter.objects.bulk_create(fresh.values())
-    Reporter.objects.bulk_update(reporters.values(), ["first_at", "copies"])
+    # A deleted one has no key any more.
+    Notification.objects.bulk_update([row for row in stored.values() if row.pk is not None], ["first_at", "last_at"])
+    copies = [reporter for by_machine in reporters.values() for reporter in by_machine.values()]
+    Reporter.objects.bulk_create([reporter for reporter in copies if reporter.pk is None])
+    Reporter.objects.bulk_update([reporter for reporter in copies if reporter.pk is not None], ["first_at", "copies"])
     return new, touched
 
 
-def _join(
-    row: Notification,
-    other: Notification,
-    new: list[Notification],
-    reporters: dict[tuple[int, int], Reporter],
-    fresh: dict[tuple[int, int], Reporter],
+def _count(
+    reporters: dict[int, Reporter], row: Notification, machine_id: int, first_at: datetime, copies: int = 1
 ) -> None:
-    row.first_at, row.last_at = min(row.first_at, other.first_at), max(row.last_at, other.last_at)
-    theirs = [
-        one
-        for one in [*reporters.values(), *fresh.values()]
-        if one.notification is other or (other.pk is not None and one.notification_id == other.pk)
-    ]
-    for one in theirs:
-        known = reporters.get((row.pk or 0, one.machine_id)) or fresh.get((id(row), one.machine_id))
-        if known is None:
-            fresh[id(row), one.machine_id] = Reporter(
-                notification=row, machine_id=one.machine_id, first_at=one.first_at, copies=one.copies
-            )
-        else:
-            known.copies += one.copies
-            known.first_at = min(known.first_at, one.first_at)
-        fresh.pop((id(other), one.machine_id), None)
-        if other.pk is not None:
-            reporters.pop((other.pk, one.machine_id), None)
-    # One that is not written yet needs no deleting.
-    if any(one is other for one in new):
-        new[:] = [one for one in new if one is not other]
+    """Count copies of a notification that one machine received."""
+    known = reporters.get(machine_id)
+    if known is None:
+        reporters[machine_id] = Reporter(notification=row, machine_id=machine_id, first_at=first_at, copies=copies)
     else:
-        other.delete()
+        known.copies += copies
+        known.first_at = min(known.first_at, first_at)
 
 
 def _notification(line: Line, key: str, cache: Cache, now: datetime) -> Notification:
