@@ -4,7 +4,7 @@ Database triggers record which sets have changed (`StaleSet`). Pages compute tho
 so they never show older data. The worker computes and stores them here.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -115,23 +115,25 @@ def _write(set_ids: Collection[int], findings: Collection[SetFindings], *, now: 
     counted = SetCount.objects.in_bulk(list(set_ids))
     # Those that were merged into another.
     left = set(set_ids) - {each.facts.set_id for each in findings}
-    over, changed, fresh = [row.pk for pk in left for row in known[pk].values()], list[SetBlindSpot](), []
+    over, changed = [row.pk for pk in left for row in known[pk].values()], list[SetBlindSpot]()
     different = {pk for pk in left if pk in counted}
     for each in findings:
         pk = each.facts.set_id
-        kept, found = known[pk], {(spot.code, spot.part): _spot_values(each, spot) for spot in each.spots}
-        ended, begun = kept.keys() - found.keys(), found.keys() - kept.keys()
-        over += [kept[key].pk for key in ended]
-        fresh += [SetBlindSpot(availability_set_id=pk, code=key[0], part=key[1], **found[key]) for key in begun]
+        stored, current = known[pk], {(spot.code, spot.part): _spot_values(each, spot) for spot in each.spots}
+        ended, begun = stored.keys() - current.keys(), current.keys() - stored.keys()
+        over += [stored[key].pk for key in ended]
         changed += [
-            _with(kept[key], found[key]) for key in kept.keys() & found.keys() if _differs(kept[key], found[key])
+            SetBlindSpot(availability_set_id=pk, code=key[0], part=key[1], **values)
+            for key, values in current.items()
+            if key in begun or any(getattr(stored[key], name) != value for name, value in values.items())
         ]
         codes = {code for code, _ in ended | begun}
         if pk in counted and (codes - BY_TIME or _machines(counted[pk]) != sum(each.counts.values())):
             different.add(pk)
     SetBlindSpot.objects.filter(pk__any=over).delete()
-    SetBlindSpot.objects.bulk_create(fresh)
-    SetBlindSpot.objects.bulk_update(changed, SPOT)
+    SetBlindSpot.objects.bulk_create(
+        changed, update_conflicts=True, unique_fields=["availability_set", "code", "part"], update_fields=SPOT
+    )
     SetCount.objects.filter(pk__any=left).delete()
     SetCount.objects.bulk_create(
         [_count(each, now=now) for each in findings],
@@ -170,13 +172,3 @@ def _count(each: SetFindings, *, now: datetime) -> SetCount:
 
 def _machines(row: SetCount) -> int:
     return sum(getattr(row, presence.value) for presence in Presence)
-
-
-def _differs(row: Any, values: Mapping[str, Any]) -> bool:
-    return any(getattr(row, name) != value for name, value in values.items())
-
-
-def _with(row: SetBlindSpot, values: Mapping[str, Any]) -> SetBlindSpot:
-    for name, value in values.items():
-        setattr(row, name, value)
-    return row
