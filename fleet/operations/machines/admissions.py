@@ -73,30 +73,34 @@ class Asker:
         return self.known is None and self.token is None and self.proof.attested is None
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionRequest:
-    """A request for admission as an administrator sees it. The admission is valid only for exactly these facts.
+def admission_request(asker: Asker) -> tuple[Admission, SetKey]:
+    """Return the request for admission from this call, not written yet, and the set that the machine would join.
 
-    `home` is the set that the machine would join, `hash` identifies the request. Any different fact is a new request.
+    An admission is valid only for exactly these facts, which `ask_hash` identifies: any different fact is a new
+    request.
     """
-
-    name: str
-    said: dict[str, Any]
-    home: SetKey
-    hash: str
-
-
-def asked_of(asker: Asker) -> AdmissionRequest:
-    """Return the request for admission from this call, without writing it."""
     claim = claim_of(asker.request, asker.vm_id, asker.proof, known=asker.known, token=asker.token)
     home = placement.expected_set(claim)
     # A provisional set is named by the machine's id: no person has named it.
-    shown = home.shown if home.kind != PROVISIONAL else ""
-    said = as_json(asdict(claimed_of(claim.name, asker.claimed, shown)) | {"set": asker.request.availability_set[:300]})
+    set_name = home.shown if home.kind != PROVISIONAL else ""
+    claimed = asdict(claimed_of(claim.name, asker.claimed, set_name))
+    stated = as_json(claimed | {"set": asker.request.availability_set[:300]})
     token = asker.token.pk if asker.token is not None else 0
-    fixed = [said, asdict(home), asker.address, token, asker.attested]
-    content = hash_of(json.dumps(fixed, sort_keys=True))
-    return AdmissionRequest(claim.name, said, home, f"{asker.secret_hash}.{content}")
+    fixed = [stated, asdict(home), asker.address, token, asker.attested]
+    row = Admission(
+        vm_id=asker.vm_id,
+        machine=asker.known,
+        said=stated,
+        attested=asker.attested,
+        ask_hash=f"{asker.secret_hash}.{hash_of(json.dumps(fixed, sort_keys=True))}",
+        bound=bool(asker.request.ask),
+        resource_name=claim.name,
+        address=asker.address[:100],
+        agent_version=asker.request.agent_version[:100],
+        join_token=asker.token,
+        revoked=asker.known is not None and asker.known.revoked_at is not None,
+    )
+    return row, home
 
 
 def claim_of(
@@ -130,9 +134,9 @@ def claim_of(
 
 def admitted(asker: Asker, *, now: datetime) -> SetKey | None:
     """Return the set for which an administrator has admitted exactly this request within the last day; else None."""
-    asked = asked_of(asker)
-    rows = Admission.objects.select_for_update().filter(vm_id=asker.vm_id, ask_hash=asked.hash)
-    return asked.home if rows.filter(admitted_at__gt=now - LASTS).first() is not None else None
+    request, home = admission_request(asker)
+    rows = Admission.objects.select_for_update().filter(vm_id=asker.vm_id, ask_hash=request.ask_hash)
+    return home if rows.filter(admitted_at__gt=now - LASTS).first() is not None else None
 
 
 def done(vm_id: str) -> None:
@@ -144,44 +148,28 @@ def done(vm_id: str) -> None:
 
 def wait(asker: Asker, *, now: datetime) -> wire.EnrolPending:
     """Store the machine's request for admission. Raises Refused `admissions-full`, `join-token-refused`."""
-    request = asker.request
-    if asker.token is None and not request.ask:
+    has_secret = bool(asker.request.ask)
+    if asker.token is None and not has_secret:
         # Any caller at its address would be mistaken for it.
         raise Refused("join-token-refused", Reason("join-token-unknown"))
     Admission.objects.filter(last_requested_at__lt=now - LASTS).delete()
     strangers = Admission.objects.filter(machine=None, join_token=None, attested="")
     strangers.filter(admitted_at=None, last_requested_at__lt=now - STRANGERS_LAST).delete()
-    said = {
-        "last_requested_at": now,
-        "address": asker.address[:100],
-        "agent_version": request.agent_version[:100],
-        "attested": asker.attested,
-    }
-    asked = asked_of(asker)
+    row, _ = admission_request(asker)
     own = Admission.objects.filter(vm_id=asker.vm_id, ask_hash__startswith=asker.secret_hash)
-    if not own.filter(ask_hash=asked.hash).update(**said):
+    if not own.filter(ask_hash=row.ask_hash).update(last_requested_at=now, agent_version=row.agent_version):
         # A new request replaces the machine's earlier ones that no administrator has admitted.
-        replaced = own.filter(admitted_at=None).delete()[0] if request.ask else 0
+        replaced = own.filter(admitted_at=None).delete()[0] if has_secret else 0
         of_machine = Admission.objects.filter(vm_id=asker.vm_id).count()
         full = of_machine >= MOST_OF_A_MACHINE or Admission.objects.count() >= MOST
         if asker.alone:
             # Any caller that reaches this endpoint may ask: strangers must not keep out machines with evidence.
             full = full or strangers.count() >= MOST_STRANGERS
-            full = full or strangers.filter(address=said["address"]).count() >= MOST_OF_AN_ADDRESS
+            full = full or strangers.filter(address=row.address).count() >= MOST_OF_AN_ADDRESS
         if full:
             raise Refused("admissions-full", Reason("admissions-full"))
-        row = Admission.objects.create(
-            vm_id=asker.vm_id,
-            machine=asker.known,
-            said=asked.said,
-            ask_hash=asked.hash,
-            bound=bool(request.ask),
-            resource_name=asked.name,
-            join_token=asker.token,
-            revoked=asker.known is not None and asker.known.revoked_at is not None,
-            first_requested_at=now,
-            **said,
-        )
+        row.first_requested_at = row.last_requested_at = now
+        row.save()
         if not asker.alone and not replaced:
             _tell(EntryKind.MACHINE_WAITS, row, DRYDOCK, now, revoked=row.revoked)
     return wire.EnrolPending(server_time=now, retry_after=RETRY_SECONDS)
