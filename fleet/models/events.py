@@ -1,12 +1,15 @@
 """Scheduled events, and the reports of each machine about them."""
 
+import json
+from collections.abc import Iterable
+
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
-from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
-from django.db.models.functions import Cast
+from django.db.models import CheckConstraint, Index, Q, QuerySet, UniqueConstraint
+from django.db.models.functions import Cast, Upper
 
 from fleet.domain.states import EventStatus
-from fleet.models.index_scan import words_of
+from fleet.models.index_scan import words_begin, words_of
 from fleet.models.machines import AvailabilitySet, Machine
 from fleet.models.rows import ChangeColumn, Row
 
@@ -132,3 +135,21 @@ class Sighting(StatedColumns):
             # Queried at every document: the events that this machine's newest report still lists.
             Index(fields=["machine"], name="sighting_listed", condition=Q(gone_at__isnull=True))
         ]
+
+
+def with_names(events: QuerySet[ScheduledEvent]) -> QuerySet[ScheduledEvent]:
+    """Return events that `named_in_resources` can filter."""
+    resources = Cast("resources", models.TextField())
+    return events.alias(named=Upper(resources), words=words_of("event_type", resources))
+
+
+def named_in_resources(names: Iterable[str]) -> Q:
+    """Return the query condition that Resources contain one of these names. They are found by word with an index, then
+    compared whole and without case.
+    """
+    either = Q(pk__in=[])
+    for name in names:
+        whole = Q(named__contains=json.dumps(name, ensure_ascii=False).upper())
+        query = words_begin(name)
+        either |= whole & Q(words=query) if query else whole
+    return either

@@ -13,12 +13,13 @@ from fleet.domain.states import ApprovalState, EventStatus, Presence
 from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import WaveState
 from fleet.models import Admission, Approval, AvailabilitySet, Cache, Drill, Entry, Machine, ScheduledEvent, Wave
+from fleet.models.events import named_in_resources, with_names
 from fleet.models.index_scan import IndexRange, IndexScanRows
 from fleet.projections.changes import ChangeFilter
 from fleet.projections.counts import VALUES, with_presences
 from fleet.projections.desk.find import machines_called
 from fleet.projections.events.rows import needs_decision
-from fleet.projections.machines import named_in_resources, waiting_rows, with_names, with_presence
+from fleet.projections.machines import waiting_rows, with_presence
 from fleet.projections.places import (
     COLUMNS,
     MACHINE_COLUMNS,

@@ -1,14 +1,13 @@
 """Read models of machines, enrolment and inventory."""
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Unpack
 
-from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery, TextField, Value
-from django.db.models.functions import Cast, Coalesce, Upper
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce
 
 from fleet.domain.blind_spots.facts import NO_PROBLEM, BlindSpot, Confidence, code_of
 from fleet.domain.blind_spots.find import SIGNATURES
@@ -16,12 +15,12 @@ from fleet.domain.intake import Limits, Prepared, prepared_of
 from fleet.domain.machines.enrolment import Claimed, claim_contradictions, claimed_of, remedy_of
 from fleet.domain.reasons import Reason, from_json
 from fleet.domain.sets import PROVISIONAL, SetSource
-from fleet.domain.shapes import InApi, from_row
+from fleet.domain.shapes import InApi, from_row, names_of
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import Admission, InventoryMachine, JoinToken, Machine, Preparation, RefusedEnrolment, ScheduledEvent
+from fleet.models.events import named_in_resources, with_names
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
 from fleet.models.facts.machines import entrance_facts
-from fleet.models.index_scan import words_begin, words_of
 from fleet.projections.changes import changed_at
 from fleet.projections.pages import At, OrderedAt, Page, Segment, read_list
 from fleet.projections.refs import SetRef, set_ref
@@ -308,15 +307,8 @@ def _admissions(rows: Iterable[Any]) -> list[AdmissionRow]:
 def _admission(row: Any, subscriptions: Collection[str]) -> AdmissionRow:
     """Build the row of an admission from `waiting_rows`; `subscriptions` are those that may enrol."""
     machine: Machine | None = row.machine
-    said = row.said
-    claimed = Claimed(
-        name=row.resource_name,
-        subscription=said.get("subscription", ""),
-        region=said.get("region", ""),
-        addresses=tuple(said.get("addresses", ())),
-        resource_group=said.get("resource_group", ""),
-        home=said.get("home", ""),
-    )
+    stated = {name: row.said[name] for name in names_of(Claimed) if name in row.said}
+    claimed = Claimed(**stated | {"name": row.resource_name})
     known = None
     if machine is not None:
         known_as = {
@@ -335,12 +327,12 @@ def _admission(row: Any, subscriptions: Collection[str]) -> AdmissionRow:
         machine=row.machine_id,
         name=machine.resource_name if machine is not None else row.resource_name or row.vm_id,
         join_token=row.join_token.prefix if row.join_token is not None else "",
-        stated_set=said.get("set", ""),
+        stated_set=row.said.get("set", ""),
         placed_set=claimed.home,
         stated_subscription=claimed.subscription,
         stated_resource_group=claimed.resource_group,
         stated_region=claimed.region,
-        stated_addresses=claimed.addresses,
+        stated_addresses=tuple(claimed.addresses),
         contradictions=claim_contradictions(
             claimed,
             known,
@@ -440,15 +432,6 @@ def preparation(event: ScheduledEvent, row: Preparation | None) -> tuple[Prepare
     return prepared, planned_at if prepared is Prepared.PLANNED else None
 
 
-def event_brief(event: ScheduledEvent) -> OpenEventBrief:
-    return from_row(OpenEventBrief, event)
-
-
-def _event_of_machine(event: ScheduledEvent, row: Preparation | None) -> EventOfMachine:
-    prepared, planned_at = preparation(event, row)
-    return from_row(EventOfMachine, event, prepared=prepared, prepare_planned_at=planned_at)
-
-
 def listing(*, now: datetime, machines: QuerySet[Machine] | None = None, **at: Unpack[OrderedAt]) -> Page[MachineRow]:
     """Return a page of machines by name or another column. `machines` is a filtered queryset (see
     `filters.MachineFilter`). One query.
@@ -465,24 +448,6 @@ def chosen(*, machine_ids: Collection[int], now: datetime) -> tuple[MachineRow, 
     return machine_rows(rows, now=now, limits=presence_limits())
 
 
-def with_names(events: QuerySet[ScheduledEvent]) -> QuerySet[ScheduledEvent]:
-    """Return events that `named_in_resources` can filter."""
-    resources = Cast("resources", TextField())
-    return events.alias(named=Upper(resources), words=words_of("event_type", resources))
-
-
-def named_in_resources(names: Iterable[str]) -> Q:
-    """Return the query condition that Resources contain one of these names. They are found by word with an index, then
-    compared whole and without case.
-    """
-    either = Q(pk__in=[])
-    for name in names:
-        whole = Q(named__contains=json.dumps(name, ensure_ascii=False).upper())
-        query = words_begin(name)
-        either |= whole & Q(words=query) if query else whole
-    return either
-
-
 def _open_events(machine: Machine) -> tuple[tuple[list[Any], int], ...]:
     """Return the open events of a machine's set that name the machine, and those that do not: the first of them by time
     left, and the number of all. One query, and one more for each part that has more.
@@ -492,18 +457,18 @@ def _open_events(machine: Machine) -> tuple[tuple[list[Any], int], ...]:
     )
     own = named_in_resources([machine.resource_name])
     parts = events.filter(own), events.exclude(own)
-    firsts = [
+    first, *rest = (
         part.annotate(part=Value(number)).order_by("not_before", "pk")[: MOST_EVENTS + 1]
         for number, part in enumerate(parts)
-    ]
-    rows: list[Any] = list(firsts[0].union(firsts[1], all=True))
+    )
+    rows: list[Any] = [*first.union(*rest, all=True)]
     # A union does not preserve the order of its parts.
     rows.sort(key=lambda row: (row.not_before is None, row.not_before, row.pk))
-    found = [[row for row in rows if row.part == number] for number in range(len(parts))]
-    return tuple(
-        (some[:MOST_EVENTS], len(some) if len(some) <= MOST_EVENTS else part.count())
-        for some, part in zip(found, parts, strict=True)
-    )
+    found = []
+    for number, part in enumerate(parts):
+        of_part = [row for row in rows if row.part == number]
+        found.append((of_part[:MOST_EVENTS], len(of_part) if len(of_part) <= MOST_EVENTS else part.count()))
+    return tuple(found)
 
 
 def detail(*, machine_id: int, now: datetime) -> MachineDetail | None:
@@ -516,11 +481,15 @@ def detail(*, machine_id: int, now: datetime) -> MachineDetail | None:
     row = _machine_row(machine, now=now, limits=presence_limits())
     (hit_by, hit_by_count), (others, other_count) = _open_events(machine)
     hooks = {row.event_id: row for row in visible(Preparation).filter(machine=machine, event__in=hit_by)}
+    hit = []
+    for event in hit_by:
+        prepared, planned_at = preparation(event, hooks.get(event.pk))
+        hit.append(from_row(EventOfMachine, event, prepared=prepared, prepare_planned_at=planned_at))
     return MachineDetail(
         machine=row,
-        hit_by=tuple(_event_of_machine(event, hooks.get(event.pk)) for event in hit_by),
+        hit_by=tuple(hit),
         hit_by_count=hit_by_count,
-        other_events=tuple(map(event_brief, others)),
+        other_events=tuple(from_row(OpenEventBrief, event) for event in others),
         other_event_count=other_count,
         server_time=now,
     )

@@ -23,7 +23,6 @@ from fleet.projections.machines import (
     MachineRow,
     OpenEventBrief,
     agentless,
-    event_brief,
     machine_rows,
 )
 from fleet.projections.pages import At, OrderedAt, Page, Segment, read_list
@@ -289,7 +288,7 @@ def _shape(
         summary = large.get(row.pk)
         warned = machine_rows(summary.warned, now=now, limits=limits) if summary else inside
         counts = summary.presence if summary else count_presence([machine.presence for machine in inside])
-        briefs = tuple(map(event_brief, events[row.pk].rows))
+        briefs = tuple(from_row(OpenEventBrief, event) for event in events[row.pk].rows)
         shaped.append(
             from_row(
                 SetRow,
@@ -412,7 +411,7 @@ def _lines(sets: Sequence[AvailabilitySet], *, now: datetime) -> tuple[SetLine, 
             machine_names=names.get(row.pk, ()),
             presence=(counts := counted.get(row.pk, SetCounts())).presence,
             without_agent=counts.without_agent,
-            open_events=tuple(map(event_brief, events[row.pk].rows)),
+            open_events=tuple(from_row(OpenEventBrief, event) for event in events[row.pk].rows),
             open_event_count=events[row.pk].count,
             admits_until=future(row.admits_until, now=now),
         )

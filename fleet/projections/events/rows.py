@@ -20,7 +20,7 @@ from fleet.models.facts.events import decider, hold_reason, name_of
 from fleet.projections.approvals import ApprovalRow, by_event
 from fleet.projections.changes import changed_at, with_changes
 from fleet.projections.counts import counts_by, counts_of, is_live, last_poll
-from fleet.projections.machines import OpenEventBrief, event_brief
+from fleet.projections.machines import OpenEventBrief
 from fleet.projections.pages import OrderedAt, Page, Segment, read_list
 from fleet.projections.refs import PresenceCounts, SetRef, future, plain_name, set_ref
 from fleet.projections.visibility import visible
@@ -446,7 +446,7 @@ def named_events(event_ids: Sequence[str]) -> tuple[OpenEventBrief, ...]:
     if not event_ids:
         return ()
     found = {row.event_id: row for row in visible(ScheduledEvent).filter(event_id__in=event_ids)}
-    return tuple(event_brief(found[event_id]) for event_id in event_ids if event_id in found)
+    return tuple(from_row(OpenEventBrief, found[event_id]) for event_id in event_ids if event_id in found)
 
 
 # Sets with open events or approvals: polls are needed there soon, because they reveal ends and lapses.
