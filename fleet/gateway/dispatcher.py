@@ -209,7 +209,7 @@ def _run_if_quiet(job: reconcile.IfQuiet) -> None:
 
 def _compare() -> None:
     now = clock.now()
-    if blind_spots.compare_if_quiet(now=now, quiet_seconds=SEAL_QUIET_SECONDS, via="ticker").ran:
+    if blind_spots.compare_if_quiet(now=now, quiet_seconds=SEAL_QUIET_SECONDS, via="ticker"):
         reconcile.repair(now=now)
         coverage.renew_all(now=now)
 

@@ -1,7 +1,6 @@
 """Detects when blind spots begin and end, and writes a timeline entry for each, from which notifications are sent."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -26,45 +25,33 @@ LEAST_PAUSE = timedelta(seconds=10)
 LOOKS: list[Callable[..., Iterable[Trouble]]] = []
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """Result of one comparison: `changed` is how many blind spots began or ended, `entries` how many entries were
-    written.
-    """
-
-    ran: bool
-    changed: int = 0
-    entries: int = 0
-
-
-def compare(*, now: datetime, via: str) -> Compared:
+def compare(*, now: datetime, via: str) -> bool:
     """Compare the current blind spots with the stored ones, and record changes. The first run only stores them.
 
-    `via` is the process that runs it.
+    `via` is the process that runs it. Return whether it ran: not while another run is under way, or was a moment ago.
     """
     # In separate transactions: these checks may read much, and no other process waits for them.
     of_annexes = [trouble for look in LOOKS for trouble in look(now=now, via=via)]
     with transaction.atomic():
         if not try_take(Lock.TROUBLES):
-            return Compared(ran=False)
+            return False
         run = LastRun.objects.filter(name=RUN).first()
         if run is not None and seconds_since(run.ran_at, now=now) < LEAST_PAUSE.total_seconds():
-            return Compared(ran=False)
+            return False
         LastRun.objects.update_or_create(name=RUN, defaults={"ran_at": now, "via": via})
         WrongClock.objects.filter(seen_at__lte=now - RECENT).delete()
         known = {row.key: row for row in OpenTrouble.objects.all()}
         found = {one.key: one for one in [*_found(known, now=now), *of_annexes]}
-        lines = _begun(known, found, first=run is None, now=now) + _over(known, found, now=now)
-        write(lines)
-    return Compared(ran=True, changed=len(known.keys() ^ found.keys()), entries=len(lines))
+        write(_begun(known, found, first=run is None, now=now) + _over(known, found, now=now))
+    return True
 
 
-def compare_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Compared:
+def compare_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> bool:
     """Run `compare` if no process has done so for `quiet_seconds`. Web processes call this while Celery is
     unavailable.
     """
     if seconds_since_run(RUN, now=now) < quiet_seconds:
-        return Compared(ran=False)
+        return False
     return compare(now=now, via=via)
 
 

@@ -27,7 +27,7 @@ SINGLE: dict[Lock, Callable[[], bool]] = {
     Lock.RECONCILE: lambda: reconcile.advance(now=NOW, via="beat").ran,
     Lock.SEAL: lambda: seals.seal(now=NOW, via="beat").ran,
     Lock.ROUTER: lambda: router.route(now=NOW, via="celery").ran,
-    Lock.TROUBLES: lambda: blind_spots.compare(now=NOW, via="beat").ran,
+    Lock.TROUBLES: lambda: blind_spots.compare(now=NOW, via="beat"),
     Lock.WATCHDOG: lambda: tasks.is_ping_due(now=NOW, via="celery"),
     Lock.BLIND_SPOTS: lambda: coverage.renew(now=NOW) > 0,
 }
