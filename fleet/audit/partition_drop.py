@@ -33,7 +33,6 @@ from fleet.models.partitions import (
     ahead,
     partitions,
 )
-from fleet.models.reconcile import seconds_since_run
 from fleet.operations.locks import Lock, no_timeouts, try_take
 from fleet.operations.quarantine import call_each
 
@@ -68,7 +67,7 @@ def make_ahead(*, now: datetime, via: str, noted: bool = True) -> MadeAhead:
     """Create the next partition of each table that has room for less than half a partition of new rows. Concurrent runs
     create only one.
 
-    `noted`: record this run, so that `make_ahead_if_quiet` does nothing for a while.
+    `noted`: record this run, so that web processes do not repeat it for a while.
     """
     made: list[str] = []
     held: list[str] = []
@@ -88,15 +87,6 @@ def make_ahead(*, now: datetime, via: str, noted: bool = True) -> MadeAhead:
     for name in made:
         log.info("partition.begins", name=name, via=via)
     return MadeAhead(tuple(made), held=bool(held))
-
-
-def make_ahead_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> MadeAhead:
-    """Call `make_ahead` if the last run was more than `quiet_seconds` ago. The web process calls this while Celery is
-    unavailable.
-    """
-    if seconds_since_run(RUN, now=now) < quiet_seconds:
-        return MadeAhead()
-    return make_ahead(now=now, via=via)
 
 
 def _next_begin(state: Ahead) -> int | None:

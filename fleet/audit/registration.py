@@ -17,8 +17,8 @@ ARCHIVE.entries_of = archived_entries.entries_of
 ARCHIVE.archived_at = archived_entries.archived_at
 ARCHIVE.archived_until = archived_entries.archived_until
 ARCHIVE.documents_of = archived_entries.documents_of
-reconcile.IF_QUIET.append(partition_drop.make_ahead_if_quiet)
-reconcile.SLOW_IF_QUIET.append(seals.seal_if_quiet)
+reconcile.IF_QUIET[partition_drop.RUN] = partition_drop.make_ahead
+reconcile.SLOW_IF_QUIET[seals.SEAL_RUN] = seals.seal
 gauges.MEASURES.append(queries.measure)
 readiness.NOTICES["archive"] = queries.archive_fault
 # Archived entries cannot be changed; those from before 0.2.0 contain names of users.

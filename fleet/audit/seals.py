@@ -137,15 +137,6 @@ def seal(*, now: datetime, via: str, most_rows: int = MOST_ROWS, most_seals: int
     return Sealed(ran=True, heads=tuple(heads), rows=rows)
 
 
-def seal_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Sealed:
-    """Call `seal` if the last run was more than `quiet_seconds` ago. The gateway calls this while Celery is
-    unavailable.
-    """
-    if seconds_since_run(SEAL_RUN, now=now) < quiet_seconds:
-        return Sealed(ran=False)
-    return seal(now=now, via=via)
-
-
 def _next_seal(now: datetime, most_rows: int) -> Seal | None:
     newest = Seal.objects.order_by("-number").first()
     after = newest.place if newest else None

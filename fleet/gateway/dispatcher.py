@@ -188,28 +188,28 @@ class Ticker:
     def tick(self) -> None:
         if not clock.may_clock_decide():
             return
-        advanced = reconcile.advance_if_quiet(now=clock.now(), quiet_seconds=self.seconds, via="ticker")
-        if advanced.woken:
+        advanced = reconcile.run_if_quiet(reconcile.RUN, reconcile.advance, now=clock.now(), quiet_seconds=self.seconds)
+        if advanced is not None and advanced.woken:
             self.dispatcher.wake(advanced.woken, "ticker")
 
 
 def run_slow_jobs() -> None:
     """Run the slow jobs of annexes, such as sealing, if Celery has been silent for a while."""
-    call_each(*(partial(_run_if_quiet, job) for job in reconcile.SLOW_IF_QUIET))
+    call_each(*(partial(_run_if_quiet, name, job) for name, job in reconcile.SLOW_IF_QUIET.items()))
 
 
 def run_quick_jobs() -> None:
     """Run the quick jobs of annexes and evaluate blind spots, if Celery has been silent for a while."""
-    call_each(*(partial(_run_if_quiet, job) for job in reconcile.IF_QUIET), _compare)
+    call_each(*(partial(_run_if_quiet, name, job) for name, job in reconcile.IF_QUIET.items()), _compare)
 
 
-def _run_if_quiet(job: reconcile.IfQuiet) -> None:
-    job(now=clock.now(), quiet_seconds=SEAL_QUIET_SECONDS, via="ticker")
+def _run_if_quiet(name: str, job: Callable[..., object]) -> object:
+    return reconcile.run_if_quiet(name, job, now=clock.now(), quiet_seconds=SEAL_QUIET_SECONDS)
 
 
 def _compare() -> None:
-    now = clock.now()
-    if blind_spots.compare_if_quiet(now=now, quiet_seconds=SEAL_QUIET_SECONDS, via="ticker"):
+    if _run_if_quiet(blind_spots.RUN, blind_spots.compare):
+        now = clock.now()
         reconcile.repair(now=now)
         coverage.renew_all(now=now)
 

@@ -13,7 +13,7 @@ from fleet.domain.shapes import from_row
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, LastRun, OpenTrouble, WrongClock
 from fleet.models.facts.blind_spots import is_any_agent_heard, troubles
-from fleet.models.reconcile import RECENT, seconds_since_run
+from fleet.models.reconcile import RECENT
 from fleet.operations.locks import Lock, try_take
 from fleet.operations.timeline.entries import entry as new_entry
 from fleet.operations.timeline.entries import write
@@ -44,15 +44,6 @@ def compare(*, now: datetime, via: str) -> bool:
         found = {one.key: one for one in [*_found(known, now=now), *of_annexes]}
         write(_begun(known, found, first=run is None, now=now) + _over(known, found, now=now))
     return True
-
-
-def compare_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> bool:
-    """Run `compare` if no process has done so for `quiet_seconds`. Web processes call this while Celery is
-    unavailable.
-    """
-    if seconds_since_run(RUN, now=now) < quiet_seconds:
-        return False
-    return compare(now=now, via=via)
 
 
 def _found(known: dict[str, OpenTrouble], *, now: datetime) -> Iterable[Trouble]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from time import monotonic
-from typing import Protocol
+from typing import TypeVar
 
 import structlog
 from django.conf import settings
@@ -44,10 +44,12 @@ from fleet.operations.sets import coverage as kept
 # Of one tick; the rest is left to the next. A changed rule makes everything due that is open, and orders are not to
 # wait for that longer than a tick takes.
 MOST_PORTIONS = 5
+RUN = LastRun.RECONCILE
 # Of annexes: each corrects times that a wrong clock has written into its tables.
 REPAIRS: list[Callable[..., None]] = []
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ def _notice(now: datetime, via: str) -> bool:
     """
     if not try_take(Lock.RECONCILE):
         return False
-    run, _ = LastRun.objects.get_or_create(name=LastRun.RECONCILE, defaults={"ran_at": now, "via": via})
+    run, _ = LastRun.objects.get_or_create(name=RUN, defaults={"ran_at": now, "via": via})
     news = scheduling.read_news(run)
     times = str((settings.ORDER_ANSWER_SECONDS, settings.WAVE_RETURN_SECONDS, presence_limits()))
     had_wrong_clock = is_ahead(run.ran_at, now=now)
@@ -193,24 +195,18 @@ def repair(*, now: datetime) -> None:
     )
 
 
-class IfQuiet(Protocol):
-    """A job that a web process runs if Celery has not run it for `quiet_seconds`."""
-
-    def __call__(self, *, now: datetime, quiet_seconds: float, via: str) -> object: ...
-
-
-# Of annexes; those that may take long run in a thread of their own.
-IF_QUIET: list[IfQuiet] = []
-SLOW_IF_QUIET: list[IfQuiet] = []
+# Repeated jobs of annexes by the names of their runs; those that may take long run in a thread of their own.
+IF_QUIET: dict[str, Callable[..., object]] = {}
+SLOW_IF_QUIET: dict[str, Callable[..., object]] = {}
 
 
-def advance_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Advanced:
-    """Run `advance` if no process has done so for `quiet_seconds`. The gateway calls this while Celery is
-    unavailable.
+def run_if_quiet(
+    name: str, job: Callable[..., T], *, now: datetime, quiet_seconds: float, via: str = "ticker"
+) -> T | None:
+    """Run a repeated job if no process has done so for `quiet_seconds`, and return its result; else None. Web processes
+    call this while Celery is unavailable. `name` is that of the job's last run.
     """
-    if seconds_since_run(LastRun.RECONCILE, now=now) < quiet_seconds:
-        return Advanced(ran=False)
-    return advance(now=now, via=via)
+    return job(now=now, via=via) if seconds_since_run(name, now=now) >= quiet_seconds else None
 
 
 def _with_steps(event_pks: Sequence[int], *, now: datetime) -> list[int]:

@@ -1,6 +1,7 @@
 """Notifications of silence: silent sources, unwatched sets, blind spots, seals and storage, at begin and end."""
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from fleet.audit.seals import seal
 from fleet.domain.blind_spots.facts import MOST_ALONE, Trouble, together
 from fleet.domain.timeline import EntryKind
 from fleet.models import Admission, Entry, OpenTrouble, PresenceRow, QuarantinedRow
-from fleet.operations import blind_spots
+from fleet.operations import blind_spots, reconcile
 from fleet.operations.machines import enrolment
 from tests.factories import Fleet, seconds
 from tests.messages.telling import a_message, news
@@ -194,9 +195,9 @@ def test_late_seal_and_full_database_are_reported(settings: Any) -> None:
 def test_one_process_checks_at_a_time() -> None:
     watched = Watched()
     assert not watched.look()
-    quiet = blind_spots.compare_if_quiet(now=watched.now + seconds(60), quiet_seconds=90, via="ticker")
-    assert not quiet
-    assert blind_spots.compare_if_quiet(now=watched.now + seconds(120), quiet_seconds=90, via="ticker")
+    quiet = partial(reconcile.run_if_quiet, blind_spots.RUN, blind_spots.compare, quiet_seconds=90)
+    assert quiet(now=watched.now + seconds(60)) is None
+    assert quiet(now=watched.now + seconds(120))
 
 
 def test_number_of_queries_is_fixed(django_assert_max_num_queries: Any) -> None:

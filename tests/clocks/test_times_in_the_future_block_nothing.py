@@ -46,7 +46,7 @@ def test_reconciling_that_ran_in_the_future_has_not_run(fleet: Fleet, jump: time
     assert overview(now=fleet.now).relay is RelayHealth.STANDS_STILL
     ages = {sample.gauge.name: sample.values for sample in gauges.measure(now=fleet.now)}
     assert ages["drydock_sweep_age_seconds"][()] == float("inf")
-    assert reconcile.advance_if_quiet(now=fleet.now, quiet_seconds=5, via="ticker").ran
+    assert reconcile.run_if_quiet(reconcile.RUN, reconcile.advance, now=fleet.now, quiet_seconds=5)
     assert LastRun.objects.get(name=LastRun.RECONCILE).ran_at == fleet.now
 
 
@@ -78,10 +78,11 @@ def test_the_router_and_the_others_that_ran_in_the_future_have_not_run(fleet: Fl
     )
     assert seals.is_due(now=now)
     assert tasks.is_ping_due(now=now, via="web")
-    assert seals.seal_if_quiet(now=now, quiet_seconds=90, via="ticker").ran
-    partition_drop.make_ahead_if_quiet(now=now, quiet_seconds=90, via="ticker")
-    assert LastRun.objects.get(name=partition_drop.RUN).ran_at == now
-    assert blind_spots.compare_if_quiet(now=now, quiet_seconds=90, via="ticker")
+    jobs = {**reconcile.IF_QUIET, **reconcile.SLOW_IF_QUIET, blind_spots.RUN: blind_spots.compare}
+    assert {partition_drop.RUN, seals.SEAL_RUN} < jobs.keys()
+    for name, job in jobs.items():
+        assert reconcile.run_if_quiet(name, job, now=now, quiet_seconds=90)
+        assert LastRun.objects.get(name=name).ran_at == now
 
 
 def test_a_machine_heard_in_the_future_is_not_live_until_it_is_heard_again(fleet: Fleet, jump: timedelta) -> None:

@@ -1,5 +1,7 @@
 """Path of an approval: it is offered, delivered, answered and confirmed, or ends in another known state."""
 
+from functools import partial
+
 import pytest
 
 from fleet.models import Approval, Entry, Order
@@ -275,6 +277,6 @@ def test_what_an_order_of_ours_may_have_started_is_not_told_as_approved_elsewher
 def test_only_one_reconciles_and_the_ticker_stays_away_while_beat_is_alive(fleet: Fleet) -> None:
     announced(fleet)
     assert fleet.advance().ran
-    quiet = reconcile.advance_if_quiet(now=fleet.later(2), quiet_seconds=4, via="ticker")
-    assert not quiet.ran
-    assert reconcile.advance_if_quiet(now=fleet.later(4), quiet_seconds=4, via="ticker").ran
+    quiet = partial(reconcile.run_if_quiet, reconcile.RUN, reconcile.advance, quiet_seconds=4)
+    assert quiet(now=fleet.later(2)) is None
+    assert quiet(now=fleet.later(4)).ran

@@ -29,6 +29,7 @@ from fleet.domain.timeline import NO_HASH, EntryKind
 from fleet.models import Entry, LastRun, Seal
 from fleet.models.driver import query
 from fleet.models.timeline import COLUMNS
+from fleet.operations import reconcile
 from fleet.operations.locks import Lock
 from fleet.operations.timeline.entries import entry, tell, write
 from tests.processes import wait_for
@@ -182,8 +183,9 @@ def test_two_never_seal_at_once(transactional_db: None) -> None:
         assert not sealing.seal(now=NOW, via="beat").ran
     assert sealing.seal(now=NOW, via="beat").rows == 3
     # Celery has just done it: the gateway has nothing to do for a while.
-    assert not sealing.seal_if_quiet(now=NOW + timedelta(seconds=80), quiet_seconds=90, via="ticker").ran
-    assert sealing.seal_if_quiet(now=NOW + timedelta(seconds=100), quiet_seconds=90, via="ticker").ran
+    quiet = partial(reconcile.run_if_quiet, sealing.SEAL_RUN, sealing.seal, quiet_seconds=90)
+    assert quiet(now=NOW + timedelta(seconds=80)) is None
+    assert quiet(now=NOW + timedelta(seconds=100)).ran
     tasks.seal()
     assert LastRun.objects.get(name="seal").via == "beat"
 
