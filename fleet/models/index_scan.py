@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -145,30 +145,23 @@ class IndexScanRows(QuerySet[M]):
 def first_rows(rows: QuerySet[M], order: Sequence[str], count: int) -> QuerySet[M]:
     """Return the first `count` rows in this order, using the index ranges of the QuerySet."""
     ways = _ways(rows)
-    if not ways:
-        return rows.order_by(*order)[:count]
-    parts, parameters = [], list[Any]()
-    for way in ways:
-        asked = rows.filter(way.where, **{way.column: _key(rows, way)}).order_by(*order).values("pk")[:count]
-        if (clause := _of_each(rows, way, asked, "found.id", "id")) is not None:
-            parts.append(clause[0])
-            parameters += clause[1]
-    if not parts:
-        return rows.none()
-    # All of it was made by Django, with the values as parameters.
-    found = RawSQL(" UNION ALL ".join(parts), tuple(parameters))  # noqa: S611
-    return rows.filter(pk__in=found).order_by(*order)[:count]
+    found = _first(rows, ways, order, count) if ways else rows
+    return found.order_by(*order)[:count]
 
 
 def first_of_each(rows: QuerySet[M], way: IndexRange, order: Sequence[str], count: int) -> QuerySet[M]:
     """Return the first `count` rows for each key of the index range, in this order. Rows with other keys are
     not read.
     """
-    asked = rows.filter(way.where, **{way.column: _key(rows, way)}).order_by(*order).values("pk")[:count]
-    clause = _of_each(rows, way, asked, "found.id", "id")
+    return _first(rows, [way], order, count).order_by(*order)
+
+
+def _first(rows: QuerySet[M], ways: Sequence[IndexRange], order: Sequence[str], count: int) -> QuerySet[M]:
+    clause = _of_each(rows, ways, order, {"pk": "id"}, slice(count))
     if clause is None:
         return rows.none()
-    return rows.filter(pk__in=RawSQL(clause[0], tuple(clause[1]))).order_by(*order)  # noqa: S611
+    # All of it was made by Django, with the values as parameters.
+    return rows.filter(pk__in=RawSQL(clause[0], tuple(clause[1])))  # noqa: S611
 
 
 def last_checked_at(rows: IndexScanRows[M], order: Sequence[str], beyond: Q) -> tuple[Any, int] | None:
@@ -185,20 +178,14 @@ def last_checked_at(rows: IndexScanRows[M], order: Sequence[str], beyond: Q) -> 
     if not ways:
         found: tuple[Any, int] | None = plain.filter(walk.among).values_list(column, "pk")[last - 1 : last].first()
         return found
-    parts, parameters = [], list[Any]()
-    for way in ways:
-        asked = plain.filter(way.where, **{way.column: _key(rows, way)}).values(column, "pk")[last - 1 : last]
-        if (clause := _of_each(rows, way, asked, "found.place, found.id", "place, id")) is not None:
-            parts.append(clause[0])
-            parameters += clause[1]
-    if not parts:
+    clause = _of_each(plain, ways, order, {column: "place", "pk": "id"}, slice(last - 1, last))
+    if clause is None:
         return None
     way_back = " DESC" if order[0].startswith("-") else ""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT place, id FROM ({' UNION ALL '.join(parts)}) AS ends (place, id)"
-            f" ORDER BY place{way_back}, id{way_back} LIMIT 1",
-            parameters,
+            f"SELECT place, id FROM ({clause[0]}) AS ends (place, id) ORDER BY place{way_back}, id{way_back} LIMIT 1",
+            clause[1],
         )
         end: tuple[Any, int] | None = cursor.fetchone()
     return end
@@ -209,21 +196,24 @@ def _ways(rows: QuerySet[M]) -> tuple[IndexRange, ...]:
     return () if sum(len(way.values) for way in ways) > FEW else ways
 
 
-def _key(rows: QuerySet[M], way: IndexRange) -> RawSQL:
-    """Return the SQL expression for the key that `_of_each` currently looks up."""
-    field: Any = rows.model._meta.get_field(way.column)
-    return RawSQL("near.key", (), output_field=field)
-
-
 def _of_each(
-    rows: QuerySet[M], way: IndexRange, asked: QuerySet[Any, Any], wanted: str, columns: str
+    rows: QuerySet[Any], ways: Sequence[IndexRange], order: Sequence[str], columns: Mapping[str, str], part: slice
 ) -> tuple[str, list[Any]] | None:
-    """Return SQL and parameters that run the query `asked` for each key of the range; None if nothing can match."""
-    field: Any = rows.model._meta.get_field(way.column)
-    key = field.target_field if field.is_relation else field
-    try:
-        sql, values = asked.query.sql_with_params()
-    except EmptyResultSet:
-        return None
-    each = f"unnest(%s::{key.db_type(connection)}[]) AS near (key)"
-    return f"SELECT {wanted} FROM {each}, LATERAL ({sql}) AS found ({columns})", [list(way.values), *values]
+    """Return SQL and parameters for a part of the rows in this order, for each key of the index ranges; None if nothing
+    can match. `columns` maps the selected columns to their names in the result.
+    """
+    parts, parameters = [], list[Any]()
+    for way in ways:
+        field: Any = rows.model._meta.get_field(way.column)
+        key = field.target_field if field.is_relation else field
+        # The key that is currently looked up.
+        of_key = rows.filter(way.where, **{way.column: RawSQL("near.key", (), output_field=field)})
+        try:
+            sql, values = of_key.order_by(*order).values(*columns)[part].query.sql_with_params()
+        except EmptyResultSet:
+            continue
+        keys, names = f"unnest(%s::{key.db_type(connection)}[]) AS near (key)", ", ".join(columns.values())
+        # By name: the inner statement may have further columns.
+        parts.append(f"SELECT {names} FROM {keys}, LATERAL ({sql}) AS found ({names})")
+        parameters += [list(way.values), *values]
+    return (" UNION ALL ".join(parts), parameters) if parts else None
