@@ -23,11 +23,11 @@ PREPARED_AFTER = 2
 KNOWN = (str, datetime, bool, int, float, UUID)
 
 
-def query(statement: str | Composable, *values: Any) -> list[tuple[Any, ...]]:
-    """Run a statement through Django's cursor and return all rows."""
+def query(statement: str | Composable, *values: Any, **named: Any) -> list[tuple[Any, ...]]:
+    """Run a statement through Django's cursor and return all rows; none if the statement has no result."""
     with connection.cursor() as cursor:
-        cursor.execute(statement, values or None)
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        cursor.execute(statement, named or values or None)
+        rows: list[tuple[Any, ...]] = cursor.fetchall() if cursor.description else []
     return rows
 
 

@@ -182,13 +182,11 @@ def last_checked_at(rows: IndexScanRows[M], order: Sequence[str], beyond: Q) -> 
     if clause is None:
         return None
     way_back = " DESC" if order[0].startswith("-") else ""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT place, id FROM ({clause[0]}) AS ends (place, id) ORDER BY place{way_back}, id{way_back} LIMIT 1",
-            clause[1],
-        )
-        end: tuple[Any, int] | None = cursor.fetchone()
-    return end
+    statement = (
+        f"SELECT place, id FROM ({clause[0]}) AS ends (place, id) ORDER BY place{way_back}, id{way_back} LIMIT 1"
+    )
+    ends: list[Any] = driver.query(statement, *clause[1])
+    return ends[0] if ends else None
 
 
 def _ways(rows: QuerySet[M]) -> tuple[IndexRange, ...]:

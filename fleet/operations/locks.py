@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Any
 
-from django.db import connection, models, transaction
+from django.db import models, transaction
 
 from fleet.domain.db_timeouts import SHORT_LOCK_SECONDS
 from fleet.domain.scheduling import AT_ONCE
+from fleet.models.driver import query
 
 # Rows taken and not settled within this time: their worker has died, or the row was quarantined.
 TAKEN = timedelta(seconds=10)
@@ -59,20 +60,18 @@ def try_take(lock: Lock, of: str = "") -> bool:
 def _call(function: str, lock: Lock, of: str) -> object:
     # Without a name as release 0.1.0 takes it, which may run alongside this one during an upgrade.
     arguments = "(%s, hashtext(%s))" if of else "(%s)"
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {function}{arguments}", [lock.value, of] if of else [lock.value])
-        return cursor.fetchone()[0]
+    return query(f"SELECT {function}{arguments}", *([lock.value, of] if of else [lock.value]))[0][0]
 
 
 def take_free(lock: Lock, names: Sequence[str]) -> list[str]:
     """Take those of the locks for these names that are free. Return the names of taken locks in the given order."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT name FROM unnest(%s::text[]) WITH ORDINALITY AS given (name, place)"
-            " WHERE pg_try_advisory_xact_lock(%s, hashtext(name)) ORDER BY place",
-            [list(names), lock.value],
-        )
-        return [name for (name,) in cursor.fetchall()]
+    rows = query(
+        "SELECT name FROM unnest(%s::text[]) WITH ORDINALITY AS given (name, place)"
+        " WHERE pg_try_advisory_xact_lock(%s, hashtext(name)) ORDER BY place",
+        list(names),
+        lock.value,
+    )
+    return [name for (name,) in rows]
 
 
 @contextmanager
@@ -81,15 +80,12 @@ def exclusively(lock: Lock) -> Iterator[bool]:
 
     If the process dies, the lock is released with its connection.
     """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [lock.value])
-        held = cursor.fetchone() == (True,)
+    ((is_free,),) = query("SELECT pg_try_advisory_lock(%s)", lock.value)
     try:
-        yield held
+        yield is_free
     finally:
-        if held:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s)", [lock.value])
+        if is_free:
+            query("SELECT pg_advisory_unlock(%s)", lock.value)
 
 
 @contextmanager
@@ -99,23 +95,19 @@ def short_lock_timeout() -> Iterator[None]:
     A failure rolls this part back. Foreign keys are checked at once instead of at the commit, where the failing row
     would be unknown.
     """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting('lock_timeout')")
-        (before,) = cursor.fetchone()
-        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{SHORT_LOCK_SECONDS:g}s"])
-        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    ((before,),) = query("SELECT current_setting('lock_timeout')")
+    query("SELECT set_config('lock_timeout', %s, true)", f"{SHORT_LOCK_SECONDS:g}s")
+    query("SET CONSTRAINTS ALL IMMEDIATE")
     yield
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [before])
+    query("SELECT set_config('lock_timeout', %s, true)", before)
 
 
 def no_timeouts() -> None:
     """Disable all timeouts until the end of this transaction."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true),"
-            " set_config('idle_in_transaction_session_timeout', '0', true)"
-        )
+    query(
+        "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true),"
+        " set_config('idle_in_transaction_session_timeout', '0', true)"
+    )
 
 
 def make_due(rows: models.QuerySet[Any], *, pass_by: bool = False) -> None:
@@ -148,27 +140,30 @@ def take_due(
     """
     name = table._meta.db_table
     among = f"AND id IN ({ids_from})" if ids_from else ""
-    with connection.cursor() as cursor:
-        # Chosen once: a joined query may be evaluated again for each row, with other results each time.
-        cursor.execute(
-            f"""
-            WITH due AS MATERIALIZED (
-                SELECT id FROM {name}
-                WHERE {open_only} AND (next_check_at IS NULL OR next_check_at <= %(now)s)
-                      AND NOT (id = ANY(%(besides)s::bigint[])) {among}
-                ORDER BY next_check_at NULLS LAST, id LIMIT %(most)s FOR NO KEY UPDATE SKIP LOCKED)
-            UPDATE {name} AS row SET next_check_at = %(taken)s FROM due WHERE row.id = due.id RETURNING row.id
-            """,
-            {"taken": now + TAKEN, "now": now, "besides": list(besides), "most": most, **values},
-        )
-        return sorted(row[0] for row in cursor.fetchall())
+    # Chosen once: a joined query may be evaluated again for each row, with other results each time.
+    rows = query(
+        f"""
+        WITH due AS MATERIALIZED (
+            SELECT id FROM {name}
+            WHERE {open_only} AND (next_check_at IS NULL OR next_check_at <= %(now)s)
+                  AND NOT (id = ANY(%(besides)s::bigint[])) {among}
+            ORDER BY next_check_at NULLS LAST, id LIMIT %(most)s FOR NO KEY UPDATE SKIP LOCKED)
+        UPDATE {name} AS row SET next_check_at = %(taken)s FROM due WHERE row.id = due.id RETURNING row.id
+        """,
+        taken=now + TAKEN,
+        now=now,
+        besides=list(besides),
+        most=most,
+        **values,
+    )
+    return sorted(row_id for (row_id,) in rows)
 
 
 def settle_due(table: type[models.Model], due: Mapping[int, datetime], *, now: datetime) -> None:
     """Set the next check of rows (by id) that were taken at the time `now`. Rows that changed since then remain due."""
     name = table._meta.db_table
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(
+    with transaction.atomic():
+        query(
             f"""
             UPDATE {name} AS row SET next_check_at = given.next_check_at
             FROM (SELECT row.id, given.next_check_at
@@ -177,5 +172,8 @@ def settle_due(table: type[models.Model], due: Mapping[int, datetime], *, now: d
                   WHERE row.next_check_at = %s ORDER BY row.id FOR NO KEY UPDATE OF row SKIP LOCKED) AS given
             WHERE row.id = given.id AND row.next_check_at = %s
             """,
-            [list(due), list(due.values()), now + TAKEN, now + TAKEN],
+            list(due),
+            list(due.values()),
+            now + TAKEN,
+            now + TAKEN,
         )

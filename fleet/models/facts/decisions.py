@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import connection
 
 from fleet.domain import events
 from fleet.domain.approvals.conditions import TIMED, When
@@ -26,6 +25,7 @@ from fleet.domain.shapes import from_row
 from fleet.domain.states import LIVE_APPROVALS, RELAYED_APPROVALS, ApprovalState, EventStatus, Presence
 from fleet.domain.waves import Member, ReturnFacts, WaveState, due_at, judge
 from fleet.models.approvals import Approval, Order, Wave
+from fleet.models.driver import query
 from fleet.models.events import ScheduledEvent
 from fleet.models.facts.events import (
     contact_times,
@@ -238,15 +238,13 @@ def experiences(set_ids: Collection[int]) -> Experiences:
     """Return the experience from the newest events of these sets (row ids). Runs one query."""
     found: dict[int, dict[str, Experience]] = defaultdict(dict)
     if set_ids:
-        with connection.cursor() as cursor:
-            cursor.execute(EARLIER, [sorted(set(set_ids)), NEWEST])
-            for set_id, event_type, count, median, cancelled, relay in cursor.fetchall():
-                found[set_id][event_type] = Experience(
-                    count=count,
-                    median_seconds=None if median is None else float(median),
-                    cancelled=cancelled,
-                    relay_seconds=None if relay is None else float(relay),
-                )
+        for set_id, event_type, count, median, cancelled, relay in query(EARLIER, sorted(set(set_ids)), NEWEST):
+            found[set_id][event_type] = Experience(
+                count=count,
+                median_seconds=None if median is None else float(median),
+                cancelled=cancelled,
+                relay_seconds=None if relay is None else float(relay),
+            )
     return Experiences(found)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection
 from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
@@ -14,6 +13,7 @@ from fleet.domain.caches.maintenances import EARLY, END_NOT_SEEN_AFTER, SLACK
 from fleet.domain.texts import readable
 from fleet.domain.timeline import EntryKind
 from fleet.models import Cache, Coverage, Maintenance, Observation, PresenceRow
+from fleet.models.driver import query
 from fleet.operations.intake.keep import AgentReport
 from fleet.operations.timeline.entries import tell
 
@@ -144,15 +144,14 @@ def _announced(cache: Cache, at: datetime) -> bool:
 
 def vouch() -> None:
     """Set the last contact of every open coverage period to that of the machine. Runs one statement."""
-    with connection.cursor() as cursor:
-        # Locked rows are left to the next run.
-        cursor.execute(
-            f"""
-            UPDATE {Coverage._meta.db_table} AS coverage SET vouched_at = chosen.last_heard_at
-            FROM (SELECT open.id, presence.last_heard_at FROM {Coverage._meta.db_table} AS open
-                  JOIN {PresenceRow._meta.db_table} AS presence ON presence.machine_id = open.machine_id
-                  WHERE open.until IS NULL AND presence.last_heard_at > open.vouched_at + interval '10 seconds'
-                  ORDER BY open.id FOR UPDATE OF open SKIP LOCKED) AS chosen
-            WHERE coverage.id = chosen.id
-            """
-        )
+    # Locked rows are left to the next run.
+    query(
+        f"""
+        UPDATE {Coverage._meta.db_table} AS coverage SET vouched_at = chosen.last_heard_at
+        FROM (SELECT open.id, presence.last_heard_at FROM {Coverage._meta.db_table} AS open
+              JOIN {PresenceRow._meta.db_table} AS presence ON presence.machine_id = open.machine_id
+              WHERE open.until IS NULL AND presence.last_heard_at > open.vouched_at + interval '10 seconds'
+              ORDER BY open.id FOR UPDATE OF open SKIP LOCKED) AS chosen
+        WHERE coverage.id = chosen.id
+        """
+    )

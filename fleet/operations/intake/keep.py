@@ -11,13 +11,13 @@ from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import psycopg
-from django.db import connection
 from drydock_agent import wire
 from msgspec import convert
 
 from fleet.domain.intake import Document, read_document
 from fleet.domain.reasons import as_json
 from fleet.models import DocumentBody, Observation, driver
+from fleet.models.driver import query
 
 D = TypeVar("D")
 TAKEN = f"""
@@ -226,28 +226,20 @@ def rows_of(deliveries: Sequence[Delivery], spools: Mapping[tuple[int, str], Num
 
 def load_kept(keys: Collection[tuple[int, int, int]]) -> list[KeptReport]:
     """Return stored reports by (machine row id, epoch, seq), as they were when they arrived."""
-    machines, epochs, seqs = zip(*keys, strict=True)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            SELECT row.machine_id, row.epoch, row.seq, row.kind, row.at, row.machine_at, row.data, row.document_id,
-                   row.incarnation
-            FROM unnest(%s::bigint[], %s::int[], %s::bigint[]) AS given (machine_id, epoch, seq)
-            JOIN {Observation._meta.db_table} AS row USING (machine_id, epoch, seq)
-            ORDER BY row.machine_id, row.epoch, row.seq
-            """,
-            [list(machines), list(epochs), list(seqs)],
-        )
-        return [
-            KeptReport(
-                machine_id=machine_id,
-                epoch=epoch,
-                report=ParsedReport(seq, kind, at, machine_at, _data_again(kind, data)),
-                document_hash=document_hash,
-                incarnation=incarnation,
-            )
-            for machine_id, epoch, seq, kind, at, machine_at, data, document_hash, incarnation in cursor.fetchall()
-        ]
+    rows = query(
+        f"""
+        SELECT row.machine_id, row.epoch, row.document_id, row.incarnation, row.data,
+               row.seq, row.kind, row.at, row.machine_at
+        FROM unnest(%s::bigint[], %s::int[], %s::bigint[]) AS given (machine_id, epoch, seq)
+        JOIN {Observation._meta.db_table} AS row USING (machine_id, epoch, seq)
+        ORDER BY row.machine_id, row.epoch, row.seq
+        """,
+        *map(list, zip(*keys, strict=True)),
+    )
+    return [
+        KeptReport(machine_id, epoch, ParsedReport(*stated, _data_again(stated[1], data)), document_hash, incarnation)
+        for machine_id, epoch, document_hash, incarnation, data, *stated in rows
+    ]
 
 
 def read_again(hashes: Collection[str]) -> dict[str, Document]:

@@ -4,11 +4,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from fleet.domain.clock import AHEAD
 from fleet.domain.intake import Limits
 from fleet.models import LatestDocument, Machine, PresenceRow, Spool, driver
+from fleet.models.driver import query
 from fleet.models.facts.machines import PRESENCE, presence_values
 
 # When machines read a document (corrected), from the given rows, sorted, as every caller locks these rows.
@@ -119,15 +120,15 @@ def note_lacking(*, machine_ids: Iterable[int], now: datetime) -> None:
     document.
     """
     table = PresenceRow._meta.db_table
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            INSERT INTO {table} AS row (machine_id, lacking_since) SELECT machine_id, %s FROM unnest(%s::bigint[])
-                AS given (machine_id)
-            ON CONFLICT (machine_id) DO UPDATE SET lacking_since = COALESCE(row.lacking_since, EXCLUDED.lacking_since)
-            """,
-            [now, sorted(machine_ids)],
-        )
+    query(
+        f"""
+        INSERT INTO {table} AS row (machine_id, lacking_since) SELECT machine_id, %s FROM unnest(%s::bigint[])
+            AS given (machine_id)
+        ON CONFLICT (machine_id) DO UPDATE SET lacking_since = COALESCE(row.lacking_since, EXCLUDED.lacking_since)
+        """,
+        now,
+        sorted(machine_ids),
+    )
 
 
 def count_within_period(
@@ -140,20 +141,22 @@ def count_within_period(
     """
     table, machine_ids = PresenceRow._meta.db_table, sorted(counts)
     kept = [f"{name} = CASE WHEN row.{since} > %(begun)s THEN row.{name} ELSE 0 END" for name in (*others, column)]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            INSERT INTO {table} AS row (machine_id, {column}, {since})
-            SELECT given.machine_id, given.count, %(now)s
-            FROM unnest(%(machines)s::bigint[], %(counts)s::bigint[]) AS given (machine_id, count)
-            ON CONFLICT (machine_id) DO UPDATE SET
-                {", ".join(kept)} + EXCLUDED.{column},
-                {since} = CASE WHEN row.{since} > %(begun)s THEN row.{since} ELSE EXCLUDED.{since} END
-            RETURNING machine_id, {column}, {since}
-            """,
-            {"now": now, "begun": now - period, "machines": machine_ids, "counts": [counts[pk] for pk in machine_ids]},
-        )
-        return {machine_id: (count, begun) for machine_id, count, begun in cursor.fetchall()}
+    rows = query(
+        f"""
+        INSERT INTO {table} AS row (machine_id, {column}, {since})
+        SELECT given.machine_id, given.count, %(now)s
+        FROM unnest(%(machines)s::bigint[], %(counts)s::bigint[]) AS given (machine_id, count)
+        ON CONFLICT (machine_id) DO UPDATE SET
+            {", ".join(kept)} + EXCLUDED.{column},
+            {since} = CASE WHEN row.{since} > %(begun)s THEN row.{since} ELSE EXCLUDED.{since} END
+        RETURNING machine_id, {column}, {since}
+        """,
+        now=now,
+        begun=now - period,
+        machines=machine_ids,
+        counts=[counts[pk] for pk in machine_ids],
+    )
+    return {machine_id: (count, begun) for machine_id, count, begun in rows}
 
 
 def turned(*, now: datetime, limits: Limits) -> dict[int, int]:
@@ -163,17 +166,16 @@ def turned(*, now: datetime, limits: Limits) -> dict[int, int]:
     statement for the whole fleet. Locked rows are skipped until the next call.
     """
     table = PresenceRow._meta.db_table
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            UPDATE {table} AS row SET seen = chosen.is_now
-            FROM (SELECT machine_id, {PRESENCE} AS is_now FROM {table}
-                  WHERE seen IS DISTINCT FROM {PRESENCE} FOR NO KEY UPDATE SKIP LOCKED) AS chosen
-            WHERE row.machine_id = chosen.machine_id RETURNING row.machine_id, row.seen
-            """,
-            presence_values(now=now, limits=limits),
-        )
-        return dict(cursor.fetchall())
+    rows = query(
+        f"""
+        UPDATE {table} AS row SET seen = chosen.is_now
+        FROM (SELECT machine_id, {PRESENCE} AS is_now FROM {table}
+              WHERE seen IS DISTINCT FROM {PRESENCE} FOR NO KEY UPDATE SKIP LOCKED) AS chosen
+        WHERE row.machine_id = chosen.machine_id RETURNING row.machine_id, row.seen
+        """,
+        **presence_values(now=now, limits=limits),
+    )
+    return dict(rows)
 
 
 def repair(*, now: datetime, limits: Limits) -> None:
@@ -181,17 +183,17 @@ def repair(*, now: datetime, limits: Limits) -> None:
     contact.
     """
     late, table = now - timedelta(seconds=limits.live), PresenceRow._meta.db_table
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            UPDATE {table} AS row
-            SET last_heard_at = LEAST(last_heard_at, %(late)s), last_poll_at = LEAST(last_poll_at, %(late)s)
-            FROM (SELECT machine_id FROM {table} WHERE last_heard_at > %(ahead)s OR last_poll_at > %(ahead)s
-                  ORDER BY machine_id FOR NO KEY UPDATE SKIP LOCKED) AS wrong
-            WHERE row.machine_id = wrong.machine_id
-            """,
-            {"late": late, "ahead": now + AHEAD},
-        )
+    query(
+        f"""
+        UPDATE {table} AS row
+        SET last_heard_at = LEAST(last_heard_at, %(late)s), last_poll_at = LEAST(last_poll_at, %(late)s)
+        FROM (SELECT machine_id FROM {table} WHERE last_heard_at > %(ahead)s OR last_poll_at > %(ahead)s
+              ORDER BY machine_id FOR NO KEY UPDATE SKIP LOCKED) AS wrong
+        WHERE row.machine_id = wrong.machine_id
+        """,
+        late=late,
+        ahead=now + AHEAD,
+    )
 
 
 # State that agents send in a long-poll, compared with the recorded one.

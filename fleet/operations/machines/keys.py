@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Exists, OuterRef, ProtectedError, Q, QuerySet
 from django.utils.crypto import constant_time_compare
 from drydock_agent import wire
@@ -29,6 +29,7 @@ from fleet.models import (
     UnusedKey,
 )
 from fleet.models.cipher import derived_keys
+from fleet.models.driver import query
 from fleet.models.facts.events import machine_presence, presence_limits
 from fleet.models.machines import UNSET
 from fleet.operations import wake_up
@@ -226,6 +227,4 @@ def mark_used(names: Collection[str]) -> set[str]:
     """Mark these keys or credentials (names) as used. Return those that an enrolment is just replacing: they are
     invalid now.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(USE, [list(names), list(names)])
-        return {name for (name,) in cursor.fetchall()}
+    return {name for (name,) in query(USE, list(names), list(names))}

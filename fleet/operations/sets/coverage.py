@@ -10,13 +10,14 @@ from typing import Any
 
 import structlog
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 
 from fleet.domain.blind_spots.facts import BlindSpot
 from fleet.domain.blind_spots.find import RANKS
 from fleet.domain.reasons import as_json
 from fleet.domain.states import Presence
 from fleet.models import SetBlindSpot, SetCount, StaleSet
+from fleet.models.driver import query
 from fleet.models.facts.blind_spots import SetFindings, judged_by, load_findings, to_judge
 from fleet.operations.locks import Lock, try_take
 
@@ -80,8 +81,7 @@ def note_clocks() -> None:
     """Mark sets as changed in which a machine's clock became wrong or right but the stored blind spots do not
     show it.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(CLOCKS, {"tolerance": settings.CLOCK_TOLERANCE_SECONDS})
+    query(CLOCKS, tolerance=settings.CLOCK_TOLERANCE_SECONDS)
 
 
 def look_again(*, now: datetime) -> list[int]:
