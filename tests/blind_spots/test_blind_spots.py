@@ -119,14 +119,10 @@ def test_many_agents_of_one_set_are_one_blind_spot() -> None:
 @pytest.mark.parametrize(
     ("text", "numbers", "is_release"),
     [
-        ("0.10.2rc1", (0, 10, 2), False),
-        ("0.2.0.dev20261126101001+gaea227721234", (0, 2, 0), False),
-        ("0.2.0+gaea227721234", (0, 2, 0), True),
-        ("v1", (), True),
-        ("", (), True),
-        ("3", (3,), True),
+        ("0.10.2rc1", (0, 10, 2), False), ("0.2.0.dev20261126101001+gaea227721234", (0, 2, 0), False),
+        ("0.2.0+gaea227721234", (0, 2, 0), True), ("v1", (), True), ("", (), True), ("3", (3,), True),
     ],
-)
+)  # fmt: skip
 def test_versions_are_compared_as_numbers(text: str, numbers: tuple[int, ...], is_release: bool) -> None:
     assert read_version(text) == (numbers, is_release)
 

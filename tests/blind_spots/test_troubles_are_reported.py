@@ -21,14 +21,10 @@ pytestmark = pytest.mark.django_db
 KINDS = [
     kind.value
     for kind in (
-        EntryKind.SOURCE_QUIET,
-        EntryKind.SET_UNWATCHED,
-        EntryKind.COVERAGE_OPENED,
-        EntryKind.COVERAGE_CLOSED,
-        EntryKind.AUDIT_FAILED,
-        EntryKind.STORAGE_TROUBLE,
+        EntryKind.SOURCE_QUIET, EntryKind.SET_UNWATCHED, EntryKind.COVERAGE_OPENED, EntryKind.COVERAGE_CLOSED,
+        EntryKind.AUDIT_FAILED, EntryKind.STORAGE_TROUBLE,
     )
-]
+]  # fmt: skip
 
 
 class Watched(Fleet):

@@ -32,15 +32,9 @@ def test_one_that_succeeded_is_an_entry_of_the_cache_and_of_the_machine(listener
     assert (entry.cache, entry.machine, entry.at) == (the_cache(), listeners.agents["vm1"].machine, listeners.now)
     assert (entry.actor, entry.via) == ("vm1", "agent")
     assert entry.data == {
-        "cache": HOST,
-        "hook": "10-circuit-breaker",
-        "phase": "redis",
-        "notification_type": "NodeMaintenanceStart",
-        "outcome": "succeeded",
-        "exit_status": 0,
-        "seconds": 0.21,
-        "output": "broke\N{REPLACEMENT CHARACTER}n\n",
-    }
+        "cache": HOST, "hook": "10-circuit-breaker", "phase": "redis", "notification_type": "NodeMaintenanceStart",
+        "outcome": "succeeded", "exit_status": 0, "seconds": 0.21, "output": "broke\N{REPLACEMENT CHARACTER}n\n",
+    }  # fmt: skip
 
 
 def test_those_that_did_not_succeed_say_how(listeners: Listeners) -> None:

@@ -73,15 +73,10 @@ def test_spellings_of_the_start_time_are_one_key(spelled: str) -> None:
         ("2021-03-02T23:26:57.5Z", datetime(2021, 3, 2, 23, 26, 57, 500000, tzinfo=UTC)),
         ("2021-03-03T00:26:57+01:00", datetime(2021, 3, 2, 23, 26, 57, tzinfo=UTC)),
         ("2021-03-02T18:26:57-05:00", datetime(2021, 3, 2, 23, 26, 57, tzinfo=UTC)),
-        ("0001-01-01T00:00:00+23:59", None),
-        ("2021-13-02T23:26:57", None),
-        ("2021-03-02T24:26:57", None),
-        ("02/03/2021 23:26:57", None),
-        ("20211020", None),
-        ("٢٠٢١-03-02T23:26:57", None),
-        ("soon", None),
+        ("0001-01-01T00:00:00+23:59", None), ("2021-13-02T23:26:57", None), ("2021-03-02T24:26:57", None),
+        ("02/03/2021 23:26:57", None), ("20211020", None), ("٢٠٢١-03-02T23:26:57", None), ("soon", None),
     ],
-)
+)  # fmt: skip
 def test_times_are_utc_with_fractions_and_offsets_and_never_guessed(text: str, expected: datetime | None) -> None:
     read = read_notification(f"NotificationType|NodeMaintenanceStart|StartTimeInUTC|{text}")
     assert read.start_time == expected

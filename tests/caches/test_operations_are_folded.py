@@ -52,17 +52,13 @@ def test_the_documented_sequence_is_one_operation_to_the_second() -> None:
 @pytest.mark.parametrize(
     ("now", "status"),
     [
-        ("16:21:39", MaintenanceStatus.ANNOUNCED),
-        ("16:34:25", MaintenanceStatus.ANNOUNCED),
-        ("16:34:26", MaintenanceStatus.STARTING),
-        ("16:34:46", MaintenanceStatus.UNDER_WAY),
-        ("16:34:55", MaintenanceStatus.UNDER_WAY),
-        ("16:34:56", MaintenanceStatus.FAILED_OVER),
-        ("16:37:47", MaintenanceStatus.FAILED_OVER),
-        ("16:37:48", MaintenanceStatus.ENDED),
+        ("16:21:39", MaintenanceStatus.ANNOUNCED), ("16:34:25", MaintenanceStatus.ANNOUNCED),
+        ("16:34:26", MaintenanceStatus.STARTING), ("16:34:46", MaintenanceStatus.UNDER_WAY),
+        ("16:34:55", MaintenanceStatus.UNDER_WAY), ("16:34:56", MaintenanceStatus.FAILED_OVER),
+        ("16:37:47", MaintenanceStatus.FAILED_OVER), ("16:37:48", MaintenanceStatus.ENDED),
         ("23:00:00", MaintenanceStatus.ENDED),
     ],
-)
+)  # fmt: skip
 def test_the_documented_sequence_as_the_clock_goes(now: str, status: MaintenanceStatus) -> None:
     at = clock(now)
     assert status_of(one(*[member for member in SEQUENCE if member.at <= at]), now=at) is status
@@ -95,14 +91,9 @@ MANY = st.lists(
         key=st.just(""),
         type=st.sampled_from(
             [
-                "NodeMaintenanceScheduled",
-                "NodeMaintenanceStarting",
-                "NodeMaintenanceStart",
-                "NodeMaintenanceFailoverComplete",
-                "NodeMaintenanceEnded",
-                "NodeMaintenanceScaleComplete",
-                "NodeMaintenancePaused",
-                None,
+                "NodeMaintenanceScheduled", "NodeMaintenanceStarting", "NodeMaintenanceStart",
+                "NodeMaintenanceFailoverComplete", "NodeMaintenanceEnded", "NodeMaintenanceScaleComplete",
+                "NodeMaintenancePaused", None,
             ]
         ),
         at=st.integers(0, 14400).map(lambda count: clock("10:00:00") + timedelta(seconds=count)),
@@ -113,7 +104,7 @@ MANY = st.lists(
         port=st.sampled_from([None, 15000, 15001]),
     ).map(lambda found: replace(found, key=repr(found))),
     max_size=14,
-)
+)  # fmt: skip
 
 
 @given(MANY, st.data())
@@ -226,15 +217,10 @@ def test_a_type_that_is_not_documented_joins_an_operation_and_makes_none() -> No
 @pytest.mark.parametrize(
     ("ssl_port", "non_ssl_port", "divisor", "shard"),
     [
-        (15000, None, 2, 0),
-        (15001, 13001, 2, 0),
-        (15002, None, 2, 1),
-        (None, 13003, 2, 1),
-        (15005, None, 3, 1),
-        (None, None, 2, None),
-        (6380, 6379, 2, None),
+        (15000, None, 2, 0), (15001, 13001, 2, 0), (15002, None, 2, 1), (None, 13003, 2, 1), (15005, None, 3, 1),
+        (None, None, 2, None), (6380, 6379, 2, None),
     ],
-)
+)  # fmt: skip
 def test_shard_follows_from_the_ports(
     ssl_port: int | None, non_ssl_port: int | None, divisor: int, shard: int | None
 ) -> None:

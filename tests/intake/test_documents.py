@@ -50,13 +50,10 @@ def test_raw_newlines_and_digits_as_text_are_read() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "Mon, 11 Apr 2022 22:26:58 GMT",
-        "Sun, 11 Apr 2022 22:26:58 GMT",
-        "2022-04-11T22:26:58Z",
-        "2022-04-11T22:26:58",
-        "2022-04-12T00:26:58+02:00",
+        "Mon, 11 Apr 2022 22:26:58 GMT", "Sun, 11 Apr 2022 22:26:58 GMT", "2022-04-11T22:26:58Z",
+        "2022-04-11T22:26:58", "2022-04-12T00:26:58+02:00",
     ],
-)
+)  # fmt: skip
 def test_times_are_read_in_every_form_that_occurs(text: str) -> None:
     assert read_time(text) == datetime(2022, 4, 11, 22, 26, 58, tzinfo=UTC)
 
@@ -73,12 +70,9 @@ def test_integers_are_read_as_such_or_not_at_all(value: object, expected: int | 
 
 def test_unknown_words_are_kept_and_flagged() -> None:
     event = {
-        "EventId": "x",
-        "EventStatus": "Paused",
-        "EventType": "Melt",
-        "ResourceType": "Disk",
+        "EventId": "x", "EventStatus": "Paused", "EventType": "Melt", "ResourceType": "Disk",
         "Resources": ["_vm1", "VM1"],
-    }
+    }  # fmt: skip
     listing = read_document(json.dumps({"DocumentIncarnation": 1, "Events": [event]}).encode()).listings[0]
     assert (listing.status, listing.event_type, listing.resource_type) == ("Paused", "Melt", "Disk")
     assert listing.resources == ("vm1",)

@@ -13,20 +13,8 @@ from fleet.models import Entry, Sighting, driver
 from tests import factories
 
 HOSTILE = [
-    '"',
-    "\\",
-    '\\"',
-    "{a,b}",
-    "NULL",
-    "null",
-    "",
-    " ",
-    ",",
-    "\n\t\r",
-    "ü\U0001f600",
-    "'); DROP TABLE x; --",
-    "%s",
-]
+    '"', "\\", '\\"', "{a,b}", "NULL", "null", "", " ", ",", "\n\t\r", "ü\U0001f600", "'); DROP TABLE x; --", "%s",
+]  # fmt: skip
 MOMENT = datetime(2026, 10, 5, 23, 59, 59, 999_999, tzinfo=UTC)
 
 
@@ -34,15 +22,11 @@ MOMENT = datetime(2026, 10, 5, 23, 59, 59, 999_999, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("kind", "values"),
     [
-        ("text", [*HOSTILE, None]),
-        ("int8", [0, -(2**63), 2**63 - 1, None]),
-        ("float8", [0.0, -1.5, 1e300, None]),
-        ("bool", [True, False, None]),
-        ("timestamptz", [MOMENT, EARLIEST, None]),
-        ("bytea", [b"", b"\x00\xff\\\"'{},", bytes(range(256)), None]),
-        ("text", []),
+        ("text", [*HOSTILE, None]), ("int8", [0, -(2**63), 2**63 - 1, None]), ("float8", [0.0, -1.5, 1e300, None]),
+        ("bool", [True, False, None]), ("timestamptz", [MOMENT, EARLIEST, None]),
+        ("bytea", [b"", b"\x00\xff\\\"'{},", bytes(range(256)), None]), ("text", []),
     ],
-)
+)  # fmt: skip
 def test_postgres_reads_what_was_put_down(kind: str, values: list[Any]) -> None:
     for _ in range(3):
         # The third time the statement is prepared.

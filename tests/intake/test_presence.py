@@ -17,17 +17,11 @@ def ago(count: float | None) -> datetime | None:
 @pytest.mark.parametrize(
     ("heard", "polled", "expected"),
     [
-        (1, 1, Presence.LIVE),
-        (1, 61, Presence.LATE),
-        (61, 1, Presence.LATE),
-        (1, 601, Presence.SILENT),
-        (601, 601, Presence.SILENT),
-        (1, None, Presence.SILENT),
-        (1, 100_000, Presence.GONE),
-        (100_000, 1, Presence.GONE),
-        (None, None, Presence.EXPECTED),
+        (1, 1, Presence.LIVE), (1, 61, Presence.LATE), (61, 1, Presence.LATE), (1, 601, Presence.SILENT),
+        (601, 601, Presence.SILENT), (1, None, Presence.SILENT), (1, 100_000, Presence.GONE),
+        (100_000, 1, Presence.GONE), (None, None, Presence.EXPECTED),
     ],
-)
+)  # fmt: skip
 def test_both_times_count(heard: float | None, polled: float | None, expected: Presence) -> None:
     found = presence_of(last_heard_at=ago(heard), last_poll_at=ago(polled), revoked=False, now=NOW, limits=Limits())
     assert found is expected

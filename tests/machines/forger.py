@@ -141,13 +141,10 @@ def whole_number(number: int) -> bytes:
 def said(**changes: Any) -> dict[str, Any]:
     """What Azure signs of our machine."""
     whole = {
-        "nonce": NONCE,
-        "plan": {"name": "", "product": "", "publisher": ""},
-        "timeStamp": {"createdOn": stamp(NOW), "expiresOn": stamp(NOW + timedelta(hours=6))},
-        "vmId": VM_ID,
-        "subscriptionId": SUBSCRIPTION,
-        "sku": "22_04-lts-gen2",
-    }
+        "nonce": NONCE, "plan": {"name": "", "product": "", "publisher": ""},
+        "timeStamp": {"createdOn": stamp(NOW), "expiresOn": stamp(NOW + timedelta(hours=6))}, "vmId": VM_ID,
+        "subscriptionId": SUBSCRIPTION, "sku": "22_04-lts-gen2",
+    }  # fmt: skip
     return {name: value for name, value in (whole | changes).items() if value is not ...}
 
 

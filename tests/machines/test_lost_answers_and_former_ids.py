@@ -262,12 +262,9 @@ def test_without_the_key_no_machine_is_merged(proof: str) -> None:
     key = ghost()
     other = ghost("another-machine") if proof == "another's key" else ""
     fields: dict[str, Any] = {
-        "none": {"ask": "a stranger's"},
-        "token": {"join_token": token(), "ask": "a stranger's"},
-        "ask": {},
-        "another's key": {"signed_by": other},
-        "a config id": {"signed_by": key, "machine_id_source": "config"},
-    }[proof]
+        "none": {"ask": "a stranger's"}, "token": {"join_token": token(), "ask": "a stranger's"}, "ask": {},
+        "another's key": {"signed_by": other}, "a config id": {"signed_by": key, "machine_id_source": "config"},
+    }[proof]  # fmt: skip
     before = Machine.objects.count()
     ask(**(AS_ITSELF | fields))
     assert Machine.objects.filter(vm_id=MADE_UP, revoked_at=None).exists()

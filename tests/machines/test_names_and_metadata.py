@@ -273,14 +273,11 @@ def place(machine: Machine) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "compute",
     [
-        {},
-        {"vmId": "x", "name": "workers_0"},
-        BLANK,
-        dict.fromkeys(BLANK),
+        {}, {"vmId": "x", "name": "workers_0"}, BLANK, dict.fromkeys(BLANK),
         BLANK | {"platformFaultDomain": "?", "tagsList": "none", "vmSize": 7, "zone": ["1"]},
         {"resourceGroupName": "shop"},
     ],
-)
+)  # fmt: skip
 def test_a_partial_answer_moves_no_machine_and_removes_nothing(compute: dict[str, Any], fleet: Fleet) -> None:
     machine = scaled(fleet)
     before, told = place(machine), Entry.objects.count()

@@ -106,14 +106,10 @@ def test_each_shipped_intermediate_states_its_fingerprint_and_is_signed_by_a_kno
     assert len(roots) == 5
     files = [*FOLDER.iterdir(), *FOLDER.parent.glob("optional_roots/*")]
     assert [path.stem for path in sorted(files)] == [
-        "microsoft-azure-rsa-tls-issuing-ca-03",
-        "microsoft-azure-rsa-tls-issuing-ca-04",
-        "microsoft-azure-rsa-tls-issuing-ca-07",
-        "microsoft-azure-rsa-tls-issuing-ca-08",
-        "microsoft-tls-g2-rsa-ca-ocsp-02",
-        "microsoft-tls-g2-rsa-ca-ocsp-04",
-        "microsoft-tls-rsa-root-g2",
-    ]
+        "microsoft-azure-rsa-tls-issuing-ca-03", "microsoft-azure-rsa-tls-issuing-ca-04",
+        "microsoft-azure-rsa-tls-issuing-ca-07", "microsoft-azure-rsa-tls-issuing-ca-08",
+        "microsoft-tls-g2-rsa-ca-ocsp-02", "microsoft-tls-g2-rsa-ca-ocsp-04", "microsoft-tls-rsa-root-g2",
+    ]  # fmt: skip
     for path in files:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
         stated = re.search(r"^SHA-256: (\w{64})$", path.read_text(), re.MULTILINE)

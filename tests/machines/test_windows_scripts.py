@@ -103,16 +103,8 @@ def test_parameters_that_others_use_exist() -> None:
     used |= {word for text in others for word in re.findall(r"(?<=[` ])-([A-Z]\w+)", text)}
     # PowerShell's own.
     used -= {
-        "File",
-        "ExecutionPolicy",
-        "NoProfile",
-        "Encoding",
-        "ItemType",
-        "Force",
-        "UseBasicParsing",
-        "OutFile",
-        "Uri",
-    }
+        "File", "ExecutionPolicy", "NoProfile", "Encoding", "ItemType", "Force", "UseBasicParsing", "OutFile", "Uri",
+    }  # fmt: skip
     assert used == known
 
 

@@ -27,14 +27,9 @@ from tests.factories import EVENT, Fleet, after, listing, the_event, the_set
 pytestmark = pytest.mark.django_db
 STRICT: dict[str, Any] = {"second_person": True, "step_up": True, "min_live": 2}
 LOWER: list[dict[str, Any]] = [
-    {"second_person": False},
-    {"step_up": False},
-    {"exempt_service_accounts": True},
-    {"min_live": 0},
-    {"min_live": 1},
-    {"service": ""},
-    {"service": "other"},
-]
+    {"second_person": False}, {"step_up": False}, {"exempt_service_accounts": True}, {"min_live": 0},
+    {"min_live": 1}, {"service": ""}, {"service": "other"},
+]  # fmt: skip
 
 
 @pytest.fixture
