@@ -1,13 +1,16 @@
 """Another session of Postgres that keeps rows locked, for the length of a block; and threads with a role's patience."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from django.db import connection, models
+from django.db import connection, connections, models
 
 from fleet.domain import db_timeouts
+from fleet.models.driver import query
+from tests.processes import wait_for
 
 
 @contextmanager
@@ -29,6 +32,34 @@ def held(*rows: models.Model) -> Iterator[None]:
             key = row._meta.pk.column  # type: ignore[union-attr]
             other.execute(f"SELECT 1 FROM {row._meta.db_table} WHERE {key} = %s FOR UPDATE", [row.pk])  # type: ignore[arg-type]
         yield
+
+
+@contextmanager
+def blocked() -> Iterator[Callable[[Callable[[], object]], None]]:
+    """Yield a function that begins a call in another thread, and returns once this call waits for a lock. All of them
+    have ended after the block, in which their locks are released.
+    """
+    begun = []
+
+    def begin(call: Callable[[], object]) -> None:
+        def run() -> None:
+            try:
+                call()
+            finally:
+                connections.close_all()
+
+        begun.append(pool.submit(run))
+        wait_for(is_lock_awaited, seconds=30, what="the call waits for a lock")
+
+    with ThreadPoolExecutor() as pool:
+        yield begin
+        for one in begun:
+            one.result(60)
+
+
+def is_lock_awaited() -> bool:
+    """Whether any session waits for a lock."""
+    return bool(query("SELECT 1 FROM pg_locks WHERE NOT granted"))
 
 
 @contextmanager

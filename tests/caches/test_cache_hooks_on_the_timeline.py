@@ -1,16 +1,16 @@
 """Cache hooks on the timeline: each result of a machine's hooks is recorded."""
 
-import threading
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 from drydock_agent import wire
 
 from fleet.models import Cache, Entry
 from tests.caches.walking import HOST, Listeners, clock, line, the_cache
-from tests.processes import wait_for
+from tests.holding import blocked
 from tests.words import text
 
 
@@ -81,13 +81,6 @@ def test_a_repeated_report_is_no_second_entry_and_a_late_one_has_its_own_time(li
     assert entry.at == then
 
 
-def is_lock_awaited() -> bool:
-    """Whether another transaction waits for this one."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))")
-        return bool(cursor.fetchone()[0])
-
-
 @pytest.mark.django_db(transaction=True)
 def test_hooks_of_several_caches_wait_for_these_in_the_order_of_all_others() -> None:
     listeners = Listeners(now=clock("16:00:00"))
@@ -96,18 +89,9 @@ def test_hooks_of_several_caches_wait_for_these_in_the_order_of_all_others() -> 
     for host in (first, last):
         listeners.cover("vm1", "subscribed", host=host)
 
-    def tell() -> None:
-        try:
-            listeners.report("vm1", replace(ended(), cache=last), replace(ended(), cache=first))
-        finally:
-            connection.close()
-
-    reporter = threading.Thread(target=tell)
-    with transaction.atomic():
+    with blocked() as begin, transaction.atomic():
         Cache.objects.select_for_update().get(host=first)
-        reporter.start()
-        wait_for(is_lock_awaited, seconds=10, what="the report's wait for the first cache")
+        begin(partial(listeners.report, "vm1", replace(ended(), cache=last), replace(ended(), cache=first)))
         # A transaction that waits for the first cache must not already lock the last: both would wait for ever.
         Cache.objects.select_for_update(nowait=True).get(host=last)
-    reporter.join(10)
     assert [entry.cache.host for entry in entries() if entry.cache] == [last, first]

@@ -1,8 +1,7 @@
 """Several processes write side by side about the same machines, bodies, sets and events: none waits in a circle."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from functools import partial
 from threading import Barrier
 
 import psycopg
@@ -13,8 +12,7 @@ from fleet.models import DocumentBody, LatestDocument, Observation, PresenceRow,
 from fleet.operations.intake.keep import Delivery
 from fleet.operations.reports import record
 from tests.factories import Fleet, listing
-from tests.holding import session
-from tests.processes import wait_for
+from tests.holding import blocked, session
 
 pytestmark = pytest.mark.django_db(transaction=True)
 WRITERS, ROUNDS, MACHINES = 3, 8, 6
@@ -75,38 +73,16 @@ KEYS = {
 def test_writer_waiting_for_the_first_row_locks_no_later_one(what: str, fleet: Fleet) -> None:
     fleet.enrol_set(MACHINES)
     fleet.later(1)
-    (deliveries,) = [round_of(fleet, 0)]
+    deliveries = round_of(fleet, 0)
     model, key = KEYS[what]
     hashes = sorted(one.reports[0].data.hash for one in deliveries)  # type: ignore[union-attr]
     values = hashes if model is DocumentBody else sorted(one.machine_id for one in deliveries)
-    with waiting_for(model._meta.db_table, key, values[0], deliveries[::-1], fleet), session() as other:
+    with blocked() as begin, session() as holder, session() as other:
+        take(holder, model._meta.db_table, key, values[0])
+        begin(partial(record.record, deliveries=deliveries[::-1], now=fleet.now))
         for value in values[1:]:
             # Raises where the writer, who waits, holds it already.
             take(other, model._meta.db_table, key, value)
-        other.rollback()
-
-
-@contextmanager
-def waiting_for(table: str, key: str, value: object, deliveries: list[Delivery], fleet: Fleet) -> Iterator[None]:
-    """Start a writer that waits for this row, which another session has locked."""
-
-    def write() -> None:
-        try:
-            record.record(deliveries=deliveries, now=fleet.now)
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor(1) as writer, session() as holder, session() as onlooker:
-        take(holder, table, key, value)
-        done = writer.submit(write)
-
-        def waits() -> bool:
-            return bool(onlooker.execute("SELECT FROM pg_locks WHERE NOT granted").fetchone() is not None)
-
-        wait_for(waits, seconds=30, what="the writer waits")
-        yield
-        holder.rollback()
-        done.result(60)
 
 
 def take(by: psycopg.Connection[tuple[object, ...]], table: str, key: str, value: object) -> None:

@@ -5,11 +5,11 @@ does not.
 """
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connection, transaction
 from pytest_django.plugin import DjangoDbBlocker
 
 from fleet.models import Observation, Spool
@@ -17,7 +17,7 @@ from fleet.operations.intake import keep
 from fleet.operations.reports import record
 from tests.databases import database, django_on
 from tests.factories import Agent, Fleet, listing
-from tests.processes import wait_for
+from tests.holding import blocked
 
 UNIQUE = """
 SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname) FROM pg_constraint
@@ -98,23 +98,8 @@ def test_the_same_delivery_at_two_gateways_at_once_is_kept_once(fleet: Fleet, ag
         fleet.record(agent.delivery(sent[0]))
     both = [agent.delivery(*sent[known:])]
 
-    def at_the_other() -> None:
-        try:
-            record.record(deliveries=both, now=fleet.now)
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor(1) as other:
-        with transaction.atomic():
-            record.record(deliveries=both, now=fleet.now)
-            done = other.submit(at_the_other)
-            wait_for(is_lock_awaited, seconds=30, what="a session waits for the lock")
-        done.result(30)
+    with blocked() as begin, transaction.atomic():
+        record.record(deliveries=both, now=fleet.now)
+        begin(partial(record.record, deliveries=both, now=fleet.now))
     assert kept(agent) == [1, 2, 3]
     assert Spool.objects.get(machine=agent.machine, spool=agent.spool).acknowledged == 3
-
-
-def is_lock_awaited() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
-        return bool(cursor.fetchone()[0])

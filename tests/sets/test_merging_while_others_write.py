@@ -1,12 +1,12 @@
 """Two sets are merged while reports, bulk approvals and waves write about them: no circle of waits, no lost event."""
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
+import psycopg
 import pytest
-from django.db import connections, transaction
+from django.db import transaction
+from django.db.models import Model
 from django.utils import timezone
 
 from fleet.domain.reasons import Refused
@@ -16,8 +16,7 @@ from fleet.operations.sets.changes import merge_sets
 from tests.approvals.racing import a_fleet, announce, event_ids, thread_group
 from tests.approvals.test_concurrent_bulk_approvals import bulk
 from tests.factories import EVENT, Fleet, acting, admin, listing, operator, seconds, the_event, the_set
-from tests.holding import session
-from tests.processes import wait_for
+from tests.holding import blocked, session
 from tests.searches import searched
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -27,24 +26,10 @@ def merge(fleet: Fleet, source: str, target: str) -> AvailabilitySet:
     return merge_sets(set_id=the_set(source).pk, into=the_set(target).pk, actor=acting(admin()), now=fleet.now)
 
 
-@contextmanager
-def waiting(call: Callable[[], object], table: str, row_id: int) -> Iterator[None]:
-    """Run a call that waits for this row until the end of the block."""
-
-    def run() -> None:
-        try:
-            call()
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor(1) as pool, session() as holder, session() as onlooker:
-        holder.execute(f"SELECT FROM {table} WHERE id = %s FOR UPDATE", [row_id])
-        done = pool.submit(run)
-        asked = "SELECT FROM pg_locks WHERE NOT granted"
-        wait_for(lambda: onlooker.execute(asked).fetchone() is not None, seconds=30, what="the call waits")
-        yield
-        holder.rollback()
-        done.result(60)
+def lock(by: psycopg.Connection[Any], model: type[Model], pk: int) -> None:
+    """Lock this row in another session. Raises an error if it is locked already."""
+    by.execute("SET LOCAL lock_timeout = '100ms'")
+    by.execute(f"SELECT FROM {model._meta.db_table} WHERE id = %s FOR UPDATE", [pk])
 
 
 def test_merge_that_waits_for_the_first_event_has_locked_no_later_one() -> None:
@@ -52,11 +37,10 @@ def test_merge_that_waits_for_the_first_event_has_locked_no_later_one() -> None:
     first, later = event_ids(2)
     announce(fleet, "s0a", [first])
     announce(fleet, "s1a", [later])
-    table = ScheduledEvent._meta.db_table
-    with waiting(partial(merge, fleet, "set1", "set0"), table, the_event(first).pk), session() as wave:
-        wave.execute("SET LOCAL lock_timeout = '100ms'")
-        wave.execute(f"SELECT FROM {table} WHERE id = %s FOR UPDATE", [the_event(later).pk])
-        wave.rollback()
+    with blocked() as begin, session() as holder, session() as wave:
+        lock(holder, ScheduledEvent, the_event(first).pk)
+        begin(partial(merge, fleet, "set1", "set0"))
+        lock(wave, ScheduledEvent, the_event(later).pk)
     assert set(ScheduledEvent.objects.values_list("availability_set__name", flat=True)) == {"set0"}
 
 
@@ -65,30 +49,19 @@ def test_merge_that_waits_for_a_machine_has_locked_no_set_and_no_event() -> None
     (event_id,) = event_ids(1)
     announce(fleet, "s1a", [event_id])
     rows = {AvailabilitySet: the_set("set1").pk, ScheduledEvent: the_event(event_id).pk}
-    machine = fleet.agents["s1b"].machine.pk
-    with waiting(partial(merge, fleet, "set1", "set0"), Machine._meta.db_table, machine), session() as report:
-        report.execute("SET LOCAL lock_timeout = '100ms'")
+    with blocked() as begin, session() as holder, session() as report:
+        lock(holder, Machine, fleet.agents["s1b"].machine.pk)
+        begin(partial(merge, fleet, "set1", "set0"))
         for model, pk in rows.items():
-            report.execute(f"SELECT FROM {model._meta.db_table} WHERE id = %s FOR UPDATE", [pk])
-        report.rollback()
+            lock(report, model, pk)
 
 
 def test_event_that_is_announced_during_a_merge_belongs_to_the_remaining_set() -> None:
     fleet = a_fleet(2)
-
-    def report() -> None:
-        try:
-            fleet.say("s1a", listing(resources=["s1a"], not_before=fleet.now + seconds(900)))
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor(1) as reporting, session() as onlooker:
-        with transaction.atomic():
-            merge(fleet, "set1", "set0")
-            done = reporting.submit(report)
-            asked = "SELECT FROM pg_locks WHERE NOT granted"
-            wait_for(lambda: onlooker.execute(asked).fetchone() is not None, seconds=30, what="the report waits")
-        done.result(60)
+    event = listing(resources=["s1a"], not_before=fleet.now + seconds(900))
+    with blocked() as begin, transaction.atomic():
+        merge(fleet, "set1", "set0")
+        begin(partial(fleet.say, "s1a", event))
     assert the_event().availability_set.name == "set0"
     assert not the_event().sightings.filter(foreign=True).exists()
     assert fleet.approve(EVENT).state in ("GRANTED", "WAITING")
