@@ -1,12 +1,11 @@
 """Lost answers to enrolment, and made-up ids: only the machine itself repeats its request or is merged."""
 
-import threading
-from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 from drydock_agent import wire
 from pytest_django import Settings
 
@@ -17,6 +16,7 @@ from fleet.operations.intake import keep, presence
 from fleet.operations.machines import entrance, keys
 from fleet.projections.machines import identities_of
 from tests.approvals.asking import refused
+from tests.approvals.racing import thread_group
 from tests.factories import Agent, acting, admin, listing, the_event
 from tests.factories import Fleet as Walkers
 from tests.machines.forger import NOW, OTHER_VM_ID, VM_ID
@@ -67,17 +67,12 @@ def test_a_credential_of_0_1_0_that_gets_a_key_asks_again_with_the_credential(se
     by = granted(ask(join_token=token(), keyed=False)).credential
     keys.mark_used([hash_of(by)])
     assert granted(ask(credential=by)).key
+    settings.LEGACY_CREDENTIALS_UNTIL = LATER
+    assert waits(ask(credential=by, join_token=token(), now=LATER)), "from that day on"
+    settings.LEGACY_CREDENTIALS_UNTIL = None
     key = used(granted(ask(credential=by, now=LATER)))
     assert waits(ask(credential=by, join_token=token(), now=LATER))
     assert granted(ask(signed_by=key_of(key), now=LATER))
-
-
-def test_from_the_day_on_that_is_set_a_credential_does_not_bring_a_lost_key_either(settings: Settings) -> None:
-    settings.ENROLMENT_POLICY = "token"
-    by = granted(ask(join_token=token(), keyed=False)).credential
-    granted(ask(credential=by))
-    settings.LEGACY_CREDENTIALS_UNTIL = LATER
-    assert waits(ask(credential=by, join_token=token(), now=LATER))
 
 
 def test_the_last_use_of_a_join_token_is_not_taken_twice(settings: Settings) -> None:
@@ -108,17 +103,12 @@ def test_a_copied_folder_gets_nothing_once_the_machine_has_called() -> None:
     assert waits(ask(document(), signed_by=key_of(first)))
 
 
-def test_another_process_of_the_machine_has_the_document_and_not_the_secret() -> None:
+def test_a_lost_key_needs_the_secret_and_the_document_again() -> None:
     granted(ask(document()))
-    assert waits(ask(document(), ask="made up"))
-
-
-def test_a_clone_has_the_secret_and_not_the_document() -> None:
-    granted(ask(document()))
-    assert waits(ask()), "without what Azure signs"
-    other = document(vmId=OTHER_VM_ID)
-    assert refused(lambda: ask(other)).code == "attestation-refused"
-    # As itself it is another machine.
+    assert waits(ask(document(), ask="made up")), "another process of the machine, without the secret"
+    assert waits(ask()), "a clone has the secret, and not what Azure signs"
+    assert refused(lambda: ask(document(vmId=OTHER_VM_ID))).code == "attestation-refused"
+    # As itself the clone is another machine.
     assert granted(ask(document(vmId=OTHER_VM_ID), machine_id=OTHER_VM_ID))
 
 
@@ -131,9 +121,12 @@ def test_what_spoke_for_it_has_to_speak_again(settings: Settings) -> None:
     assert refused(lambda: ask(join_token=first)).code == "join-token-refused"
 
 
-def test_a_day_later_a_person_decides() -> None:
+@pytest.mark.parametrize("case", ["a day later", "a row of an earlier release"])
+def test_a_person_decides_where_nothing_was_lost(case: str) -> None:
     granted(ask(document()))
-    at = NOW + keys.LASTS
+    at = NOW + keys.LASTS if case == "a day later" else NOW
+    if at == NOW:
+        Machine.objects.update(credential_hash="given by 0.1.0")
     assert waits(ask(document(at), now=at))
 
 
@@ -144,31 +137,11 @@ def test_a_revoked_machine_waits_for_a_person_whatever_was_lost() -> None:
     assert waits(ask(document(), signed_by=key_of(first)))
 
 
-def test_a_process_of_an_earlier_release_leaves_a_row_that_counts_for_nothing() -> None:
-    granted(ask(document()))
-    Machine.objects.update(credential_hash="given by 0.1.0")
-    assert waits(ask(document()))
-
-
 @pytest.mark.django_db(transaction=True)
 def test_of_two_who_ask_at_once_the_last_one_counts_and_then_who_uses_it() -> None:
-    start = threading.Barrier(2)
-    found: list[wire.EnrolAnswer | wire.EnrolPending] = []
-    documents = [document(), document()]
     granted(ask(document()))
-
-    def asks(attested: wire.AttestedDocument) -> None:
-        start.wait(10)
-        try:
-            found.append(ask(attested))
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=asks, args=(each,)) for each in documents]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    with thread_group(2) as racing:
+        found: list[Any] = racing.at_once(partial(ask, document()), partial(ask, document()))
     older, newer = sorted((granted(each) for each in found), key=lambda one: one.generation)
     assert set(identities_of(hashes=[key_of(older), key_of(newer)])) == {key_of(newer)}
     used(newer)
@@ -181,22 +154,12 @@ def test_a_key_that_is_replaced_at_this_moment_is_not_used() -> None:
     first = granted(ask(document()))
     with transaction.atomic():
         second = granted(ask(document()))
-        concurrent: list[set[str]] = []
-        other = threading.Thread(target=_apart, args=(lambda: concurrent.append(keys.mark_used([key_of(first)])),))
-        other.start()
-        other.join(30)
-        # It was not kept waiting, and told that this key counts for nothing.
-        assert concurrent == [{key_of(first)}]
+        with thread_group(1) as racing:
+            # It was not kept waiting, and told that this key counts for nothing.
+            assert racing.at_once(partial(keys.mark_used, [key_of(first)])) == [{key_of(first)}]
     assert UnusedKey.objects.get().found_by == key_of(second)
     assert keys.mark_used([key_of(first), key_of(second)]) == set()
     assert not UnusedKey.objects.exists()
-
-
-def _apart(call: Callable[[], Any]) -> None:
-    try:
-        call()
-    finally:
-        connection.close()
 
 
 MADE_UP = "5d1f6c02-7d0b-4f0e-9a55-000000000001"
