@@ -1,4 +1,4 @@
-"""Twenty callers that enrol one unknown machine at the same moment: one gets its key, by every way in."""
+"""Callers that enrol one unknown machine at the same moment: one gets its key, by every way in."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -21,7 +21,7 @@ from tests.machines.forger import NOW, OTHER_VM_ID, SUBSCRIPTION
 from tests.machines.newcomers import COMPUTE, admit_all, ask, document, key_of, token
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("azure")]
-CALLERS = 20
+CALLERS = 10
 
 
 @pytest.fixture
@@ -43,44 +43,48 @@ def one_of(results: list[object]) -> wire.EnrolAnswer:
     return answer
 
 
-def race(callers: ThreadGroup, calls: list[Callable[[], object]]) -> wire.EnrolAnswer:
-    assert len(calls) == CALLERS
-    return one_of(callers.at_once(*calls))
+def calls(way: str, shown: str) -> Iterator[Callable[[], object]]:
+    """What the callers send. Agents of 0.1.0 have no secret: all of one address with one token are one asker."""
+    for number in range(CALLERS):
+        secret = str(number)
+        if way == "by join token":
+            yield partial(ask, join_token=shown, ask=secret)
+        elif way in ("without a secret", "admitted"):
+            yield partial(ask, join_token=shown, ask="")
+        else:
+            yield partial(ask, None if way == "admitted or attested" and not number else document(), ask=secret)
 
 
-def test_one_join_token_admits_one_of_twenty(callers: ThreadGroup, settings: Settings) -> None:
-    settings.ENROLMENT_POLICY = "token"
-    shown = token()
-    race(callers, [partial(ask, join_token=shown, ask=str(number)) for number in range(CALLERS)])
-    assert JoinToken.objects.get().uses == 1
-    assert Admission.objects.count() == admissions.MOST_OF_A_MACHINE
-
-
-def test_agents_without_a_secret_are_admitted_once(callers: ThreadGroup, settings: Settings) -> None:
-    settings.ENROLMENT_POLICY = "token"
-    shown = token()
-    race(callers, [partial(ask, join_token=shown, ask="") for _ in range(CALLERS)])
-    assert Admission.objects.count() == 1
+@pytest.mark.parametrize(
+    ("way", "policy"),
+    [
+        ("by join token", "token"), ("without a secret", "token"), ("attested", ""), ("admitted", ""),
+        ("admitted or attested", ""),
+    ],
+)  # fmt: skip
+def test_one_caller_gets_the_key(callers: ThreadGroup, settings: Settings, way: str, policy: str) -> None:
+    settings.ENROLMENT_POLICY, shown = policy, token()
+    if way.startswith("admitted"):
+        ask(**{"ask": "0"} if way == "admitted or attested" else {"join_token": shown, "ask": ""})
+        admit_all()
+    one_of(callers.at_once(*calls(way, shown)))
+    if policy == "token":
+        assert JoinToken.objects.get().uses == 1
+        assert Admission.objects.count() == (admissions.MOST_OF_A_MACHINE if way == "by join token" else 1)
 
 
 def test_join_tokens_of_two_sets_put_the_machine_into_one(callers: ThreadGroup, settings: Settings) -> None:
     settings.ENROLMENT_POLICY = "token"
     tokens = [token("web"), token("db")]
-    calls = [
-        partial(ask, join_token=tokens[number % 2], ask=str(number), availability_set="") for number in range(CALLERS)
-    ]
-    race(callers, calls)
+    both = [partial(ask, join_token=tokens[n % 2], ask=str(n), availability_set="") for n in range(CALLERS)]
+    one_of(callers.at_once(*both))
     machine = Machine.objects.select_related("availability_set", "join_token").get()
     assert machine.join_token is not None and machine.confined_to is not None
     assert machine.join_token.set_name == f"availability_set:{machine.availability_set.name}"
     assert sum(JoinToken.objects.values_list("uses", flat=True)) == 1
 
 
-def test_attested_documents_admit_one_of_twenty(callers: ThreadGroup) -> None:
-    race(callers, [partial(ask, document(), ask=str(number)) for number in range(CALLERS)])
-
-
-def test_the_rule_of_a_set_admits_one_of_twenty(callers: ThreadGroup, settings: Settings) -> None:
+def test_the_rule_of_a_set_admits_one_caller(callers: ThreadGroup, settings: Settings) -> None:
     settings.ENROLMENT_POLICY = "admit"
     shown = token("web")
     ask(document(vmId=OTHER_VM_ID), machine_id=OTHER_VM_ID)
@@ -93,33 +97,17 @@ def test_the_rule_of_a_set_admits_one_of_twenty(callers: ThreadGroup, settings: 
     assert Machine.objects.count() == 2
 
 
-def test_an_admission_admits_one_of_twenty(callers: ThreadGroup) -> None:
-    """Agents of 0.1.0 have no secret: all of one address with one token are one asker."""
-    shown = token()
-    ask(join_token=shown, ask="")
-    admit_all()
-    race(callers, [partial(ask, join_token=shown, ask="") for _ in range(CALLERS)])
-
-
-def test_two_ways_in_at_once_admit_one(callers: ThreadGroup) -> None:
-    """One was admitted by a person, the others bring a document that Azure signed."""
-    ask(ask="0")
-    admit_all()
-    calls = [partial(ask, document() if number else None, ask=str(number)) for number in range(CALLERS)]
-    race(callers, calls)
-
-
 def test_requests_that_wait_at_the_same_moment_are_one_request(callers: ThreadGroup) -> None:
     results = callers.at_once(*[ask] * CALLERS)
     assert all(isinstance(one, wire.EnrolPending) for one in results)
     assert Admission.objects.count() == 1
 
 
-def test_of_twenty_machines_that_share_a_name_one_has_it(callers: ThreadGroup, settings: Settings) -> None:
+def test_of_machines_that_share_a_name_one_has_it(callers: ThreadGroup, settings: Settings) -> None:
     settings.ENROLMENT_POLICY = "token"
     shown = token("web")
-    calls = [partial(ask, join_token=shown, ask="", machine_id=f"vm-{number:02}") for number in range(CALLERS)]
-    results = callers.at_once(*calls)
+    asks = [partial(ask, join_token=shown, ask="", machine_id=f"vm-{number:02}") for number in range(CALLERS)]
+    results = callers.at_once(*asks)
     assert all(isinstance(one, wire.EnrolAnswer) for one in results)
     assert Machine.objects.filter(called="", resource_name="vm1").count() == 1
     assert Machine.objects.filter(called="vm1").count() == CALLERS - 1
@@ -145,17 +133,11 @@ def test_placement_groups_that_come_at_once_are_sets_of_their_own(callers: Threa
     shown = token()
     whole = SetKey("scale_set", "workers", SUBSCRIPTION, "shop")
     placement.ensure_set(whole, now=NOW)
-    calls = []
+    asks = []
     for number in range(CALLERS):
-        compute = COMPUTE | {
-            "name": f"vm{number}",
-            "vmScaleSetName": "workers",
-            "placementGroupId": f"group-{number:02}",
-        }
+        group = {"vmScaleSetName": "workers", "placementGroupId": f"group-{number:02}"}
         vm = {"machine_id": f"vm-{number:02}", "resource_name": f"vm{number}", "availability_set": ""}
-        calls.append(partial(ask, join_token=shown, ask="", instance=compute, **vm))
-    assert all(isinstance(one, wire.EnrolAnswer) for one in callers.at_once(*calls))
-    homes = {
-        machine.vm_id: machine.availability_set.key for machine in Machine.objects.select_related("availability_set")
-    }
+        asks.append(partial(ask, join_token=shown, ask="", instance=COMPUTE | group, **vm))
+    assert all(isinstance(one, wire.EnrolAnswer) for one in callers.at_once(*asks))
+    homes = dict(Machine.objects.values_list("vm_id", "availability_set__key"))
     assert homes == {f"vm-{number:02}": f"{whole.key}/group-{number:02}" for number in range(CALLERS)}

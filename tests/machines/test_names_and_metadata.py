@@ -287,28 +287,21 @@ def test_a_partial_answer_moves_no_machine_and_removes_nothing(compute: dict[str
 
 
 @pytest.mark.django_db
-def test_an_empty_value_in_a_complete_answer_is_a_statement(fleet: Fleet) -> None:
-    machine = scaled(fleet)
-    full = fleet.agents["workers_0"].machine.compute | {"platformFaultDomain": "", "zone": ""}
-    reports(fleet, full, complete=True)
-    machine.refresh_from_db()
-    assert (machine.fault_domain, machine.zone, machine.update_domain) == (None, "", 1)
-
-
-@pytest.mark.django_db
-def test_a_missing_key_in_a_complete_answer_is_none(fleet: Fleet) -> None:
-    machine = scaled(fleet)
-    before = place(machine)
-    reports(fleet, {"name": "workers_0"}, complete=True)
-    assert place(machine) == before
-
-
-@pytest.mark.django_db
-def test_what_a_partial_answer_does_state_counts(fleet: Fleet) -> None:
-    machine = scaled(fleet)
-    reports(fleet, {"vmSize": "Standard_E4s_v5", "platformFaultDomain": "0"})
-    machine.refresh_from_db()
-    assert (machine.size, machine.fault_domain, machine.region) == ("Standard_E4s_v5", 0, "westeurope")
+@pytest.mark.parametrize(
+    ("compute", "complete", "changed"),
+    [
+        # Only a complete answer states that a value is empty; a missing key states nothing.
+        ({"platformFaultDomain": "", "zone": ""}, True, {"fault_domain": None, "zone": ""}),
+        ({"name": "workers_0"}, True, {}),
+        ({"vmSize": "Standard_E4", "platformFaultDomain": "0"}, False, {"size": "Standard_E4", "fault_domain": 0}),
+    ],
+)
+def test_what_an_answer_states_counts(
+    compute: dict[str, Any], complete: bool, changed: dict[str, Any], fleet: Fleet
+) -> None:
+    before = place(scaled(fleet))
+    reports(fleet, compute, complete=complete)
+    assert place(fleet.agents["workers_0"].machine) == before | changed
 
 
 @pytest.mark.django_db

@@ -78,18 +78,14 @@ def test_whatever_is_stated_of_a_confined_machine_moves_it_nowhere(
 def test_a_kind_may_be_named_and_must_be_known() -> None:
     assert read_stated("cloud_service:legacy") == ("cloud_service", "legacy")
     assert read_stated(" web ") == ("availability_set", "web")
+    # The name of the tag has any case.
+    upper = {"tagsList": [{"name": TAG.upper(), "value": "cloud_service:legacy"}]}
+    assert read(**upper).key.key == "cloud_service|s|rg|legacy"
+    # A flexible scale set has an empty placement group.
+    assert read(vmScaleSetName="burst", placementGroupId="").key.key == "scale_set|s|rg|burst"
     for wrong in ("cluster:x", "scale_set:", "a|b", "x" * 201, "a\x00b"):
         with refused("names-no-set"):
             read_stated(wrong)
-
-
-def test_a_flexible_scale_set_has_an_empty_placement_group() -> None:
-    assert read(vmScaleSetName="burst", placementGroupId="").key.key == "scale_set|s|rg|burst"
-
-
-def test_a_tag_may_name_the_kind_and_its_name_has_any_case() -> None:
-    upper = {"tagsList": [{"name": TAG.upper(), "value": "cloud_service:legacy"}]}
-    assert read(**upper).key.key == "cloud_service|s|rg|legacy"
 
 
 @pytest.mark.parametrize("listed", [None, "x", [None, 5, {"name": TAG}, {"name": TAG, "value": 7}]])
