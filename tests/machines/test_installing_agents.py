@@ -9,10 +9,12 @@ import stat
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -66,29 +68,41 @@ def test_each_platform_has_a_line_and_a_name_and_only_scripts_have_two() -> None
         assert URL in text and (TOKEN in text) == (name != "windows")
 
 
-@pytest.fixture
-def pretended(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+@dataclass
+class Pretended:
     """A folder that stands for the root of a machine, with programs that only say that they were called."""
+
+    root: Path
+    environment: dict[str, str]
+
+    def path(self, name: str) -> Path:
+        return Path(f"{self.root}{name}")
+
+    def moved(self, text: str) -> str:
+        return text.replace("/etc/", f"{self.root}/etc/").replace("/opt/", f"{self.root}/opt/")
+
+    def run(self, script: str, **options: Any) -> None:
+        subprocess.run(["/bin/sh", "-c", self.moved(script)], check=True, **{"env": self.environment, **options})
+
+
+@pytest.fixture
+def pretended(tmp_path: Path) -> Pretended:
     programs = tmp_path / "programs"
     for folder in (programs, tmp_path / "etc/systemd/system", tmp_path / "opt/drydock-agent/bin"):
         folder.mkdir(parents=True)
-    note = f'#!/bin/sh\necho "$(basename "$0") $*" >> {tmp_path}/calls\n'
-    python, pip = (tmp_path / "opt/drydock-agent/bin" / name for name in ("python", "pip"))
-    for path in (programs / "python3", programs / "systemctl", pip, python):
-        path.write_text(note)
+    note = f'echo "$(basename "$0") $*" >> {tmp_path}/calls'
+    agent = tmp_path / "opt/drydock-agent/bin"
+    scripts = dict.fromkeys((programs / "python3", programs / "systemctl", agent / "pip"), note)
+    scripts |= {agent / "python": 'echo "public ones: $*"', programs / "sudo": 'exec "$@"'}
+    for path, script in scripts.items():
+        path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
-    python.write_text('#!/bin/sh\necho "public ones: $*"\n')
-    (programs / "sudo").write_text('#!/bin/sh\nexec "$@"\n')
-    (programs / "sudo").chmod(0o755)
-    return tmp_path, {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    return Pretended(tmp_path, {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"})
 
 
 @pytest.mark.parametrize("platform", ["linux", "cloud-init", "custom-script", "azure-cli"])
-def test_install_lines_run_in_a_shell_and_protect_the_token(
-    pretended: tuple[Path, dict[str, str]], platform: str
-) -> None:
-    root, environment = pretended
-    text = LINES[platform]
+def test_install_lines_run_in_a_shell_and_protect_the_token(pretended: Pretended, platform: str) -> None:
+    root, text = pretended.root, LINES[platform]
     if platform == "azure-cli":
         words = shlex.split(text)
         assert words[: words.index("--scripts")][-2:] == ["--command-id", "RunShellScript"]
@@ -96,13 +110,11 @@ def test_install_lines_run_in_a_shell_and_protect_the_token(
     elif platform == "custom-script":
         text = json.loads(shlex.split(text)[-1])["commandToExecute"]
     for _ in range(2):
-        script = text.replace("/etc/", f"{root}/etc/").replace("/opt/", f"{root}/opt/")
-        subprocess.run(["/bin/sh", "-c", script], check=True, env=environment, umask=0o022)
-    settings = Path(f"{root}{SETTINGS_FILE}")
+        pretended.run(text, umask=0o022)
+    settings = pretended.path(SETTINGS_FILE)
     assert settings.read_text() == f"DRYDOCK_FLEET_URL={URL}\nDRYDOCK_JOIN_TOKEN={TOKEN}\n"
     assert stat.S_IMODE(settings.stat().st_mode) == 0o600
-    unit = Path(f"{root}{UNIT_FILE}").read_text()
-    assert unit == UNIT.replace("/etc/", f"{root}/etc/").replace("/opt/", f"{root}/opt/")
+    assert pretended.path(UNIT_FILE).read_text() == pretended.moved(UNIT)
     calls = (root / "calls").read_text().splitlines()
     # Only the model of a scale set outlasts the backend's version.
     package = f"-r {CURRENT}" if platform in ("cloud-init", "custom-script") else PACKAGE
@@ -143,16 +155,13 @@ def test_the_drop_in_for_hooks_is_valid_and_lifts_each_restriction(tmp_path: Pat
     assert found and float(found[1]) > 9
 
 
-def test_private_authorities_are_stored_for_pip_and_the_agent(pretended: tuple[Path, dict[str, str]]) -> None:
-    root, environment = pretended
-    texts = lines_of(certificates=CERTIFICATES)
-    script = texts["linux"].replace("/etc/", f"{root}/etc/").replace("/opt/", f"{root}/opt/")
-    subprocess.run(["/bin/sh", "-c", script], check=True, env=environment, umask=0o077)
-    stored = Path(f"{root}{CA_FILE}")
+def test_private_authorities_are_stored_for_pip_and_the_agent(pretended: Pretended) -> None:
+    root, texts = pretended.root, lines_of(certificates=CERTIFICATES)
+    pretended.run(texts["linux"], umask=0o077)
+    stored = pretended.path(CA_FILE)
     # The agent is not root.
     assert (stored.read_text(), stat.S_IMODE(stored.stat().st_mode)) == (f"{CERTIFICATES}\n", 0o644)
-    settings = Path(f"{root}{SETTINGS_FILE}").read_text()
-    assert settings.endswith(f"\nDRYDOCK_CA_FILE={stored}\n")
+    assert pretended.path(SETTINGS_FILE).read_text().endswith(f"\nDRYDOCK_CA_FILE={stored}\n")
     bundle = root / "opt/drydock-agent/pip-ca.pem"
     assert bundle.read_text() == f"public ones: -m pip._vendor.certifi --contents\n{CERTIFICATES}\n"
     assert (root / "opt/drydock-agent/pip.conf").read_text() == f"[global]\ncert = {bundle}\n"
@@ -165,10 +174,8 @@ def test_private_authorities_are_stored_for_pip_and_the_agent(pretended: tuple[P
 
 @pytest.mark.long
 @pytest.mark.django_db
-def test_agent_is_installed_from_a_backend_with_a_private_authority(
-    pretended: tuple[Path, dict[str, str]], settings: Settings
-) -> None:
-    root, environment = pretended
+def test_agent_is_installed_from_a_backend_with_a_private_authority(pretended: Pretended, settings: Settings) -> None:
+    root = pretended.root
     shutil.rmtree(root / "opt")
     (root / "programs" / "python3").unlink()
     authority, found = Authority(root), agent_package.package()
@@ -181,24 +188,21 @@ def test_agent_is_installed_from_a_backend_with_a_private_authority(
         settings.BASE_URL = f"https://127.0.0.1:{server.server_port}"
         certificates = Reader({"AGENT_CA_FILE": str(authority.path)}).certificates("AGENT_CA_FILE")
         text = lines_of(settings.BASE_URL, package=agent_package.requirement(), certificates=certificates)["linux"]
-        script = text.replace("/etc/", f"{root}/etc/").replace("/opt/", f"{root}/opt/")
         # As `sudo` does; its libraries are not here.
-        alone = {name: environment[name] for name in ("PATH", "HOME")} | {"PIP_NO_DEPS": "1"}
-        subprocess.run(["/bin/sh", "-c", script], check=True, env=alone)
+        alone = {name: pretended.environment[name] for name in ("PATH", "HOME")} | {"PIP_NO_DEPS": "1"}
+        pretended.run(text, env=alone)
         server.shutdown()
     show = "import importlib.metadata as m; print(m.version('drydock-agent'))"
     said = subprocess.check_output([root / "opt/drydock-agent/bin/python", "-c", show], text=True)
     assert said.strip() == found.name.split("-")[1]
 
 
-def test_what_a_shell_would_take_for_its_own_stays_text(pretended: tuple[Path, dict[str, str]]) -> None:
-    root, environment = pretended
+def test_what_a_shell_would_take_for_its_own_stays_text(pretended: Pretended) -> None:
     hostile = "https://x.example/$(touch${IFS}owned)`id`'\"%s\\"
     text = lines_of(hostile, "t", f"agent @ {hostile}")["linux"]
-    script = text.replace("/etc/", f"{root}/etc/").replace("/opt/", f"{root}/opt/")
-    subprocess.run(["/bin/sh", "-c", script], check=True, env=environment, cwd=root)
-    assert Path(f"{root}{SETTINGS_FILE}").read_text().splitlines()[0] == f"DRYDOCK_FLEET_URL={hostile}"
-    assert not (root / "owned").exists()
+    pretended.run(text, cwd=pretended.root)
+    assert pretended.path(SETTINGS_FILE).read_text().splitlines()[0] == f"DRYDOCK_FLEET_URL={hostile}"
+    assert not (pretended.root / "owned").exists()
 
 
 def test_powershell_gets_strings_in_which_nothing_is_special() -> None:
@@ -208,24 +212,16 @@ def test_powershell_gets_strings_in_which_nothing_is_special() -> None:
 
 
 @pytest.mark.django_db
-def test_agent_package_needs_no_login_and_pip_checks_its_hash() -> None:
-    requirement = agent_package.requirement()
-    named = re.fullmatch(r"drydock-agent\[signed\] @ http\S+?(/agent/\S+\.whl)#sha256=([0-9a-f]{64})", requirement)
-    answer = Client().get(named[1])
-    assert answer.status_code == 200 and answer["Content-Type"] == "application/zip"
-    assert sha256(answer.content).hexdigest() == named[2]
-
-
-@pytest.mark.django_db
 def test_one_address_names_the_current_agent_with_its_hash_whatever_its_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def named() -> tuple[str, str]:
         answer = Client().get("/agent/requirements.txt")
         assert answer["Content-Type"] == "text/plain" and answer["Cache-Control"] == "no-cache"
-        found = re.fullmatch(
-            r"drydock-agent\[signed\] @ http\S+?(/agent/\S+\.whl)#sha256=(\S+)\n", answer.content.decode()
-        )
+        text = answer.content.decode()
+        assert text == f"{agent_package.requirement()}\n"
+        found = re.fullmatch(r"drydock-agent\[signed\] @ http\S+?(/agent/\S+\.whl)#sha256=([0-9a-f]{64})\n", text)
+        # Without a login.
         assert found and sha256(Client().get(found[1]).content).hexdigest() == found[2]
         return found[1], found[2]
 
@@ -265,6 +261,8 @@ def test_packages_have_addresses_that_never_change_and_sums(
         assert set(re.findall('href="/agent/([^"]+)"', page)) == {*list(packages)[:2], "SHA256SUMS"}
         for name in ("..%2Fdrydock-agent_secret.deb", "drydock-agent_secret.deb", "drydock-agent_arm64.deb"):
             assert Client().get(f"/agent/{name}").status_code in (302, 404)
+        for name in ("drydock_agent-0.0.0-py3-none-any.whl", "x", "requests-2.32-py3-none-any.whl"):
+            assert Client().get(f"/agent/{name}").status_code == 404
     finally:
         agent_package.sums.cache_clear()
 
@@ -277,12 +275,6 @@ def test_each_process_makes_the_same_bytes() -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("name", ["drydock_agent-0.0.0-py3-none-any.whl", "x", "requests-2.32-py3-none-any.whl"])
-def test_nothing_else_is_there(name: str) -> None:
-    assert Client().get(f"/agent/{name}").status_code == 404
-
-
-@pytest.mark.django_db
 def test_it_installs_and_runs_and_holds_no_simulator(tmp_path: Path) -> None:
     found = agent_package.package()
     wheel = tmp_path / found.name
@@ -291,10 +283,8 @@ def test_it_installs_and_runs_and_holds_no_simulator(tmp_path: Path) -> None:
     uv = ROOT / ".venv" / "bin" / "uv"
     install = [str(uv), "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(place), str(wheel)]
     subprocess.run(install, check=True)
-    assert {each.name for each in place.iterdir()} >= {
-        "drydock_agent",
-        f"drydock_agent-{found.name.split('-')[1]}.dist-info",
-    }
+    version = found.name.split("-")[1]
+    assert {each.name for each in place.iterdir()} >= {"drydock_agent", f"drydock_agent-{version}.dist-info"}
     assert not (place / "azure_simulator").exists()
     ended = subprocess.run(
         [sys.executable, "-c", "import drydock_agent; print(drydock_agent.__path__)"],
@@ -318,7 +308,6 @@ def test_no_line_names_a_package_of_an_index(ada: Client, settings: Settings) ->
     assert {path.name: found for path in documents if (found := bare_names(path.read_text()))} == {}
 
 
-@pytest.mark.django_db
 def test_the_agent_carries_the_licence_of_the_whole() -> None:
     assert (ROOT / "agents" / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
 
@@ -332,17 +321,9 @@ def bare_names(text: str) -> list[str]:
     return [found for line in lines for found in words.findall(line)]
 
 
-@pytest.mark.django_db
 def test_a_bare_name_would_be_found() -> None:
-    for bare in (
-        "pip install drydock",
-        "pip.exe' install --quiet 'drydock-agent[signed]'",
-        "pip install -U drydock-fleet",
-    ):
-        assert len(bare_names(bare)) == 1, bare
-    for well in (
-        "pip install 'drydock-agent[signed] @ https://x/y.whl'",
-        "pip install -r drydock-fleet.txt",
-        "drydock-fleet web",
-    ):
+    for bare in ("drydock", "--quiet 'drydock-agent[signed]'", "-U drydock-fleet"):
+        assert len(bare_names(f"pip.exe' install {bare}")) == 1, bare
+    named = ("'drydock-agent[signed] @ https://x/y.whl'", "-r drydock-fleet.txt")
+    for well in (*(f"pip install {package}" for package in named), "drydock-fleet web"):
         assert bare_names(well) == [], well
