@@ -20,6 +20,7 @@ VM_ID = "02aab8a4-74ef-476e-8182-f6d2ba4166a6"
 OTHER_VM_ID = "13bbc9b5-85f0-487f-9293-07e3cb5277b7"
 SUBSCRIPTION = "8d10da13-8125-4ba9-a717-bf7490507b3d"
 NONCE = "A" * 32
+ENVELOPED = bytes.fromhex("2a864886f70d010703")
 DATA, SIGNED_DATA = "2a864886f70d010701", "2a864886f70d010702"
 SHA256_WITH_RSA, RSA, RSA_PSS = "2a864886f70d01010b", "2a864886f70d010101", "2a864886f70d01010a"
 SHA256, SHA1, MD5 = "608648016503040201", "2b0e03021a", "2a864886f70d0205"
@@ -83,17 +84,11 @@ class Certificate:
 
 
 def _usage(signs: bool, authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=signs,
-        content_commitment=False,
-        key_encipherment=not authority,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=authority,
-        crl_sign=authority,
-        encipher_only=False,
-        decipher_only=False,
+    never = dict.fromkeys(
+        ("content_commitment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only"), False
     )
+    own = {"key_encipherment": not authority, "key_cert_sign": authority, "crl_sign": authority}
+    return x509.KeyUsage(digital_signature=signs, **own, **never)
 
 
 def authority(subject: str, key: str, issuer: str, signed_by: str, **changes: Any) -> x509.Certificate:
@@ -142,10 +137,14 @@ def said(**changes: Any) -> dict[str, Any]:
     """What Azure signs of our machine."""
     whole = {
         "nonce": NONCE, "plan": {"name": "", "product": "", "publisher": ""},
-        "timeStamp": {"createdOn": stamp(NOW), "expiresOn": stamp(NOW + timedelta(hours=6))}, "vmId": VM_ID,
+        "timeStamp": times(stamp(NOW + timedelta(hours=6))), "vmId": VM_ID,
         "subscriptionId": SUBSCRIPTION, "sku": "22_04-lts-gen2",
     }  # fmt: skip
     return {name: value for name, value in (whole | changes).items() if value is not ...}
+
+
+def times(expires: str) -> dict[str, str]:
+    return {"createdOn": stamp(NOW), "expiresOn": expires}
 
 
 def stamp(at: datetime) -> str:
@@ -235,6 +234,15 @@ class Forgery:
     circumstances: Callable[[], dict[str, Any]] = dict
 
 
+def of_mine(code: str, intermediates: Callable[[], list[str]] | None = None, **changes: Any) -> Forgery:
+    """A document that a certificate of mine signs, with these changes of what Azure has."""
+    return Forgery(code, lambda: by(mine(**changes)), intermediates)
+
+
+def of_azure(code: str, **changes: Any) -> Forgery:
+    return Forgery(code, lambda: says(**changes))
+
+
 def altered(old: bytes, new: bytes) -> Callable[[], bytes]:
     """Bytes changed after Azure has signed."""
 
@@ -270,12 +278,8 @@ def self_signed() -> Certificate:
     return mine(issuer="eastus.metadata.azure.com", signed_by=rsa_key(name="mine"), url="")
 
 
-def foreign_root() -> list[str]:
-    return chain_text(authority("Tests Issuing CA", "foreign", "Foreign Root", "foreign root", serial=8))
-
-
-def foreign_root_named_as_ours() -> list[str]:
-    return chain_text(authority("Tests Issuing CA", "foreign", "Tests Root", "foreign root", serial=8))
+def foreign(root: str) -> Callable[[], list[str]]:
+    return lambda: chain_text(authority("Tests Issuing CA", "foreign", root, "foreign root", serial=8))
 
 
 def not_an_authority() -> list[str]:
@@ -283,6 +287,10 @@ def not_an_authority() -> list[str]:
     return chain_text(authority("Tests Issuing CA", "intermediate", "Tests Root", "root", serial=8, authority=False))
 
 
+# Not Microsoft's: another address, a name that begins like it, and it as a login.
+ELSEWHERE = (
+    "169.254.169.254/metadata/instance", "www.microsoft.com.example.org/a.crt", "www.microsoft.com@example.org/a.crt",
+)  # fmt: skip
 OWN = mine(sans=("vm.example.org",), serial=5)
 DIGEST_ATTRIBUTE = der(0xA0, der(0x30, oid("2a864886f70d010904"), der(0x31, der(4, b"0" * 32))))
 HASH_IS_SHA1 = hashes.SHA1()
@@ -301,10 +309,7 @@ FORGERIES: dict[str, Forgery] = {
     "a length longer than it need be": Forgery("attested-not-der", long_length),
     "content in pieces": Forgery("attested-not-der", in_pieces),
     "nested a thousand deep": Forgery("attested-not-der", lambda: b"\x30\x80" * 1000),
-    "another kind of message": Forgery(
-        "attested-not-der",
-        altered(bytes.fromhex(SIGNED_DATA), bytes.fromhex("2a864886f70d010703")),
-    ),
+    "another kind of message": Forgery("attested-not-der", altered(bytes.fromhex(SIGNED_DATA), ENVELOPED)),
     "another version": Forgery("attested-not-der", lambda: Document(version=3)),
     "a list of revoked certificates within": Forgery("attested-not-der", lambda: Document(revoked=der(0xA1))),
     "no content": Forgery("attested-detached", lambda: Document(content_part=b"")),
@@ -338,36 +343,25 @@ FORGERIES: dict[str, Forgery] = {
     "another subscription": Forgery("attested-signature", altered(SUBSCRIPTION.encode(), VM_ID.encode())),
     "another nonce": Forgery("attested-signature", altered(NONCE.encode(), b"B" * 32)),
     # The certificate of the signer.
-    "a key on a curve": Forgery(
-        "attested-key", lambda: by(Certificate(key=ec_key("leaf"), serial=9))
-    ),
+    "a key on a curve": Forgery("attested-key", lambda: by(Certificate(key=ec_key("leaf"), serial=9))),
     "a key of 1,024 bits": Forgery("attested-key", lambda: by(Certificate(key=rsa_key(1024), serial=9))),
-    "no name": Forgery("attested-subject", lambda: by(mine(sans=None))),
-    "another subject's name": Forgery("attested-subject", lambda: by(mine(sans=("www.example.org",)))),
-    "a name that ends like Azure's": Forgery("attested-subject", lambda: by(mine(sans=("evilmetadata.azure.com",)))),
-    "a name that begins like Azure's": Forgery(
-        "attested-subject", lambda: by(mine(sans=("metadata.azure.com.example.org",)))
-    ),
-    "another service of Azure's": Forgery("attested-subject", lambda: by(mine(sans=("management.azure.com",)))),
-    "every name there is": Forgery("attested-subject", lambda: by(mine(sans=("*.azure.com", "*")))),
-    "a certificate for signing code": Forgery(
-        "attested-use", lambda: by(mine(eku=(ExtendedKeyUsageOID.CODE_SIGNING,)))
-    ),
-    "a certificate for clients": Forgery("attested-use", lambda: by(mine(eku=(ExtendedKeyUsageOID.CLIENT_AUTH,)))),
-    "a certificate for anything": Forgery("attested-use", lambda: by(mine(eku=None))),
-    "a key that signs nothing": Forgery("attested-use", lambda: by(mine(digital_signature=False))),
+    "no name": of_mine("attested-subject", sans=None),
+    "another subject's name": of_mine("attested-subject", sans=("www.example.org",)),
+    "a name that ends like Azure's": of_mine("attested-subject", sans=("evilmetadata.azure.com",)),
+    "a name that begins like Azure's": of_mine("attested-subject", sans=("metadata.azure.com.example.org",)),
+    "another service of Azure's": of_mine("attested-subject", sans=("management.azure.com",)),
+    "every name there is": of_mine("attested-subject", sans=("*.azure.com", "*")),
+    "a certificate for signing code": of_mine("attested-use", eku=(ExtendedKeyUsageOID.CODE_SIGNING,)),
+    "a certificate for clients": of_mine("attested-use", eku=(ExtendedKeyUsageOID.CLIENT_AUTH,)),
+    "a certificate for anything": of_mine("attested-use", eku=None),
+    "a key that signs nothing": of_mine("attested-use", digital_signature=False),
     # The chain.
     "signed by itself": Forgery("attested-chain", lambda: by(self_signed())),
-    "a foreign root": Forgery(
-        "attested-chain", lambda: by(mine(signed_by=ec_key("foreign"))), foreign_root
-    ),
-    "a foreign root of our root's name": Forgery(
-        "attested-chain", lambda: by(mine(signed_by=ec_key("foreign"))), foreign_root_named_as_ours
-    ),
-    "a foreign root brought along": Forgery(
-        "attested-chain",
-        lambda: by(mine(issuer="Foreign Root", signed_by=ec_key("foreign root"), url="")),
-        lambda: chain_text(authority("Foreign Root", "foreign root", "Foreign Root", "foreign root")),
+    "a foreign root": of_mine("attested-chain", foreign("Foreign Root"), signed_by=ec_key("foreign")),
+    "a foreign root of our root's name": of_mine("attested-chain", foreign("Tests Root"), signed_by=ec_key("foreign")),
+    "a foreign root brought along": of_mine(
+        "attested-chain", lambda: chain_text(authority("Foreign Root", "foreign root", "Foreign Root", "foreign root")),
+        issuer="Foreign Root", signed_by=ec_key("foreign root"), url="",
     ),
     "an issuer that is no authority": Forgery("attested-chain", intermediates=not_an_authority),
     "an intermediate that has expired": Forgery(
@@ -376,34 +370,20 @@ FORGERIES: dict[str, Forgery] = {
             authority("Tests Issuing CA", "intermediate", "Tests Root", "root", serial=8, ends=NOW - timedelta(days=1))
         ),
     ),
-    "a certificate that has expired": Forgery(
-        "attested-certificate-over", lambda: by(mine(ends=NOW - timedelta(seconds=1)))
-    ),
-    "a certificate of tomorrow": Forgery(
-        "attested-certificate-over", lambda: by(mine(begins=NOW + timedelta(days=1)))
-    ),
-    "no intermediate, and nowhere to get it": Forgery("attested-chain", lambda: by(mine(url="")), list),
+    "a certificate that has expired": of_mine("attested-certificate-over", ends=NOW - timedelta(seconds=1)),
+    "a certificate of tomorrow": of_mine("attested-certificate-over", begins=NOW + timedelta(days=1)),
+    "no intermediate, and nowhere to get it": of_mine("attested-chain", list, url=""),
     "no intermediate": Forgery("attested-intermediate", intermediates=list),
-    "an intermediate that is to be fetched elsewhere": Forgery(
-        "attested-chain", lambda: by(mine(url="http://169.254.169.254/metadata/instance")), list
-    ),
-    "an intermediate at a name that begins like Microsoft's": Forgery(
-        "attested-chain", lambda: by(mine(url="http://www.microsoft.com.example.org/a.crt")), list
-    ),
-    "an intermediate at Microsoft's name as a login": Forgery(
-        "attested-chain", lambda: by(mine(url="http://www.microsoft.com@example.org/a.crt")), list
-    ),
+    **{f"an intermediate at {url}": of_mine("attested-chain", list, url=f"http://{url}") for url in ELSEWHERE},
     "an intermediate that is none": Forgery(
         "attested-certificate-unreadable", intermediates=lambda: [base64.b64encode(b"0" * 40).decode()]
     ),
-    "five intermediates": Forgery(
-        "attested-many-intermediates", intermediates=lambda: chain_text(*[intermediate()] * 5)
-    ),
+    "five intermediates": Forgery("attested-many-intermediates", Document, lambda: chain_text(*[intermediate()] * 5)),
     "no roots here": Forgery("attested-no-roots", circumstances=lambda: {"trust": Trust(())}),
     # Azure has signed it, and yet.
-    "a nonce of another caller": Forgery("attested-nonce", lambda: says(nonce="20261123-120000")),
-    "a nonce that is a number": Forgery("attested-nonce", lambda: says(nonce=1)),
-    "no nonce": Forgery("attested-unreadable", lambda: says(nonce=...)),
+    "a nonce of another caller": of_azure("attested-nonce", nonce="20261123-120000"),
+    "a nonce that is a number": of_azure("attested-nonce", nonce=1),
+    "no nonce": of_azure("attested-unreadable", nonce=...),
     "no JSON": Forgery("attested-unreadable", lambda: Document(content=b"vmId")),
     "a field twice": Forgery(
         "attested-unreadable",
@@ -412,22 +392,14 @@ FORGERIES: dict[str, Forgery] = {
     "nested for ever": Forgery("attested-unreadable", lambda: Document(content=b"[" * 9000)),
     "it has expired": Forgery("attested-expired", circumstances=lambda: {"now": NOW + timedelta(hours=6, minutes=6)}),
     "it is of tomorrow": Forgery("attested-expired", circumstances=lambda: {"now": NOW - timedelta(minutes=6)}),
-    "it ends before it begins": Forgery(
-        "attested-expired",
-        lambda: says(timeStamp={"createdOn": stamp(NOW), "expiresOn": stamp(NOW - timedelta(minutes=1))}),
-    ),
-    "times of another form": Forgery(
-        "attested-times", lambda: says(timeStamp={"createdOn": NOW.isoformat(), "expiresOn": NOW.isoformat()})
-    ),
-    "times of no calendar": Forgery(
-        "attested-times",
-        lambda: says(timeStamp={"createdOn": "13/41/26 25:00:00 -0000", "expiresOn": stamp(NOW)}),
-    ),
-    "no times": Forgery("attested-unreadable", lambda: says(timeStamp=None)),
-    "a vmId that is none": Forgery("attested-vm-id", lambda: says(vmId="vm1")),
-    "a vmId in braces": Forgery("attested-vm-id", lambda: says(vmId="{" + VM_ID + "}")),
-    "a vmId that is a list": Forgery("attested-vm-id", lambda: says(vmId=[VM_ID])),
-    "a subscription that is none": Forgery("attested-subscription", lambda: says(subscriptionId="mine")),
-    "no subscription": Forgery("attested-unreadable", lambda: says(subscriptionId=...)),
-    "a subscription that is not ours": Forgery("attested-subscription-strange", lambda: says(subscriptionId=VM_ID)),
+    "it ends before it begins": of_azure("attested-expired", timeStamp=times(stamp(NOW - timedelta(minutes=1)))),
+    "times of another form": of_azure("attested-times", timeStamp=times(NOW.isoformat())),
+    "times of no calendar": of_azure("attested-times", timeStamp={"createdOn": "13/41/26 25:00:00 -0000"}),
+    "no times": of_azure("attested-unreadable", timeStamp=None),
+    "a vmId that is none": of_azure("attested-vm-id", vmId="vm1"),
+    "a vmId in braces": of_azure("attested-vm-id", vmId="{" + VM_ID + "}"),
+    "a vmId that is a list": of_azure("attested-vm-id", vmId=[VM_ID]),
+    "a subscription that is none": of_azure("attested-subscription", subscriptionId="mine"),
+    "no subscription": of_azure("attested-unreadable", subscriptionId=...),
+    "a subscription that is not ours": of_azure("attested-subscription-strange", subscriptionId=VM_ID),
 }  # fmt: skip
