@@ -24,9 +24,9 @@ from fleet.audit.models import (
 from fleet.audit.partition_drop import NOT_FORWARD, RetainReason, drop_partition, finish_drops, forward
 from fleet.audit.stores import Store, store
 from fleet.domain.actor import DRYDOCK
-from fleet.domain.blind_spots.facts import Trouble
 from fleet.domain.timeline import EntryKind
 from fleet.models import Observation
+from fleet.models.blind_spots import OpenTrouble, trouble
 from fleet.models.driver import query
 from fleet.models.partitions import ARCHIVED, BODIES
 from fleet.operations.locks import Lock, exclusively, no_timeouts
@@ -241,12 +241,12 @@ def _settle(*, now: datetime) -> None:
                 )
 
 
-def troubles(*, now: datetime, via: str) -> list[Trouble]:
+def troubles(*, now: datetime, via: str) -> list[OpenTrouble]:
     """Return a trouble if archiving has been failing for a while. One query."""
     state = ArchiveState.objects.filter(fault_since__lte=now - ARCHIVE_FAILS).exclude(fault="").first()
     if state is None:
         return []
-    return [Trouble("archive-fails", values={"fault": state.fault, "at": state.fault_since})]
+    return [trouble("archive-fails", {"fault": state.fault, "at": state.fault_since})]
 
 
 def _note(done: Retained, *, now: datetime) -> None:

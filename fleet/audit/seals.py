@@ -18,14 +18,13 @@ from fleet.audit import stores
 from fleet.audit.archive_format import ArchiveError, ArchiveKind, Manifest, StoreError, StoreFault, out_of_order
 from fleet.audit.models import ArchiveFile
 from fleet.audit.stores import Store, store
-from fleet.domain.blind_spots.facts import Trouble
 from fleet.domain.reasons import Reason
 from fleet.domain.timeline import NO_HASH, Chain, ChainHead, Place
 from fleet.models import Entry, LastRun, OpenTrouble, Seal
+from fleet.models.blind_spots import trouble
 from fleet.models.driver import query
 from fleet.models.reconcile import seconds_since_run
 from fleet.models.timeline import NEWEST_ERA, SETTLED, lines_between, numbering
-from fleet.operations.blind_spots import as_trouble
 from fleet.operations.locks import Lock, no_timeouts, try_take
 
 RUN = "audit-check"
@@ -65,13 +64,13 @@ def check(*, now: datetime, via: str, besides: Collection[int] = ()) -> int | No
     return wrong
 
 
-def troubles(*, now: datetime, via: str) -> list[Trouble]:
+def troubles(*, now: datetime, via: str) -> list[OpenTrouble]:
     """Return a trouble if a seal does not match its rows. If no check is due, return the result of the last check."""
-    known = [as_trouble(row) for row in OpenTrouble.objects.filter(code="audit-failed")]
+    known = list(OpenTrouble.objects.filter(code="audit-failed"))
     if not is_due(now=now):
         return known
     wrong = check(now=now, via=via, besides=[one.values["seal"] for one in known])
-    return [Trouble("audit-failed", values={"seal": wrong})] if wrong is not None else []
+    return [trouble("audit-failed", {"seal": wrong})] if wrong is not None else []
 
 
 def _matches(number: int) -> bool:

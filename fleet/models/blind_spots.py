@@ -1,9 +1,13 @@
 """Current blind spots, and stored counts of the sets."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Index, UniqueConstraint
 
+from fleet.domain.reasons import as_json
 from fleet.models.caches import Cache
 from fleet.models.machines import AvailabilitySet
 from fleet.models.rows import Row
@@ -28,6 +32,17 @@ class OpenTrouble(Row):
     values = models.JSONField(default=dict)
     since = models.DateTimeField()
     recorded_at = models.DateTimeField(null=True, blank=True)
+
+
+def trouble(code: str, values: Mapping[str, Any] | None = None, **columns: Any) -> OpenTrouble:
+    """Return a current blind spot about which a notification is sent, not stored yet.
+
+    `of`: the name of the set or cache. `names`: affected machines; they may be fewer than `count`. `values`: further
+    values of the sentence.
+    """
+    set_id, cache_id = columns.get("availability_set_id"), columns.get("cache_id")
+    where = f"set:{set_id}" if set_id is not None else f"cache:{cache_id}" if cache_id is not None else ""
+    return OpenTrouble(key=f"{code}:{where}", code=code, values=as_json(values or {}), **columns)
 
 
 class StaleSet(Row):

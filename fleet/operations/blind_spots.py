@@ -1,17 +1,16 @@
 """Detects when blind spots begin and end, and writes a timeline entry for each, from which notifications are sent."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
 
 from django.db import transaction
 
 from fleet.domain.actor import DRYDOCK
-from fleet.domain.blind_spots.facts import AT_ONCE, OPENING, SETTLES, Trouble, together, without_lesser
+from fleet.domain.blind_spots.facts import AT_ONCE, MOST_ALONE, MOST_NAMES, OPENING, SETTLES
 from fleet.domain.clock import seconds_since
-from fleet.domain.reasons import as_json
-from fleet.domain.shapes import from_row
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, LastRun, OpenTrouble, WrongClock
+from fleet.models.blind_spots import trouble
 from fleet.models.facts.blind_spots import is_any_agent_heard, troubles
 from fleet.models.reconcile import RECENT
 from fleet.operations.locks import Lock, try_take
@@ -22,7 +21,7 @@ RUN = "troubles"
 # Two comparisons at one time are one too many.
 LEAST_PAUSE = timedelta(seconds=10)
 # Of annexes: each finds troubles of its own.
-LOOKS: list[Callable[..., Iterable[Trouble]]] = []
+LOOKS: list[Callable[..., Iterable[OpenTrouble]]] = []
 
 
 def compare(*, now: datetime, via: str) -> bool:
@@ -31,7 +30,7 @@ def compare(*, now: datetime, via: str) -> bool:
     `via` is the process that runs it. Return whether it ran: not while another run is under way, or was a moment ago.
     """
     # In separate transactions: these checks may read much, and no other process waits for them.
-    of_annexes = [trouble for look in LOOKS for trouble in look(now=now, via=via)]
+    of_annexes = [one for look in LOOKS for one in look(now=now, via=via)]
     with transaction.atomic():
         if not try_take(Lock.TROUBLES):
             return False
@@ -46,41 +45,45 @@ def compare(*, now: datetime, via: str) -> bool:
     return True
 
 
-def _found(known: dict[str, OpenTrouble], *, now: datetime) -> Iterable[Trouble]:
+def _found(known: dict[str, OpenTrouble], *, now: datetime) -> Iterable[OpenTrouble]:
     """Return the current blind spots. While no agent is live, those of machines remain as stored, because Drydock was
     down.
     """
     found = list(troubles(now=now))
     if not is_any_agent_heard(now=now):
-        found = [one for one in found if one.set_id is None and one.cache_id is None]
-        found += [as_trouble(row) for row in known.values() if row.availability_set_id or row.cache_id]
+        found = [one for one in found if one.availability_set_id is None and one.cache_id is None]
+        found += [row for row in known.values() if row.availability_set_id or row.cache_id]
     return without_lesser(found)
 
 
-def as_trouble(row: OpenTrouble) -> Trouble:
-    """Return a stored blind spot as a `Trouble`."""
-    return from_row(Trouble, row, set_id=row.availability_set_id, names=tuple(row.names))
+def without_lesser(troubles: Collection[OpenTrouble]) -> list[OpenTrouble]:
+    """Return the blind spots without those that another one implies: all agents of a set without a live agent are
+    silent.
+    """
+    dark = {one.availability_set_id for one in troubles if one.code == "set-unwatched"}
+    return [one for one in troubles if one.code != "agent-silent" or one.availability_set_id not in dark]
 
 
-def _begun(known: dict[str, OpenTrouble], found: dict[str, Trouble], *, first: bool, now: datetime) -> list[Entry]:
-    OpenTrouble.objects.bulk_create(
-        [
-            OpenTrouble(
-                key=key,
-                code=one.code,
-                availability_set_id=one.set_id,
-                cache_id=one.cache_id,
-                of=one.of,
-                names=list(one.names),
-                count=one.count,
-                values=as_json(dict(one.values)),
-                since=now,
-                recorded_at=now if first else None,
-            )
-            for key, one in found.items()
-            if key not in known
-        ]
-    )
+def together(troubles: Iterable[OpenTrouble]) -> list[OpenTrouble]:
+    """Merge many blind spots with the same code into one notification, which names some of them."""
+    by_code: dict[str, list[OpenTrouble]] = {}
+    for one in troubles:
+        by_code.setdefault(one.code, []).append(one)
+    grouped = []
+    for code, several in by_code.items():
+        if len(several) <= MOST_ALONE:
+            grouped += several
+        else:
+            names = sorted(one.of for one in several)[:MOST_NAMES]
+            grouped.append(trouble(code, {"places": len(several)}, names=names, count=len(several)))
+    return grouped
+
+
+def _begun(known: dict[str, OpenTrouble], found: dict[str, OpenTrouble], *, first: bool, now: datetime) -> list[Entry]:
+    new = [one for key, one in found.items() if key not in known]
+    for one in new:
+        one.since, one.recorded_at = now, now if first else None
+    OpenTrouble.objects.bulk_create(new)
     if first:
         return []
     settled = [
@@ -93,26 +96,26 @@ def _begun(known: dict[str, OpenTrouble], found: dict[str, Trouble], *, first: b
     return [_entry(OPENING[one.code], one, now=now) for one in together(found[key] for key in settled)]
 
 
-def _over(known: dict[str, OpenTrouble], found: dict[str, Trouble], *, now: datetime) -> list[Entry]:
+def _over(known: dict[str, OpenTrouble], found: dict[str, OpenTrouble], *, now: datetime) -> list[Entry]:
     over = [row for key, row in known.items() if key not in found]
     OpenTrouble.objects.filter(key__in=[row.key for row in over]).delete()
-    grouped = together(as_trouble(row) for row in over if row.recorded_at is not None)
+    grouped = together(row for row in over if row.recorded_at is not None)
     return [_entry(EntryKind.COVERAGE_CLOSED, one, now=now) for one in grouped]
 
 
-def _entry(kind: EntryKind, one: Trouble, *, now: datetime) -> Entry:
+def _entry(kind: EntryKind, one: OpenTrouble, *, now: datetime) -> Entry:
     return new_entry(
         kind,
         DRYDOCK,
         at=now,
-        set_id=one.set_id,
+        set_id=one.availability_set_id,
         cache_id=one.cache_id,
         code=one.code,
         trouble=one.key,
         of=one.of,
-        names=list(one.names),
+        names=one.names,
         count=one.count,
-        values=dict(one.values),
+        values=one.values,
         # Blind spots that were notified together are resolved together.
         told_at=now,
     )

@@ -8,9 +8,10 @@ import pytest
 from drydock_agent import wire
 
 from fleet.audit.seals import seal
-from fleet.domain.blind_spots.facts import MOST_ALONE, Trouble, together
+from fleet.domain.blind_spots.facts import MOST_ALONE
 from fleet.domain.timeline import EntryKind
 from fleet.models import Admission, Entry, OpenTrouble, PresenceRow, QuarantinedRow
+from fleet.models.blind_spots import trouble
 from fleet.operations import blind_spots, reconcile
 from fleet.operations.machines import enrolment
 from tests.factories import Fleet, seconds
@@ -132,10 +133,10 @@ def test_many_troubles_are_one_entry() -> None:
 
 
 def test_few_troubles_have_an_entry_each() -> None:
-    few = [Trouble("wrong-clock", set_id=number, of=f"set{number}") for number in range(MOST_ALONE)]
-    assert together(few) == few
-    (one,) = together([*few, Trouble("wrong-clock", set_id=99, of="set99")])
-    assert (one.set_id, one.count, one.key) == (None, 6, "wrong-clock:")
+    few = [trouble("wrong-clock", availability_set_id=number, of=f"set{number}") for number in range(MOST_ALONE)]
+    assert blind_spots.together(few) == few
+    (one,) = blind_spots.together([*few, trouble("wrong-clock", availability_set_id=99, of="set99")])
+    assert (one.availability_set_id, one.count, one.key) == (None, 6, "wrong-clock:")
 
 
 def test_trouble_at_the_first_check_is_not_reported() -> None:

@@ -1,6 +1,6 @@
 """Facts from which blind spots are found, and the blind spots that send notifications when they begin and end."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -170,49 +170,3 @@ OPENING: Mapping[str, EntryKind] = {
 }
 # One check finds these reliably.
 AT_ONCE = frozenset({"audit-failed", "clocks-wrong", "reports-quarantined", *STORAGE})
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """A blind spot about which a notification is sent.
-
-    `set_id` or `cache_id` is the row id of the set or cache, `of` the name of it. `names`: affected machines; they may
-    be fewer than `count`. `values`: further values of the sentence.
-    """
-
-    code: str
-    set_id: int | None = None
-    cache_id: int | None = None
-    of: str = ""
-    names: tuple[str, ...] = ()
-    count: int = 0
-    values: Mapping[str, Any] = field(default_factory=dict, hash=False)
-
-    @property
-    def key(self) -> str:
-        """A key that is unique among all current blind spots."""
-        where = f"set:{self.set_id}" if self.set_id is not None else f"cache:{self.cache_id}"
-        return f"{self.code}:{where if self.set_id or self.cache_id else ''}"
-
-
-def together(troubles: Iterable[Trouble]) -> list[Trouble]:
-    """Merge many blind spots with the same code into one notification, which names some of them."""
-    by_code: dict[str, list[Trouble]] = {}
-    for one in troubles:
-        by_code.setdefault(one.code, []).append(one)
-    grouped = []
-    for code, several in by_code.items():
-        if len(several) <= MOST_ALONE:
-            grouped += several
-        else:
-            names = tuple(sorted(one.of for one in several)[:MOST_NAMES])
-            grouped.append(Trouble(code, names=names, count=len(several), values={"places": len(several)}))
-    return grouped
-
-
-def without_lesser(troubles: Collection[Trouble]) -> list[Trouble]:
-    """Return the blind spots without those that another one implies: all agents of a set without a live agent are
-    silent.
-    """
-    dark = {one.set_id for one in troubles if one.code == "set-unwatched"}
-    return [one for one in troubles if one.code != "agent-silent" or one.set_id not in dark]

@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models import Count, F, Q
 from django.db.models.functions import Coalesce
 
-from fleet.domain.blind_spots.facts import MOST_NAMES, NO_PROBLEM, AgentFacts, BlindSpot, SetFacts, Trouble
+from fleet.domain.blind_spots.facts import MOST_NAMES, NO_PROBLEM, AgentFacts, BlindSpot, SetFacts
 from fleet.domain.blind_spots.find import LACKING, NEAR_SWITCH_OFF, due_at, of_set
 from fleet.domain.clock import seconds_since
 from fleet.domain.intake import MANY_A_DAY, NUMBERS, PERIOD, Limits, presence_of
@@ -19,6 +19,7 @@ from fleet.domain.reasons import Reason, from_json
 from fleet.domain.sets import OUTSIDE, PROVISIONAL
 from fleet.domain.shapes import from_row
 from fleet.domain.states import OPEN_EVENTS, Presence
+from fleet.models.blind_spots import OpenTrouble, trouble
 from fleet.models.driver import query
 from fleet.models.events import Sighting
 from fleet.models.facts.events import latest, presence_limits
@@ -240,7 +241,7 @@ def is_any_agent_heard(*, now: datetime) -> bool:
     return PresenceRow.objects.filter(last_heard_at__gt=since, last_poll_at__gt=since).exists()
 
 
-def troubles(*, now: datetime) -> Iterator[Trouble]:
+def troubles(*, now: datetime) -> Iterator[OpenTrouble]:
     """Yield all current blind spots about which a notification is sent, except those of add-on packages.
 
     Runs ten queries. Of the machines, only those with a fault are read.
@@ -248,31 +249,31 @@ def troubles(*, now: datetime) -> Iterator[Trouble]:
     yield from _of_agents(now)
     late = now - timedelta(seconds=presence_limits().late)
     for cache_id, host in query(CACHES, late):
-        yield Trouble("cache-unheard", cache_id=cache_id, of=host, names=(host,), count=1)
+        yield trouble("cache-unheard", cache_id=cache_id, of=host, names=(host,), count=1)
     waiting = Admission.objects.filter(admitted_at__isnull=True).order_by("pk")
     called = Coalesce("machine__resource_name", "resource_name")
     names = tuple(waiting.values_list(called, flat=True)[: MOST_NAMES + 1])
     if names:
-        yield Trouble("waits-for-admission", names=names[:MOST_NAMES], count=waiting.count())
+        yield trouble("waits-for-admission", names=names[:MOST_NAMES], count=waiting.count())
     within = Machine.objects.filter(presence__quarantined__gt=0, presence__bounded_since__gt=now - PERIOD)
     names = tuple(within.filter(revoked_at=None).order_by("pk").values_list("resource_name", flat=True))
     if names:
-        yield Trouble("reports-quarantined", names=names[:MOST_NAMES], count=len(names))
+        yield trouble("reports-quarantined", names=names[:MOST_NAMES], count=len(names))
     quarantined = dict(
         QuarantinedRow.objects.filter(tries__gte=TRIES).values_list("what").annotate(Count("pk")).order_by("what")
     )
     if quarantined:
-        yield Trouble("set-aside", names=tuple(quarantined), count=sum(quarantined.values()))
+        yield trouble("set-aside", names=tuple(quarantined), count=sum(quarantined.values()))
     if numbering().missing:
-        yield Trouble("era-not-begun")
+        yield trouble("era-not-begun")
     wrong = recently_wrong_clocks(now=now)
     if wrong:
         named = tuple(f"{row.kind} {row.process}" for row in wrong)
-        yield Trouble("clocks-wrong", names=named[:MOST_NAMES], count=len(named))
+        yield trouble("clocks-wrong", names=named[:MOST_NAMES], count=len(named))
     yield from _of_storage(now)
 
 
-def _of_agents(now: datetime) -> Iterator[Trouble]:
+def _of_agents(now: datetime) -> Iterator[OpenTrouble]:
     limits = presence_limits()
     values: dict[str, datetime | float | None] = {
         "live": now - timedelta(seconds=limits.live),
@@ -288,40 +289,41 @@ def _of_agents(now: datetime) -> Iterator[Trouble]:
         yield from _of_set(row, now)
 
 
-def _of_set(row: dict[str, Any], now: datetime) -> Iterator[Trouble]:
-    def trouble(code: str, which: str, **values: Any) -> Trouble:
-        return Trouble(code, row["set_id"], of=of, names=tuple(row[f"{which}_names"]), count=row[which], values=values)
+def _of_set(row: dict[str, Any], now: datetime) -> Iterator[OpenTrouble]:
+    def of_machines(code: str, which: str, **values: Any) -> OpenTrouble:
+        names, count = row[f"{which}_names"], row[which]
+        return trouble(code, values, availability_set_id=row["set_id"], of=of, names=names, count=count)
 
     of = f"{row['name']} ({row['name_suffix']})" if row["name_suffix"] else row["name"]
     if row["kind"] == PROVISIONAL:
         # The set has no name of its own: it is named by its machines.
         of = ", ".join((row["away_names"] or row["lacking_names"] or row["off_names"])[:3])
     if row["away"] and not row["is_watched"]:
-        yield trouble("set-unwatched", "away")
+        yield of_machines("set-unwatched", "away")
         if row["polled"] is not None and now - row["polled"] > NEAR_SWITCH_OFF:
-            yield trouble("near-switch-off", "away", hours=int((now - row["polled"]).total_seconds() // 3600))
+            yield of_machines("near-switch-off", "away", hours=int((now - row["polled"]).total_seconds() // 3600))
     if row["silent"]:
-        yield trouble("agent-silent", "silent")
+        yield of_machines("agent-silent", "silent")
     if row["lacking"]:
-        yield trouble("document-lacking", "lacking")
+        yield of_machines("document-lacking", "lacking")
     if row["off"]:
-        yield trouble("wrong-clock", "off", offset=row["worst"])
+        yield of_machines("wrong-clock", "off", offset=row["worst"])
 
 
-def _of_storage(now: datetime) -> Iterator[Trouble]:
+def _of_storage(now: datetime) -> Iterator[OpenTrouble]:
     """Yield the storage faults that Postgres can report. Disk usage is unknown; a setting states the maximum size."""
     sealed_at = LastRun.objects.filter(name="seal").values_list("ran_at", flat=True).first()
     if sealed_at is not None and seconds_since(sealed_at, now=now) > NOT_SEALED.total_seconds():
-        yield Trouble("not-sealed", values={"at": sealed_at})
+        yield trouble("not-sealed", {"at": sealed_at})
     late = [found.of.table for found in late_tables()]
     if late:
-        yield Trouble("partition-late", values={"tables": late})
+        yield trouble("partition-late", {"tables": late})
     ((size, transactions),) = query(
         "SELECT pg_database_size(current_database()), age(datfrozenxid)"
         " FROM pg_database WHERE datname = current_database()"
     )
     most = settings.DATABASE_MAX_GIGABYTES * 1024**3
     if most and size > NEARLY_FULL * most:
-        yield Trouble("database-large", values={"size": size, "most": most})
+        yield trouble("database-large", {"size": size, "most": most})
     if transactions > MOST_TRANSACTIONS:
-        yield Trouble("transactions-run-out", values={"transactions": transactions})
+        yield trouble("transactions-run-out", {"transactions": transactions})
