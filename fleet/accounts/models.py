@@ -18,6 +18,7 @@ from fleet.domain.sign_on import LONGEST_VALUE, Grant
 from fleet.models.cipher import Cipher
 from fleet.models.fields import Line
 from fleet.models.people import ScopeList
+from fleet.models.rows import Row
 
 
 class KeyHash(Func):
@@ -34,7 +35,7 @@ def django_sessions(hashes: Collection[str]) -> QuerySet[Session]:
     return Session.objects.annotate(hash=KeyHash(F("session_key"))).filter(hash__in=list(hashes))
 
 
-class PersonSession(models.Model):
+class PersonSession(Row):
     """One browser session, identified by the SHA-256 of its session key. A person who can read this table cannot use
     the sessions.
 
@@ -55,9 +56,6 @@ class PersonSession(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["last_seen_at"], name="person_session_by_age")]
-
-    def __str__(self) -> str:
-        return f"session of {self.user_id}"
 
 
 def open_sessions(rows: QuerySet[PersonSession], *, now: datetime) -> QuerySet[PersonSession]:
@@ -96,7 +94,7 @@ ROLE = "A role or group, as the token states it."
 WHERE = "Sets in which they may act; none: everywhere."
 
 
-class SignOnGrant(models.Model):
+class SignOnGrant(Row):
     """One entry of the single sign-on mapping: users with the role or group `value` get `group` and `scopes`. Each
     scope is `[kind, pattern]`.
     """
@@ -126,7 +124,7 @@ class SignOnGrant(models.Model):
         return Grant(self.value, self.group, tuple((kind, pattern) for kind, pattern in self.scopes))
 
 
-class SignOn(models.Model):
+class SignOn(Row):
     """An account at the single sign-on provider, and the Drydock user linked to it. `user` is None if the account was
     refused or was only linked in advance.
 
@@ -156,9 +154,6 @@ class SignOn(models.Model):
             models.Index(fields=["next_check_at"], condition=Q(next_check_at__isnull=False), name="sign_on_due"),
             models.Index(fields=["seen_at"], condition=Q(user=None), name="sign_on_strangers"),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.name or self.subject} at {self.issuer}"
 
     def keep_refresh_token(self, token: str) -> None:
         """Encrypt and store a refresh token for this row. An empty string deletes the stored token."""

@@ -23,9 +23,10 @@ from fleet.models.partitions import (
     is_needed,
     partitions,
 )
+from fleet.models.rows import Row
 
 
-class ArchiveFile(models.Model):
+class ArchiveFile(Row):
     """One file of the archive. The columns up to `previous_hash` are the fields of
     `fleet.audit.archive_format.Manifest`; `hash` is the hash of the manifest.
 
@@ -58,15 +59,12 @@ class ArchiveFile(models.Model):
             GinIndex(fields=["events"], name="archive_by_event"),
         ]
 
-    def __str__(self) -> str:
-        return f"archive file {self.number}"
-
     @property
     def parsed_manifest(self) -> Manifest:
         return Manifest.from_values(self.manifest)
 
 
-class ArchiveState(models.Model):
+class ArchiveState(Row):
     """State of archiving. The table has one row. `fault` is a code of `fleet.audit.archive_format.StoreFault`, or
     empty. `held` maps each kind of row to the code of the reason why its oldest rows cannot be archived yet.
     """
@@ -77,9 +75,6 @@ class ArchiveState(models.Model):
     fault = models.TextField(blank=True, default="")
     fault_since = models.DateTimeField(null=True, blank=True)
     held = models.JSONField(default=dict)
-
-    def __str__(self) -> str:
-        return self.fault or "well"
 
 
 # Partitions that are old enough to be archived, and the reasons to retain them.

@@ -26,6 +26,7 @@ from fleet.models.fields import Line, ListOf
 from fleet.models.partitions import by_id
 from fleet.models.people import ServiceAccount, names_in_entries, prefetch_rights, rights_of
 from fleet.models.policy import HoursAndPlace
+from fleet.models.rows import Row
 from fleet.notifications.channels import KINDS, kinds_where
 from fleet.notifications.notification_types import STEPS, NotificationType
 from fleet.notifications.routing import (
@@ -49,7 +50,7 @@ class UnreadableSecretsError(Exception):
         self.of = of
 
 
-class Channel(models.Model):
+class Channel(Row):
     """Receiver of notifications. `kind` is a key of `fleet.notifications.channels.KINDS`.
 
     `settings` are visible settings, `secrets` encrypted ones. `owner` is the user of a personal channel, and None for a
@@ -189,7 +190,7 @@ class Route(HoursAndPlace):
         return str(self.name)
 
 
-class MessageDelivery(models.Model):
+class MessageDelivery(Row):
     """One delivery to one channel, with the same id at every attempt. It contains one message or a group of messages.
 
     `group` is the service of the messages, `*` for several services, or empty for a single subject.
@@ -226,11 +227,8 @@ class MessageDelivery(models.Model):
             models.Index(fields=["state", "-created_at", "-id"], name="delivery_by_state"),
         ]
 
-    def __str__(self) -> str:
-        return str(self.id)
 
-
-class Message(models.Model):
+class Message(Row):
     """One notification for one channel. `entry_id` is the row id of the timeline entry that caused it.
 
     `subject` is what it is about, with a row id: `event:7`, `maintenance:3`, `set:2`, `channel:1`, … It is not sent
@@ -288,11 +286,8 @@ class Message(models.Model):
             models.Index(fields=["moment", "-created_at", "-id"], name="message_by_moment"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.moment} of {self.subject}"
 
-
-class DeliveryAttempt(models.Model):
+class DeliveryAttempt(Row):
     """Attempt to send a delivery. The row is written before the attempt; while `ended_at` is NULL, the result is
     unknown.
 
@@ -312,11 +307,8 @@ class DeliveryAttempt(models.Model):
         constraints = [models.UniqueConstraint(fields=["delivery", "number"], name="attempt_once")]
         indexes = [models.Index(fields=["-at"], name="attempt_newest")]
 
-    def __str__(self) -> str:
-        return f"{self.delivery_id} {self.number}"
 
-
-class Reference(models.Model):
+class Reference(Row):
     """Identifiers that a channel stores for a subject, for example of a Slack message, PagerDuty incidents or
     silences.
     """
@@ -329,11 +321,8 @@ class Reference(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["channel", "subject"], name="reference_once")]
 
-    def __str__(self) -> str:
-        return self.subject
 
-
-class HookCall(models.Model):
+class HookCall(Row):
     """A call from a receiver that was handled, so that a repetition is ignored. `key` is the id of the call, or a hash
     of it.
     """
@@ -346,11 +335,8 @@ class HookCall(models.Model):
         constraints = [models.UniqueConstraint(fields=["channel", "key"], name="hook_call_once")]
         indexes = [models.Index(fields=["at"], name="hook_call_by_age")]
 
-    def __str__(self) -> str:
-        return self.key
 
-
-class Cursor(models.Model):
+class Cursor(Row):
     """Position of the router in the timeline: (era, xid, id) of the last routed entry. The table has one row."""
 
     name = models.TextField(primary_key=True)
@@ -359,11 +345,8 @@ class Cursor(models.Model):
     entry_id = models.BigIntegerField()
     moved_at = models.DateTimeField()
 
-    def __str__(self) -> str:
-        return f"{self.name}: {self.era}, {self.xid}, {self.entry_id}"
 
-
-class PushKey(models.Model):
+class PushKey(Row):
     """Key pair that identifies this installation to push services (VAPID). The private key is encrypted. The table has
     one row.
 
@@ -374,9 +357,6 @@ class PushKey(models.Model):
     public_key = models.TextField()
     private_key = models.TextField()
     created_at = models.DateTimeField()
-
-    def __str__(self) -> str:
-        return self.public_key
 
 
 # Data for the router: enabled routes, their channels, and the rights of their owners.
