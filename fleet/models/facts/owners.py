@@ -6,7 +6,6 @@ named set, perhaps before the other machines of that set do. The names in `Resou
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from django.db.models import QuerySet
@@ -16,15 +15,6 @@ from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent, Sighting
 from fleet.models.facts.events import machine_presence, presence_limits
-
-
-@dataclass(frozen=True, slots=True)
-class _Bearer:
-    """A live machine with a certain name (`name` in upper case). The machine with the lowest `pk` enrolled first."""
-
-    pk: int
-    name: str
-    home: AvailabilitySet
 
 
 def named_owners(resources: Mapping[str, tuple[int, Collection[str]]], *, now: datetime) -> dict[str, int]:
@@ -47,7 +37,7 @@ def named_owners(resources: Mapping[str, tuple[int, Collection[str]]], *, now: d
     bearers = _bearers({name for _, names in asked.values() for name in names}, now=now) if asked else {}
     found = {}
     for event_id, (home, names) in asked.items():
-        owners = {one.home.pk for name in names for one in _decisive(bearers.get(name.upper(), []), home)}
+        owners = {one.availability_set_id for name in names for one in _decisive(bearers.get(name.upper(), []), home)}
         if len(owners) == 1:
             found[event_id] = owners.pop()
     return found
@@ -79,20 +69,24 @@ def confirmed_owner(event: ScheduledEvent, machines: Iterable[Machine], *, now: 
     return owners.pop() if len(owners) == 1 else None
 
 
-def _decisive(bearers: Collection[_Bearer], home: AvailabilitySet) -> list[_Bearer]:
-    own = [one.pk for one in bearers if one.home.pk == home.pk]
+def _decisive(bearers: Collection[Machine], home: AvailabilitySet) -> list[Machine]:
+    own = [one.pk for one in bearers if one.availability_set_id == home.pk]
     found = []
     for one in bearers:
-        if one.home.kind == PROVISIONAL or not _may_be_in_one_place(one.home, home):
+        named = one.availability_set
+        if named.kind == PROVISIONAL or not _may_be_in_one_place(named, home):
             continue
-        if not own or (home.subscription and home.resource_group and one.home.subscription and one.pk < min(own)):
+        if not own or (home.subscription and home.resource_group and named.subscription and one.pk < min(own)):
             found.append(one)
     return found
 
 
-def _first(bearers: Collection[_Bearer], named: AvailabilitySet, here: AvailabilitySet) -> bool:
-    first = min((one for one in bearers if one.home.pk in (named.pk, here.pk)), key=lambda one: one.pk, default=None)
-    return first is not None and first.home.pk == named.pk
+def _first(bearers: Collection[Machine], named: AvailabilitySet, here: AvailabilitySet) -> bool:
+    """Return whether the machine of these two sets that enrolled first, which has the lowest `pk`, is of the named
+    set.
+    """
+    homes = {one.pk: one.availability_set_id for one in bearers if one.availability_set_id in (named.pk, here.pk)}
+    return bool(homes) and homes[min(homes)] == named.pk
 
 
 def _may_be_in_one_place(one: AvailabilitySet, other: AvailabilitySet) -> bool:
@@ -101,15 +95,13 @@ def _may_be_in_one_place(one: AvailabilitySet, other: AvailabilitySet) -> bool:
     return all(left.lower() == right.lower() for left, right in pairs if left and right)
 
 
-def _bearers(names: Collection[str], *, now: datetime) -> dict[str, list[_Bearer]]:
+def _bearers(names: Collection[str], *, now: datetime) -> dict[str, list[Machine]]:
     """Return the live machines with these names, by the name in upper case."""
     wanted = {name.upper() for name in names}
-    found: dict[str, list[_Bearer]] = defaultdict(list)
+    found: dict[str, list[Machine]] = defaultdict(list)
     rows = Machine.objects.alias(upper=Upper("resource_name")).filter(upper__in=wanted, revoked_at=None)
     for machine in _rows_live(rows, now=now):
-        found[machine.resource_name.upper()].append(
-            _Bearer(machine.pk, machine.resource_name.upper(), machine.availability_set)
-        )
+        found[machine.resource_name.upper()].append(machine)
     return found
 
 
