@@ -213,12 +213,11 @@ def _bring_up_to_date() -> datetime:
     from django.db.models import Max
 
     from fleet.models import LastRun, PresenceRow
-    from fleet.models.facts.events import presence_limits
     from fleet.operations.intake import presence
     from fleet.operations.sets import coverage
 
     now: datetime = PresenceRow.objects.aggregate(at=Max("last_heard_at"))["at"] + timedelta(seconds=1)
-    presence.turned(now=now, limits=presence_limits())
+    presence.turned(now=now)
     coverage.renew_all(now=now)
     LastRun.objects.update_or_create(name=LastRun.RECONCILE, defaults={"ran_at": now, "via": "beat"})
     with connection.cursor() as cursor:

@@ -25,7 +25,8 @@ from fleet.domain.scheduling import AT_ONCE, NEVER, QuarantineKind
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.models import Approval, Drill, LastRun, Maintenance, ScheduledEvent
 from fleet.models.facts.decisions import load_due
-from fleet.models.facts.events import load_witnesses, presence_limits
+from fleet.models.facts.events import load_witnesses
+from fleet.models.facts.machines import presence_limits
 from fleet.models.reconcile import seconds_since_run
 from fleet.operations import waves
 from fleet.operations.approvals import conditions
@@ -155,7 +156,7 @@ def _notice(now: datetime, via: str) -> bool:
         for table in (Drill, Maintenance):
             table.objects.filter(next_check_at__gt=AT_ONCE, next_check_at__lt=NEVER).update(next_check_at=AT_ONCE)
     scheduling.make_news_due(news)
-    scheduling.make_turned_due(presence.turned(now=now, limits=presence_limits()))
+    scheduling.make_turned_due(presence.turned(now=now))
     delete_expired(now=now)
     run.ran_at, run.via, run.times = now, via, times
     run.save()
@@ -188,7 +189,7 @@ def repair(*, now: datetime) -> None:
     Otherwise their rows would not be processed until then.
     """
     call_each(
-        partial(presence.repair, now=now, limits=presence_limits()),
+        partial(presence.repair, now=now),
         partial(orders.repair, now=now),
         partial(scheduling.repair, now=now),
         *(partial(more, now=now) for more in REPAIRS),

@@ -9,16 +9,15 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from django.contrib.postgres.aggregates import ArrayAgg
-from django.db import connection
 from django.db.models import Count, Q, QuerySet, Sum
 from django.db.models.functions import Greatest
 
 from fleet.domain.desk import RECONCILED_WITHIN
 from fleet.domain.states import Presence
 from fleet.models import LastRun, Machine, SetCount, StaleSet
+from fleet.models.driver import query
 from fleet.models.facts.blind_spots import to_judge
-from fleet.models.facts.events import presence_limits
-from fleet.models.facts.machines import PRESENCE, presence_values
+from fleet.models.facts.machines import PRESENCE, presence_limits, presence_values
 from fleet.projections.machines import agentless
 from fleet.projections.refs import PresenceCounts
 from fleet.projections.request_cache import cached_in_request
@@ -44,9 +43,7 @@ def _changed_sets(now: datetime) -> frozenset[int]:
     run = visible(LastRun).filter(name=LastRun.RECONCILE).values_list("ran_at", flat=True).first()
     changed = set(visible(StaleSet).order_by().values_list("availability_set", flat=True).distinct())
     if run is None or not -AHEAD <= now - run <= RECONCILED_WITHIN:
-        with connection.cursor() as cursor:
-            cursor.execute(TURNED, presence_values(now=now, limits=presence_limits()))
-            changed |= {set_id for (set_id,) in cursor.fetchall() if sees_set(set_id)}
+        changed |= {set_id for (set_id,) in query(TURNED, **presence_values(now=now)) if sees_set(set_id)}
     return frozenset(changed)
 
 

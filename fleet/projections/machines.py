@@ -11,7 +11,7 @@ from django.db.models.functions import Coalesce
 
 from fleet.domain.blind_spots.facts import NO_PROBLEM, BlindSpot, Confidence, code_of
 from fleet.domain.blind_spots.find import SIGNATURES
-from fleet.domain.intake import Limits, Prepared, prepared_of
+from fleet.domain.intake import Prepared, prepared_of
 from fleet.domain.machines.enrolment import Claimed, claim_contradictions, claimed_of, remedy_of
 from fleet.domain.reasons import Reason, from_json
 from fleet.domain.sets import PROVISIONAL, SetSource
@@ -19,7 +19,7 @@ from fleet.domain.shapes import InApi, from_row, names_of
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import Admission, InventoryMachine, JoinToken, Machine, Preparation, RefusedEnrolment, ScheduledEvent
 from fleet.models.events import named_in_resources, with_names
-from fleet.models.facts.events import contact_times, machine_presence, presence_limits
+from fleet.models.facts.events import contact_times, machine_presence
 from fleet.models.facts.machines import entrance_facts
 from fleet.projections.changes import changed_at
 from fleet.projections.pages import At, OrderedAt, Page, Segment, read_list
@@ -211,12 +211,12 @@ class MachineDetail:
         return self.hit_by_count - len(self.hit_by) + self.other_event_count - len(self.other_events)
 
 
-def machine_rows(machines: Iterable[Machine], *, now: datetime, limits: Limits) -> tuple[MachineRow, ...]:
+def machine_rows(machines: Iterable[Machine], *, now: datetime) -> tuple[MachineRow, ...]:
     """Build the rows of machines that were loaded by `with_presence`. No query."""
-    return tuple(_machine_row(machine, now=now, limits=limits) for machine in machines)
+    return tuple(_machine_row(machine, now=now) for machine in machines)
 
 
-def _machine_row(machine: Machine, *, now: datetime, limits: Limits) -> MachineRow:
+def _machine_row(machine: Machine, *, now: datetime) -> MachineRow:
     heard_at, polled_at = contact_times(machine)
     row = getattr(machine, "presence", None)
     called = [Reason("name-held", called=machine.called)] if machine.called else []
@@ -225,7 +225,7 @@ def _machine_row(machine: Machine, *, now: datetime, limits: Limits) -> MachineR
         machine,
         set=set_ref(machine.availability_set),
         set_source=machine.set_source if machine.confined_to is None else SetSource.CONFINEMENT.value,
-        presence=machine_presence(machine, now=now, limits=limits),
+        presence=machine_presence(machine, now=now),
         last_heard_at=heard_at,
         last_poll_at=polled_at,
         clock_offset_seconds=row.clock_offset if row else None,
@@ -438,14 +438,13 @@ def listing(*, now: datetime, machines: QuerySet[Machine] | None = None, **at: U
     """
     rows = with_presence() if machines is None else machines
     page = read_list(Segment(rows, "resource_name"), **at)
-    limits = presence_limits()
-    return page.map(lambda found: machine_rows(found, now=now, limits=limits))
+    return page.map(lambda found: machine_rows(found, now=now))
 
 
 def chosen(*, machine_ids: Collection[int], now: datetime) -> tuple[MachineRow, ...]:
     """Return the rows of these machines (row ids) by name. One query."""
     rows = with_presence().filter(pk__in=machine_ids).order_by("resource_name", "pk")
-    return machine_rows(rows, now=now, limits=presence_limits())
+    return machine_rows(rows, now=now)
 
 
 def _open_events(machine: Machine) -> tuple[tuple[list[Any], int], ...]:
@@ -478,7 +477,7 @@ def detail(*, machine_id: int, now: datetime) -> MachineDetail | None:
     machine = with_presence(every=True).filter(pk=machine_id).first()
     if machine is None:
         return None
-    row = _machine_row(machine, now=now, limits=presence_limits())
+    row = _machine_row(machine, now=now)
     (hit_by, hit_by_count), (others, other_count) = _open_events(machine)
     hooks = {row.event_id: row for row in visible(Preparation).filter(machine=machine, event__in=hit_by)}
     hit = []

@@ -11,7 +11,6 @@ from django.db.models.functions import Upper
 
 from fleet.domain.states import Presence
 from fleet.models import Machine
-from fleet.models.facts.events import presence_limits
 from fleet.models.index_scan import IndexRange, first_of_each
 from fleet.projections.counts import counts_by, counts_of, last_poll, with_presences
 from fleet.projections.machines import MachineRow, machine_rows, with_presence
@@ -95,7 +94,6 @@ def page(*, set_id: int, hit: Iterable[str], now: datetime, **at: Unpack[At]) ->
 
     Raises `BadCursorError`.
     """
-    limits = presence_limits()
     inside = with_presence().filter(availability_set=set_id)
     named = Q(resource_name__named=list(hit))
 
@@ -107,7 +105,7 @@ def page(*, set_id: int, hit: Iterable[str], now: datetime, **at: Unpack[At]) ->
         Segment(with_presences(inside, Presence.GONE, now=now), "resource_name"),
     ]
     found = read_page(segments, **at)
-    return found.map(lambda rows: machine_rows(rows, now=now, limits=limits))
+    return found.map(lambda rows: machine_rows(rows, now=now))
 
 
 def _of(set_ids: Collection[int]) -> IndexRange:

@@ -14,7 +14,6 @@ from fleet.domain.sets import PROVISIONAL
 from fleet.domain.shapes import InApi, from_row
 from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent, Sighting
-from fleet.models.facts.events import presence_limits
 from fleet.models.index_scan import IndexRange, first_of_each
 from fleet.projections.changes import changed_at, with_changes
 from fleet.projections.counts import SetCounts, counts_of_sets
@@ -274,7 +273,6 @@ def _shape(
     with_grid: bool = True,
 ) -> tuple[SetRow, ...]:
     """Build the rows of sets with at most `most` machines each."""
-    limits = presence_limits()
     machines = first_machines([row.pk for row in sets], most=most)
     for row in sets:
         for machine in machines[row.pk]:
@@ -284,9 +282,9 @@ def _shape(
     foreign = _foreign(sets)
     shaped = []
     for row in sets:
-        inside = machine_rows(machines[row.pk][:most], now=now, limits=limits)
+        inside = machine_rows(machines[row.pk][:most], now=now)
         summary = large.get(row.pk)
-        warned = machine_rows(summary.warned, now=now, limits=limits) if summary else inside
+        warned = machine_rows(summary.warned, now=now) if summary else inside
         counts = summary.presence if summary else count_presence([machine.presence for machine in inside])
         briefs = tuple(from_row(OpenEventBrief, event) for event in events[row.pk].rows)
         shaped.append(

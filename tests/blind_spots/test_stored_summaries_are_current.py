@@ -12,7 +12,6 @@ import pytest
 from fleet.domain.orders.series import SignatureCheck
 from fleet.models import AvailabilitySet, InventoryMachine, LastRun, Machine, SetBlindSpot, SetCount, StaleSet
 from fleet.models.facts.blind_spots import load_findings
-from fleet.models.facts.events import presence_limits
 from fleet.operations.intake import presence
 from fleet.operations.machines import keys
 from fleet.operations.sets import changes
@@ -66,7 +65,7 @@ def reconciled(fleet: Fleet, chance: random.Random) -> None:
     """Note changed presence as a reconciliation tick does, or leave the last tick long ago."""
     LastRun.objects.filter(name=LastRun.RECONCILE).delete()
     if chance.random() < 0.7:
-        presence.turned(now=fleet.now, limits=presence_limits())
+        presence.turned(now=fleet.now)
         LastRun.objects.create(name=LastRun.RECONCILE, ran_at=fleet.now, via="beat")
 
 

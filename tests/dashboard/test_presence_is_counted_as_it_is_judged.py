@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from fleet.domain.states import Presence
 from fleet.models import Machine
-from fleet.models.facts.events import machine_presence, presence_limits
+from fleet.models.facts.events import machine_presence
 from fleet.operations.intake import presence
 from fleet.operations.machines import keys
 from fleet.projections.desk.status_bar import overview
@@ -38,8 +38,7 @@ def test_the_overview_agrees_with_the_rule_at_every_edge(fleet: factories.Fleet)
     keys.revoke(machine_id=fleet.agents["m14"].machine.pk, actor=factories.acting(factories.admin()), now=now)
     # A document counts as a good poll before the presence map is flushed.
     fleet.say("m13", at=now)
-    limits = presence_limits()
     machines = Machine.objects.select_related("presence", "latest_document")
-    judged = count_presence([machine_presence(machine, now=now, limits=limits) for machine in machines])
+    judged = count_presence([machine_presence(machine, now=now) for machine in machines])
     assert overview(now=now).presence == judged
     assert all(getattr(judged, state.value) > 0 for state in Presence)

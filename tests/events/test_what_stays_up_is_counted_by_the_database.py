@@ -7,7 +7,7 @@ import pytest
 
 from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, LatestDocument, Machine, PresenceRow, ScheduledEvent
-from fleet.models.facts.events import machine_presence, presence_limits
+from fleet.models.facts.events import machine_presence
 from fleet.projections.events.rows import BlastRadius, blast_radii, taken_by_others
 from tests.plans import queries
 
@@ -55,14 +55,14 @@ def events(db: None) -> list[ScheduledEvent]:
 
 
 def test_it_equals_a_count_of_every_machine(events: list[ScheduledEvent]) -> None:
-    limits, down = presence_limits(), taken_by_others(events)
+    down = taken_by_others(events)
     found = blast_radii(events, now=NOW)
     for event in events:
         machines = Machine.objects.filter(availability_set=event.availability_set)
         there = [
             (machine.resource_name.casefold(), presence)
             for machine in machines.select_related("presence", "latest_document")
-            if (presence := machine_presence(machine, now=NOW, limits=limits)) is not Presence.GONE
+            if (presence := machine_presence(machine, now=NOW)) is not Presence.GONE
         ]
         live = [name for name, presence in there if presence is Presence.LIVE]
         hit = {name.casefold() for name in event.resources}

@@ -13,7 +13,7 @@ from fleet.domain.states import OPEN_EVENTS, EventStatus, Presence
 from fleet.domain.waves import Signal, judge
 from fleet.models import Approval, Drill, Maintenance, ScheduledEvent, Sighting, Wave
 from fleet.models.facts.decisions import load_members, return_timeout, whose_turn
-from fleet.models.facts.events import load_facts, load_witnesses, machine_presence, presence_limits
+from fleet.models.facts.events import load_facts, load_witnesses, machine_presence
 from fleet.models.policy import rule_of, rules_in_force, stop_in_force
 from fleet.operations.approvals import conditions
 from fleet.operations.caches import maintenances
@@ -34,11 +34,10 @@ def _steps(now: datetime) -> list[str]:
 
 
 def _states(now: datetime) -> list[str]:
-    limits = presence_limits()
     listed = Sighting.objects.filter(gone_at__isnull=True, foreign=False).select_related(
         "machine__presence", "machine__latest_document"
     )
-    back = [row.event_id for row in listed if machine_presence(row.machine, now=now, limits=limits) is Presence.LIVE]
+    back = [row.event_id for row in listed if machine_presence(row.machine, now=now) is Presence.LIVE]
     events = list(ScheduledEvent.objects.filter(Q(status__in=OPEN_EVENTS) | Q(pk__in=back)))
     witnesses = load_witnesses(events, now=now)
     found = []

@@ -10,7 +10,7 @@ from drydock_agent import wire
 from fleet.domain.intake import BYTES, LEAST
 from fleet.domain.states import Presence
 from fleet.models import DocumentBody, Entry, Machine, Observation, PresenceRow, Sighting
-from fleet.models.facts.events import machine_presence, presence_limits
+from fleet.models.facts.events import machine_presence
 from tests.factories import Agent, Fleet, document_data, listing, the_event
 
 pytestmark = pytest.mark.django_db
@@ -38,7 +38,7 @@ def kept() -> int:
 
 def present(name: str, fleet: Fleet) -> Presence:
     machine = Machine.objects.select_related("presence", "latest_document").get(resource_name=name)
-    return machine_presence(machine, now=fleet.now, limits=presence_limits())
+    return machine_presence(machine, now=fleet.now)
 
 
 def test_pages_without_end_are_acknowledged_and_only_so_much_of_them_is_kept(fleet: Fleet) -> None:

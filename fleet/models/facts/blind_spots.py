@@ -22,7 +22,8 @@ from fleet.domain.states import OPEN_EVENTS, Presence
 from fleet.models.blind_spots import OpenTrouble, trouble
 from fleet.models.driver import query
 from fleet.models.events import Sighting
-from fleet.models.facts.events import latest, presence_limits
+from fleet.models.facts.events import latest
+from fleet.models.facts.machines import presence_limits
 from fleet.models.intake import PresenceRow, Spool
 from fleet.models.machines import Admission, AvailabilitySet, InventoryMachine, Machine
 from fleet.models.partitions import late_tables

@@ -33,7 +33,6 @@ from fleet.models.facts.events import (
     load_witnesses,
     machine_presence,
     order_timeouts,
-    presence_limits,
 )
 from fleet.models.machines import Machine
 from fleet.models.people import ApiToken, prefetch_rights, rights_of
@@ -316,7 +315,7 @@ def _member(approval: Approval, event: ScheduledEvent, machines: Collection[Mach
 
 
 def _returner(machine: Machine, event: ScheduledEvent, *, now: datetime) -> ReturnFacts:
-    live = machine_presence(machine, now=now, limits=presence_limits()) is Presence.LIVE
+    live = machine_presence(machine, now=now) is Presence.LIVE
     heard = contact_times(machine)[0]
     # For a minute a machine counts as live though it is just starting again: it has to speak after the end.
     since = heard is not None and (event.ended_at is None or heard >= event.ended_at)

@@ -11,7 +11,7 @@ from django.db.models import Case, Exists, OuterRef, Q, Subquery, When
 
 from fleet.domain.approvals.guards import DecisionFacts, EventFacts, HoldFacts, MachineFacts, OtherEvent, WindowFacts
 from fleet.domain.events import MergedListing, Witness
-from fleet.domain.intake import Limits, Prepared, prepared_of, presence_of
+from fleet.domain.intake import Prepared, prepared_of, presence_of
 from fleet.domain.orders.next_step import Timeouts
 from fleet.domain.people import Place, lies_in
 from fleet.domain.policy.hours import in_hours
@@ -21,19 +21,12 @@ from fleet.domain.shapes import from_row, names_of, of_values
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, RELAYED_APPROVALS, ApprovalState, EventStatus, Presence
 from fleet.models.approvals import Approval, Hold
 from fleet.models.events import ScheduledEvent, Sighting
-from fleet.models.facts.machines import MachineBasics, machine_rows, not_counted_since
+from fleet.models.facts.machines import MachineBasics, machine_rows, not_counted_since, presence_limits
 from fleet.models.intake import Preparation
 from fleet.models.machines import AvailabilitySet, Machine
 from fleet.models.policy import NoApprovalWindow, stop_in_force
 
 STARTED = EventStatus.STARTED.value
-
-
-def presence_limits() -> Limits:
-    """Return the ages at which a machine becomes late, silent and gone, from the settings."""
-    return Limits(
-        live=settings.MACHINE_LIVE_SECONDS, late=settings.MACHINE_LATE_SECONDS, gone=settings.MACHINE_GONE_SECONDS
-    )
 
 
 def order_timeouts() -> Timeouts:
@@ -47,14 +40,14 @@ def latest(*times: datetime | None) -> datetime | None:
     return max(known) if known else None
 
 
-def machine_presence(machine: Machine, *, now: datetime, limits: Limits) -> Presence:
+def machine_presence(machine: Machine, *, now: datetime) -> Presence:
     """Return the presence of a machine. The query must have used select_related for `presence` and
     `latest_document`.
     """
     heard, polled = contact_times(machine)
-    return presence_of(
-        last_heard_at=heard, last_poll_at=polled, revoked=machine.revoked_at is not None, now=now, limits=limits
-    )
+    revoked = machine.revoked_at is not None
+    limits = presence_limits()
+    return presence_of(last_heard_at=heard, last_poll_at=polled, revoked=revoked, now=now, limits=limits)
 
 
 def contact_times(machine: Machine) -> tuple[datetime | None, datetime | None]:
@@ -68,7 +61,7 @@ def contact_times(machine: Machine) -> tuple[datetime | None, datetime | None]:
     return (row.last_heard_at if row else None), polled
 
 
-def row_of(machine: Machine, *, now: datetime, limits: Limits) -> MachineBasics:
+def row_of(machine: Machine, *, now: datetime) -> MachineBasics:
     """Return basic facts from a machine's row. The query must have used select_related for `presence` and
     `latest_document`.
     """
@@ -81,7 +74,7 @@ def row_of(machine: Machine, *, now: datetime, limits: Limits) -> MachineBasics:
         revoked_at=not_counted_since(machine.revoked_at, machine.discounted_at, heard_at),
         heard_at=heard_at,
         polled_at=polled_at,
-        presence=machine_presence(machine, now=now, limits=limits),
+        presence=machine_presence(machine, now=now),
     )
 
 
@@ -98,7 +91,7 @@ class Standing:
 def load_standing(events: Collection[ScheduledEvent], *, now: datetime) -> Standing:
     """Load the machines and listings of these events. Runs two queries."""
     sets, ids = {event.availability_set_id for event in events}, [event.pk for event in events]
-    machines = machine_rows(sets, now=now, limits=presence_limits(), listers_of=ids)
+    machines = machine_rows(sets, now=now, listers_of=ids)
     listings: dict[int, dict[int, MergedListing]] = defaultdict(dict)
     sightings = Sighting.objects.filter(event_id__any=ids)
     for event_id, machine_id, *values in sightings.values_list("event_id", "machine_id", *names_of(MergedListing)):
@@ -142,7 +135,7 @@ def load_witnesses(
 def load_facts(event_ids: Collection[int], *, now: datetime) -> dict[int, EventFacts]:
     """Return the facts for guards, rules and the relay, by the event's row id. Runs nine queries."""
     events = list(ScheduledEvent.objects.filter(pk__any=event_ids).select_related("availability_set"))
-    machines = machine_rows({event.availability_set_id for event in events}, now=now, limits=presence_limits())
+    machines = machine_rows({event.availability_set_id for event in events}, now=now)
     standing = Sighting.objects.filter(event_id__any=event_ids, gone_at__isnull=True, foreign=False)
     spelled = {
         (event_id, machine_id): text
@@ -177,10 +170,7 @@ def facts_of(
 
     Events must be loaded with their sets; `machines` are by set (row id).
     """
-    limits = presence_limits()
-    rows = {
-        set_id: [row_of(machine, now=now, limits=limits) for machine in of_set] for set_id, of_set in machines.items()
-    }
+    rows = {set_id: [row_of(machine, now=now) for machine in of_set] for set_id, of_set in machines.items()}
     spelled = {
         (sighting.event_id, sighting.machine_id): sighting.spelled
         for sighting in sightings

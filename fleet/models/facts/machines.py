@@ -42,6 +42,13 @@ def entrance_facts() -> EntranceFacts:
     return EntranceFacts(policy, subscriptions, stated)
 
 
+def presence_limits() -> Limits:
+    """Return the ages at which a machine becomes late, silent and gone, from the settings."""
+    return Limits(
+        live=settings.MACHINE_LIVE_SECONDS, late=settings.MACHINE_LATE_SECONDS, gone=settings.MACHINE_GONE_SECONDS
+    )
+
+
 # The machines of sets as facts read them: plain rows, since thousands are read at a time.
 
 
@@ -80,13 +87,14 @@ COLUMNS = (
 
 
 def machine_rows(
-    set_ids: Collection[int], *, now: datetime, limits: Limits, listers_of: Collection[int] = ()
+    set_ids: Collection[int], *, now: datetime, listers_of: Collection[int] = ()
 ) -> dict[int, list[MachineBasics]]:
     """Return the machines of these sets, by set (row id), sorted by name. Runs one query.
 
     Decommissioned ones are among them only if they ever listed one of the events `listers_of` (row ids).
     """
     found: dict[int, list[MachineBasics]] = defaultdict(list)
+    limits = presence_limits()
     rows = Machine.every.filter(availability_set_id__any=set_ids).order_by("resource_name", "id")
     listed = Exists(Sighting.objects.filter(machine=OuterRef("pk"), event_id__any=list(listers_of)))
     rows = rows.filter(Q(decommissioned_at=None) | listed if listers_of else Q(decommissioned_at=None))
@@ -124,7 +132,8 @@ PRESENCE = """
 """
 
 
-def presence_values(*, now: datetime, limits: Limits) -> dict[str, Any]:
+def presence_values(*, now: datetime) -> dict[str, Any]:
     """Return the parameters of the SQL expression `PRESENCE`."""
+    limits = presence_limits()
     at = {name: now - timedelta(seconds=getattr(limits, name)) for name in ("live", "late", "gone")}
     return {**at, **{f"{state.value}_is": number for state, number in NUMBERS.items()}}

@@ -14,7 +14,7 @@ from django.db.models.functions import Upper
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent, Sighting
-from fleet.models.facts.events import machine_presence, presence_limits
+from fleet.models.facts.events import machine_presence
 
 
 def named_owners(resources: Mapping[str, tuple[int, Collection[str]]], *, now: datetime) -> dict[str, int]:
@@ -110,6 +110,5 @@ def _live(pks: Collection[int], *, now: datetime) -> set[int]:
 
 
 def _rows_live(rows: QuerySet[Machine], *, now: datetime) -> list[Machine]:
-    limits = presence_limits()
     chosen = rows.select_related("availability_set", "presence", "latest_document").defer("compute")
-    return [machine for machine in chosen if machine_presence(machine, now=now, limits=limits) is Presence.LIVE]
+    return [machine for machine in chosen if machine_presence(machine, now=now) is Presence.LIVE]

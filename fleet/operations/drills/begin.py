@@ -28,7 +28,7 @@ from fleet.domain.states import OPEN_EVENTS, Presence
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import AvailabilitySet, Drill, Machine, Rehearsal, ScheduledEvent
-from fleet.models.facts.events import machine_presence, place_of, presence_limits
+from fleet.models.facts.events import machine_presence, place_of
 from fleet.operations.drills import advance
 from fleet.operations.events import compute
 from fleet.operations.locks import Lock, take
@@ -68,9 +68,8 @@ def begin(*, set_id: int, actor: Actor, now: datetime, wanted: Wanted | None = N
     # Two people may want to drill one set at once.
     take(Lock.DRILLS, of=str(home.pk))
     _nothing_else(home)
-    limits = presence_limits()
     machines = _machines_of(home.pk)
-    presences = {machine.pk: machine_presence(machine, now=now, limits=limits) for machine in machines}
+    presences = {machine.pk: machine_presence(machine, now=now) for machine in machines}
     live = [machine for machine in machines if presences[machine.pk] is Presence.LIVE]
     hit = _hit(wanted, machines, live)
     not_before = (now + timedelta(seconds=wanted.notice_seconds)).replace(microsecond=0)

@@ -7,10 +7,9 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from fleet.domain.clock import AHEAD
-from fleet.domain.intake import Limits
 from fleet.models import LatestDocument, Machine, PresenceRow, Spool, driver
 from fleet.models.driver import query
-from fleet.models.facts.machines import PRESENCE, presence_values
+from fleet.models.facts.machines import PRESENCE, presence_limits, presence_values
 
 # When machines read a document (corrected), from the given rows, sorted, as every caller locks these rows.
 NOTE_POLLS = f"""
@@ -159,7 +158,7 @@ def count_within_period(
     return {machine_id: (count, begun) for machine_id, count, begun in rows}
 
 
-def turned(*, now: datetime, limits: Limits) -> dict[int, int]:
+def turned(*, now: datetime) -> dict[int, int]:
     """Return the machines (row ids) whose presence changed since the last call, with the number of the new presence.
 
     The rules are those of `presence_of`, without revoked machines, since a revocation writes its own entry. Runs one
@@ -173,16 +172,16 @@ def turned(*, now: datetime, limits: Limits) -> dict[int, int]:
               WHERE seen IS DISTINCT FROM {PRESENCE} FOR NO KEY UPDATE SKIP LOCKED) AS chosen
         WHERE row.machine_id = chosen.machine_id RETURNING row.machine_id, row.seen
         """,
-        **presence_values(now=now, limits=limits),
+        **presence_values(now=now),
     )
     return dict(rows)
 
 
-def repair(*, now: datetime, limits: Limits) -> None:
+def repair(*, now: datetime) -> None:
     """Correct times of contact in the future, written by a wrong clock. These machines count as late until the next
     contact.
     """
-    late, table = now - timedelta(seconds=limits.live), PresenceRow._meta.db_table
+    late, table = now - timedelta(seconds=presence_limits().live), PresenceRow._meta.db_table
     query(
         f"""
         UPDATE {table} AS row

@@ -20,7 +20,8 @@ from fleet.domain.sets import PROVISIONAL, SetKey, agree, read_stated
 from fleet.domain.states import Presence
 from fleet.domain.timeline import EntryKind
 from fleet.models import Admission, AvailabilitySet, JoinToken, Machine
-from fleet.models.facts.events import machine_presence, presence_limits
+from fleet.models.facts.events import machine_presence
+from fleet.models.facts.machines import presence_limits
 from fleet.operations.rights import acting
 from fleet.operations.sets import placement
 from fleet.operations.timeline.entries import tell
@@ -280,10 +281,9 @@ def admits(asker: Asker, *, now: datetime) -> SetKey | None:
         return None
     if machine is not None:
         row = Machine.objects.select_related("presence", "latest_document").defer("compute").get(pk=machine.pk)
-        limits = presence_limits()
         # Of several that ask at once the first has its key already, and no other replaces it.
-        enrolled_now = now - machine.enrolled_at < timedelta(seconds=limits.live)
-        live = enrolled_now or machine_presence(row, now=now, limits=limits) is Presence.LIVE
+        enrolled_now = now - machine.enrolled_at < timedelta(seconds=presence_limits().live)
+        live = enrolled_now or machine_presence(row, now=now) is Presence.LIVE
         if live or machine.revoked_at is not None:
             return None
     tell(

@@ -21,7 +21,7 @@ from fleet.domain.states import OPEN_EVENTS, OPEN_ORDERS, EventStatus, Presence
 from fleet.domain.timeline import EntryKind
 from fleet.models import Coverage, InventoryMachine, LastRun, Machine, ScheduledEvent, Sighting, StaleSet
 from fleet.models.facts.blind_spots import is_any_agent_heard
-from fleet.models.facts.events import contact_times, machine_presence, presence_limits
+from fleet.models.facts.events import contact_times, machine_presence
 from fleet.models.facts.machines import not_counted_since
 from fleet.operations.machines import keys
 from fleet.operations.rights import acting
@@ -76,7 +76,7 @@ def _locked(machine_id: int) -> Machine | None:
 
 def _decommission(machine: Machine, actor: Actor, *, now: datetime, rule: str = "") -> None:
     """Decommission a locked machine. `rule` is the code of the rule that applies, if one does."""
-    if machine_presence(machine, now=now, limits=presence_limits()) in (Presence.LIVE, Presence.LATE):
+    if machine_presence(machine, now=now) in (Presence.LIVE, Presence.LATE):
         raise Refused("machine-live", Reason("decommission-live"))
     event_id = _open_event(machine)
     if event_id is not None:

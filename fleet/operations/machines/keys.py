@@ -30,7 +30,7 @@ from fleet.models import (
 )
 from fleet.models.cipher import derived_keys
 from fleet.models.driver import query
-from fleet.models.facts.events import machine_presence, presence_limits
+from fleet.models.facts.events import machine_presence
 from fleet.models.machines import UNSET
 from fleet.operations import wake_up
 from fleet.operations.events import scheduling
@@ -112,7 +112,7 @@ def discount(*, machine_id: int, actor: Actor, now: datetime) -> None:
     actor = acting(actor, Right.ADMINISTER)
     rows = Machine.objects.select_related("presence", "latest_document").defer("compute")
     machine = require_found(rows.filter(pk=machine_id).first(), "unknown-machine", Reason("machine-unknown"))
-    if machine_presence(machine, now=now, limits=presence_limits()) in (Presence.LIVE, Presence.LATE):
+    if machine_presence(machine, now=now) in (Presence.LIVE, Presence.LATE):
         raise Refused("machine-live", Reason("machine-live"))
     Machine.objects.filter(pk=machine_id).update(discounted_at=now)
     events = _recompute(ScheduledEvent.objects.filter(sightings__machine=machine_id), now=now)

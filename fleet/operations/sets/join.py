@@ -14,7 +14,7 @@ from fleet.domain.sets import PROVISIONAL, with_suffix
 from fleet.domain.states import OPEN_EVENTS, Presence
 from fleet.domain.timeline import EntryKind, differing
 from fleet.models import AvailabilitySet, InventoryMachine, Machine, ScheduledEvent, Sighting
-from fleet.models.facts.events import machine_presence, presence_limits
+from fleet.models.facts.events import machine_presence
 from fleet.models.facts.owners import confirmed_owner
 from fleet.operations.events import compute
 from fleet.operations.sets import requirements
@@ -135,12 +135,11 @@ def _are_one(one: AvailabilitySet, other: AvailabilitySet, *, reporter_ids: Coll
     for column in ("subscription", "resource_group"):
         if getattr(one, column).lower() != getattr(other, column).lower():
             return False
-    limits = presence_limits()
     rows = Machine.objects.filter(availability_set__in=[one, other], revoked_at=None)
     living: dict[int, int] = {
         machine.pk: machine.availability_set_id
         for machine in rows.select_related("presence", "latest_document").defer("compute")
-        if machine.pk in reporter_ids or machine_presence(machine, now=now, limits=limits) is Presence.LIVE
+        if machine.pk in reporter_ids or machine_presence(machine, now=now) is Presence.LIVE
     }
     listed: dict[int, set[int]] = {pk: set() for pk in living}
     standing = Sighting.objects.filter(machine__in=living, gone_at__isnull=True, event__drill=False)

@@ -12,7 +12,7 @@ from fleet.domain.caches.maintenances import MaintenanceStatus
 from fleet.domain.shapes import from_row
 from fleet.domain.states import Presence
 from fleet.models import Cache, Coverage, Machine, Maintenance, Notification, Reporter
-from fleet.models.facts.events import contact_times, machine_presence, presence_limits
+from fleet.models.facts.events import contact_times, machine_presence
 from fleet.projections.changes import ChangeFilter
 from fleet.projections.places import (
     MACHINE_COLUMNS,
@@ -78,7 +78,7 @@ def listener(row: Coverage, *, now: datetime) -> ListenerRow:
     """
     machine = row.machine
     state, since = row.state, row.since
-    if state == "subscribed" and machine_presence(machine, now=now, limits=presence_limits()) is not Presence.LIVE:
+    if state == "subscribed" and machine_presence(machine, now=now) is not Presence.LIVE:
         state, since = "silent", max(row.since, _last_seen(row, machine))
     home = set_ref(machine.availability_set)
     return ListenerRow(machine=machine_ref(machine), state=state, reason=row.reason, since=since, set=home)
@@ -103,11 +103,10 @@ def stretches(*, cache_id: int, begin: datetime, end: datetime, now: datetime) -
 def shaped(rows: Iterable[Coverage], *, begin: datetime, end: datetime, now: datetime) -> tuple[Stretch, ...]:
     """Build the periods from rows of `with_machine`, limited to the requested times. No query."""
     found = []
-    limits = presence_limits()
     for row in rows:
         until = row.until
         if until is None:
-            live = machine_presence(row.machine, now=now, limits=limits) is Presence.LIVE
+            live = machine_presence(row.machine, now=now) is Presence.LIVE
             # A silent machine counts as listening until it was last seen.
             until = now if live or row.state != "subscribed" else max(row.since, _last_seen(row, row.machine))
         first, last = max(row.since, begin), min(until, end)

@@ -29,7 +29,7 @@ from fleet.models import (
     SetCount,
     Wave,
 )
-from fleet.models.facts.events import presence_limits
+from fleet.models.facts.machines import presence_limits
 from fleet.models.partitions import TABLES, ahead, late_tables
 from fleet.projections.approvals import steps_of
 from fleet.projections.counts import changed_sets, counts, is_live, last_poll, machines_by_value

@@ -29,7 +29,6 @@ from fleet.models import (
     Sighting,
     partitions,
 )
-from fleet.models.facts.events import presence_limits
 from fleet.models.facts.machines import EntranceFacts, entrance_facts
 from fleet.models.reconcile import OVER_AFTER, WrongClock
 from fleet.models.timeline import numbering
@@ -122,7 +121,7 @@ def first_steps(*, now: datetime) -> FirstSteps:
     """Return the progress of the onboarding checklist. Eight queries."""
     valid = visible(JoinToken).filter(revoked_at=None, expires_at__gt=now)
     newest = list(with_presence().filter(revoked_at=None).order_by("-pk")[:NEWEST])
-    agents = machine_rows(newest, now=now, limits=presence_limits())
+    agents = machine_rows(newest, now=now)
     return FirstSteps(
         token=valid.exists(),
         agents=agents,

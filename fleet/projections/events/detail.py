@@ -11,13 +11,13 @@ from django.db.models import Q
 from fleet.domain.approvals.conditions import unprepared_names
 from fleet.domain.approvals.guards import EventFacts, Guard, start_candidates
 from fleet.domain.events import advice
-from fleet.domain.intake import Limits, Prepared
+from fleet.domain.intake import Prepared
 from fleet.domain.people import Place
 from fleet.domain.reasons import Reason
 from fleet.domain.shapes import InApi, from_row
 from fleet.domain.states import Presence
 from fleet.models import Drill, Machine, Preparation, ScheduledEvent, Sighting
-from fleet.models.facts.events import machine_presence, presence_limits
+from fleet.models.facts.events import machine_presence
 from fleet.projections import orders
 from fleet.projections.approvals import ApprovalRow, by_event, told_by
 from fleet.projections.cards import DecisionCard, decision_cards
@@ -136,7 +136,7 @@ class EventDetail:
         return Reason("seen-by", seen=len(self.seen_by), total=len(self.seen_by) + len(missing), not_seen_by=missing)
 
 
-def _sighting_row(sighting: Sighting, event: ScheduledEvent, *, now: datetime, limits: Limits) -> SightingRow:
+def _sighting_row(sighting: Sighting, event: ScheduledEvent, *, now: datetime) -> SightingRow:
     differs = []
     if sighting.gone_at is None:
         if sighting.event_type and sighting.event_type != event.event_type:
@@ -149,7 +149,7 @@ def _sighting_row(sighting: Sighting, event: ScheduledEvent, *, now: datetime, l
         SightingRow,
         sighting,
         machine=machine_ref(sighting.machine),
-        presence=machine_presence(sighting.machine, now=now, limits=limits),
+        presence=machine_presence(sighting.machine, now=now),
         says=Reason("sighting-gone") if sighting.gone_at else sighting.status or Reason("sighting-listed"),
         delay_seconds=max(0.0, (sighting.first_at - event.first_seen_at).total_seconds()),
         incarnation=sighting.gone_incarnation if sighting.gone_at else sighting.listed_incarnation,
@@ -164,12 +164,11 @@ def _hit(
     preparations: Mapping[int, Preparation],
     *,
     now: datetime,
-    limits: Limits,
 ) -> HitMachine:
     known = [machine for machine in machines if plain_name(machine.resource_name) == plain_name(name)]
     # Of several machines with one name, use the one with the best presence.
     order = list(Presence)
-    ranked = sorted(known, key=lambda machine: order.index(machine_presence(machine, now=now, limits=limits)))
+    ranked = sorted(known, key=lambda machine: order.index(machine_presence(machine, now=now)))
     machine = ranked[0] if ranked else None
     row = preparations.get(machine.pk) if machine else None
     prepared, planned_at = preparation(event, row)
@@ -177,7 +176,7 @@ def _hit(
         name=name,
         machine=machine_ref(machine) if machine else None,
         node_name=machine.node_name if machine else "",
-        presence=machine_presence(machine, now=now, limits=limits) if machine else None,
+        presence=machine_presence(machine, now=now) if machine else None,
         fault_domain=machine.fault_domain if machine else None,
         update_domain=machine.update_domain if machine else None,
         zone=machine.zone if machine else "",
@@ -205,7 +204,6 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
     event = events.filter(event_id=event_id.upper()).first()
     if event is None:
         return None
-    limits = presence_limits()
     approval_rows = by_event([event], now=now).get(event.pk, ())
     sightings = list(
         visible(Sighting)
@@ -220,7 +218,7 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
     facts: EventFacts = facts_of([event], of_set, sightings, preparing, now=now)[event.pk]
     followed = (orders.followed(row, facts, now=now) if row.live else row for row in approval_rows)
     approval_rows = tuple(told_by(row, facts, now=now) for row in followed)
-    presences = {machine.pk: machine_presence(machine, now=now, limits=limits) for machine in machines}
+    presences = {machine.pk: machine_presence(machine, now=now) for machine in machines}
     there = [machine for machine in machines if presences[machine.pk] is not Presence.GONE]
     witnesses = {sighting.machine_id for sighting in sightings if not sighting.foreign}
     preparations = {row.machine_id: row for row in preparing}
@@ -235,10 +233,10 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
     card = decision_cards([row], {event.pk: blast}, {event.pk: facts}, now=now)[event.pk]
     return EventDetail(
         event=row,
-        sightings=tuple(_sighting_row(sighting, event, now=now, limits=limits) for sighting in sightings),
+        sightings=tuple(_sighting_row(sighting, event, now=now) for sighting in sightings),
         approvals=approval_rows,
         guards=card.guards,
-        hit=tuple(_hit(event, name, machines, preparations, now=now, limits=limits) for name in event.resources),
+        hit=tuple(_hit(event, name, machines, preparations, now=now) for name in event.resources),
         blast=blast,
         card=card,
         asked=tuple(facts_ref(machine) for machine in start_candidates(facts)),
