@@ -58,12 +58,6 @@ def all_but(*names: str) -> list[str]:
     return [name for name in ("web1", "web2", "web3", "db1", "db2", "db3") if name not in names]
 
 
-def test_live_fleet_is_not_reported() -> None:
-    watched = Watched()
-    watched.pass_by(900, *all_but())
-    assert told() == []
-
-
 def test_quiet_source_is_reported_once_and_its_return() -> None:
     watched = Watched()
     watched.pass_by(720, *all_but("web2"))
@@ -82,18 +76,13 @@ def test_trouble_shorter_than_two_checks_is_not_reported() -> None:
     assert (told(), OpenTrouble.objects.count()) == ([], 0)
 
 
-def test_unwatched_set_is_reported_within_two_minutes() -> None:
+def test_unwatched_set_is_reported_within_two_minutes_and_its_expiry_after_twenty_hours() -> None:
     watched = Watched()
     watched.pass_by(120, *all_but("db1", "db2", "db3"))
     (line,) = told()
     assert line == ("No live agent in db any more: Drydock sees no event there. Not live: db1, db2, db3.")
     watched.pass_by(660, *all_but("db1", "db2", "db3"))
     assert len(told()) == 1
-
-
-def test_scheduled_events_expiry_is_reported_after_twenty_hours() -> None:
-    watched = Watched()
-    watched.pass_by(120, *all_but("db1", "db2", "db3"))
     watched.later(20 * 3600)
     watched.pass_by(120, *all_but("db1", "db2", "db3"))
     assert told()[1:] == ["Scheduled Events will soon be disabled in db: db1, db2, db3."]
@@ -102,11 +91,11 @@ def test_scheduled_events_expiry_is_reported_after_twenty_hours() -> None:
     assert len(told()) == 2
 
 
-def test_own_downtime_is_not_reported() -> None:
+def test_neither_own_downtime_nor_a_live_fleet_is_reported() -> None:
     watched = Watched()
     watched.pass_by(720)
     assert told() == []
-    watched.pass_by(60, *all_but())
+    watched.pass_by(900, *all_but())
     assert told() == []
 
 

@@ -86,10 +86,13 @@ def test_only_who_was_admitted_gets_in_and_the_old_credential_ends(fleet: Fleet)
     assert thief.pk != Admission.objects.earliest("pk").pk
 
 
-def test_admitting_lets_a_revoked_machine_back_in(fleet: Fleet) -> None:
+def test_only_admitting_lets_a_revoked_machine_back_in(fleet: Fleet) -> None:
     agent = fleet.enrol("vm1")
-    keys.revoke(machine_id=agent.machine.pk, actor=acting(admin()), now=fleet.now)
-    assert waits(asks(fleet, agent, credential=agent.credential))
+    revoke(fleet, "vm1")
+    assert identity_of(credential=agent.credential) is identity_of(credential="") is None
+    # Neither its join token and old credential nor another spelling of its id.
+    for vm_id in (agent.machine.vm_id, f" {agent.machine.vm_id.upper()} "):
+        assert waits(asks(fleet, agent, machine_id=vm_id, credential=agent.credential))
     row = Admission.objects.get()
     assert row.revoked
     admit(fleet, row.pk)
@@ -180,18 +183,6 @@ def test_a_thousand_who_wait_come_fifty_a_page_and_are_found(ada: Client) -> Non
 
 def revoke(fleet: Fleet, name: str) -> None:
     keys.revoke(machine_id=fleet.agents[name].machine.pk, actor=acting(admin(), why="credential stolen"), now=fleet.now)
-
-
-def test_a_join_token_does_not_bring_it_back(fleet: Fleet) -> None:
-    agent = fleet.enrol("vm1")
-    revoke(fleet, "vm1")
-    fleet.later(5)
-    # Nor does its old credential, nor another spelling of its id.
-    for vm_id in (agent.machine.vm_id, f" {agent.machine.vm_id.upper()} "):
-        with pytest.raises(AssertionError, match="EnrolPending"):
-            fleet.enrol("vm1", vm_id=vm_id)
-    assert identity_of(credential=agent.credential) is None
-    assert identity_of(credential="") is None
 
 
 def test_of_an_agent_of_0_1_0_the_address_is_part_of_who_asks(fleet: Fleet) -> None:
