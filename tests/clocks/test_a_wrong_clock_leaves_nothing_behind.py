@@ -11,9 +11,9 @@ from functools import partial
 import pytest
 import requests
 from django.contrib.auth.models import User
-from django.db import connection
 
 from fleet.models import Approval, LastRun, Observation, Order, PresenceRow, ScheduledEvent, WrongClock
+from fleet.models.driver import query
 from tests.api.conftest import caller
 from tests.factories import listing, person
 from tests.gateway_process import Agent, Gateway
@@ -31,18 +31,16 @@ AHEAD = {
 
 def times_ahead() -> list[str]:
     """`table.column` of each time that is later than the database's own."""
-    found = []
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT table_name, column_name FROM information_schema.columns JOIN information_schema.tables"
-            " USING (table_schema, table_name) WHERE table_schema = 'public' AND data_type = 'timestamp with time zone'"
-            " AND table_type = 'BASE TABLE' AND table_name LIKE 'fleet%'"
-        )
-        for table, column in cursor.fetchall():
-            if column not in AHEAD:
-                cursor.execute(f'SELECT count(*) FROM "{table}" WHERE "{column}" > clock_timestamp()')
-                found += [f"{table}.{column}"] if cursor.fetchone() != (0,) else []
-    return found
+    columns = query(
+        "SELECT table_name, column_name FROM information_schema.columns JOIN information_schema.tables"
+        " USING (table_schema, table_name) WHERE table_schema = 'public' AND data_type = 'timestamp with time zone'"
+        " AND table_type = 'BASE TABLE' AND table_name LIKE 'fleet%'"
+    )
+    return [
+        f"{table}.{column}"
+        for table, column in columns
+        if column not in AHEAD and query(f'SELECT 1 FROM "{table}" WHERE "{column}" > clock_timestamp() LIMIT 1')
+    ]
 
 
 @dataclass

@@ -3,18 +3,18 @@
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from celery import Celery
 from celery.beat import ScheduleEntry
-from django.db import connection
 from django.test import Client
 
 from fleet.accounts import tasks as account_tasks
 from fleet.audit import tasks as audit_tasks
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, LastRun, OpenTrouble, WrongClock
+from fleet.models.driver import query
 from fleet.notifications import router
 from fleet.notifications import tasks as notification_tasks
 from fleet.notifications import tasks as telling
@@ -57,10 +57,8 @@ def set_clock(db: None, monkeypatch: pytest.MonkeyPatch) -> SetClock:
 
 
 def database_time() -> datetime:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        found: datetime = cursor.fetchone()[0]
-    return found
+    ((time,),) = query("SELECT clock_timestamp()")
+    return cast(datetime, time)
 
 
 @pytest.mark.parametrize("seconds", JUMPS)

@@ -9,7 +9,6 @@ from uuid import uuid4
 
 import pytest
 from django.conf import settings
-from django.db import connection
 from drydock_agent import wire
 
 from fleet.domain import db_timeouts
@@ -28,6 +27,7 @@ from fleet.models import (
     Sighting,
     WaitingReport,
 )
+from fleet.models.driver import query
 from fleet.operations import reconcile
 from fleet.operations.orders import receipts
 from fleet.projections import blind_spots
@@ -315,6 +315,6 @@ def test_how_long_each_part_waits_is_what_the_documentation_says() -> None:
     page = (settings.BASE_DIR / "docs" / "admin" / "monitoring.md").read_text(encoding="utf-8")
     for name, role in ROLES.items():
         assert f"| {name} | {role.statement:g} | {role.lock:g} | {role.idle:g} |" in page
-        with as_patient_as(name), connection.cursor() as cursor:
-            cursor.execute("SHOW lock_timeout")
-            assert cursor.fetchone() == (f"{role.lock:g}s" if role.lock >= 1 else f"{role.lock * 1000:g}ms",)
+        with as_patient_as(name):
+            shown = f"{role.lock:g}s" if role.lock >= 1 else f"{role.lock * 1000:g}ms"
+            assert query("SHOW lock_timeout") == [(shown,)]

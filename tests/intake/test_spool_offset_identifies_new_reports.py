@@ -9,10 +9,11 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 from pytest_django.plugin import DjangoDbBlocker
 
 from fleet.models import Observation, Spool
+from fleet.models.driver import query
 from fleet.operations.intake import keep
 from fleet.operations.reports import record
 from tests.databases import database, django_on
@@ -28,10 +29,8 @@ WHERE conname LIKE 'report_once%' AND conparentid = 0
 @pytest.fixture(scope="module")
 def unguarded(migrated_template: str, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     with database(migrated_template) as name, django_db_blocker.unblock(), django_on(name):
-        with connection.cursor() as cursor:
-            cursor.execute(UNIQUE)
-            for (statement,) in cursor.fetchall():
-                cursor.execute(statement)
+        for (statement,) in query(UNIQUE):
+            query(statement)
         yield
 
 

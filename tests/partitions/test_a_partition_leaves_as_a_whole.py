@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from fleet.audit import archived_entries, partition_drop, retention, seals
@@ -19,6 +19,7 @@ from fleet.audit.partition_drop import RetainReason, drop_partition, finish_drop
 from fleet.audit.queries import storage
 from fleet.audit.seals import Finding, verify
 from fleet.models import Entry, LatestDocument, Observation, ScheduledEvent, Seal
+from fleet.models.driver import query
 from fleet.models.partitions import BODIES, ENTRIES, OBSERVATIONS, Partition, PartitionedTable, partitions
 from fleet.notifications.models import MESSAGES
 from fleet.operations.locks import Lock, exclusively
@@ -32,10 +33,9 @@ pytestmark = pytest.mark.usefixtures("own")
 
 def closed(of: PartitionedTable) -> Partition:
     """The first partition of the table, with another behind it in which new rows stand."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT setval(pg_get_serial_sequence(%s, %s), 900)", [*of.numbers])
-        make_ahead(now=NOW, via="test")
-        cursor.execute("SELECT setval(pg_get_serial_sequence(%s, %s), 2500)", [*of.numbers])
+    query("SELECT setval(pg_get_serial_sequence(%s, %s), 900)", *of.numbers)
+    make_ahead(now=NOW, via="test")
+    query("SELECT setval(pg_get_serial_sequence(%s, %s), 2500)", *of.numbers)
     return partitions(of)[0]
 
 
@@ -60,9 +60,7 @@ def test_it_goes_with_its_rows_and_the_others_stay() -> None:
     assert leave(ENTRIES, first) is None
     assert names(ENTRIES) == ["fleet_entry_from_2000"]
     assert Entry.objects.count() == 1
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT to_regclass('fleet_entry_from_0')")
-        assert cursor.fetchone() == (None,)
+    assert query("SELECT to_regclass('fleet_entry_from_0')") == [(None,)]
 
 
 def test_it_stays_while_it_is_open_or_too_new_or_not_archived_or_not_sealed() -> None:
@@ -87,35 +85,29 @@ def test_partitions_needed_by_an_open_event_are_retained() -> None:
 
 
 def test_a_message_that_waits_stays() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO fleet_message (moment, subject, at, created_at, due_at, only_if, severity, service,"
-            " drill, data, state, why)"
-            " VALUES ('x', 'event:1', now(), now(), now(), '', 'info', '', false, '{}', 'WAITING', '')"
-        )
+    query(
+        "INSERT INTO fleet_message (moment, subject, at, created_at, due_at, only_if, severity, service, drill, data,"
+        " state, why) VALUES ('x', 'event:1', now(), now(), now(), '', 'info', '', false, '{}', 'WAITING', '')"
+    )
     first = closed(MESSAGES)
     assert leave(MESSAGES, first) is RetainReason.NEEDED
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE fleet_message SET state = 'TOLD'")
+    query("UPDATE fleet_message SET state = 'TOLD'")
     assert leave(MESSAGES, first) is None
 
 
 def test_referenced_bodies_are_carried_forward_and_found() -> None:
     announced(Fleet())
     needed = set(LatestDocument.objects.values_list("document_hash", flat=True))
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO fleet_documentbody_all (hash, body, readable, flags, first_received_at)"
-            " VALUES ('gone', 'x', true, '[]', now())"
-        )
+    query(
+        "INSERT INTO fleet_documentbody_all (hash, body, readable, flags, first_received_at)"
+        " VALUES ('gone', 'x', true, '[]', now())"
+    )
     first = closed(BODIES)
     assert leave(BODIES, first) is None
     assert needed
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT hash FROM fleet_documentbody_all")
-        kept = {each for (each,) in cursor.fetchall()}
-    assert needed <= kept
-    assert "gone" not in kept
+    remaining = {name for (name,) in query("SELECT hash FROM fleet_documentbody_all")}
+    assert needed <= remaining
+    assert "gone" not in remaining
 
 
 def test_long_reader_delays_the_drop_and_the_next_run_finishes_it(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,9 +131,8 @@ def test_long_reader_delays_the_drop_and_the_next_run_finishes_it(own: str, monk
 def test_drop_is_finished_after_a_kill_between_detach_and_drop() -> None:
     notes()
     closed(ENTRIES)
-    with connection.cursor() as cursor:
-        cursor.execute(f"COMMENT ON TABLE fleet_entry_from_0 IS '{partition_drop.DROP_MARK}'")
-        cursor.execute("ALTER TABLE fleet_entry DETACH PARTITION fleet_entry_from_0 CONCURRENTLY")
+    query(f"COMMENT ON TABLE fleet_entry_from_0 IS '{partition_drop.DROP_MARK}'")
+    query("ALTER TABLE fleet_entry DETACH PARTITION fleet_entry_from_0 CONCURRENTLY")
     assert finish_drops() == ["fleet_entry_from_0"]
 
 
@@ -155,13 +146,11 @@ def test_drop_keeps_the_sessions_locks_and_timeouts() -> None:
     notes()
     first = closed(ENTRIES)
     seals.seal(now=NOW, via="test")
-    with exclusively(Lock.ARCHIVE), connection.cursor() as cursor:
-        cursor.execute("SET lock_timeout = '1234ms'")
+    with exclusively(Lock.ARCHIVE):
+        query("SET lock_timeout = '1234ms'")
         assert leave(ENTRIES, first) is None
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
-        assert cursor.fetchone() == (1,)
-        cursor.execute("SHOW lock_timeout")
-        assert cursor.fetchone() == ("1234ms",)
+        held = query("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
+        assert (held, query("SHOW lock_timeout")) == ([(1,)], [("1234ms",)])
 
 
 # Retention with real partitions: archived, taken out, and still read; what outlives its partition moves on.
@@ -249,10 +238,9 @@ def test_report_partition_drops_only_after_needed_rows_are_copied(event: Schedul
     assert retention.copy_forward(leaving, now=later) > 0
     # A copied row is lost again: retention checks the copies before it drops the partition.
     last = Observation.objects.order_by("-pk")[0]
-    with connection.cursor() as cursor:
-        cursor.execute(f"ALTER TABLE {OBSERVATIONS.table} DISABLE TRIGGER USER")
-        cursor.execute(f"DELETE FROM {OBSERVATIONS.table} WHERE id = %s", [last.pk])
-        cursor.execute(f"ALTER TABLE {OBSERVATIONS.table} ENABLE TRIGGER USER")
+    query(f"ALTER TABLE {OBSERVATIONS.table} DISABLE TRIGGER USER")
+    query(f"DELETE FROM {OBSERVATIONS.table} WHERE id = %s", last.pk)
+    query(f"ALTER TABLE {OBSERVATIONS.table} ENABLE TRIGGER USER")
     assert leaves() is RetainReason.NOT_COPIED
     assert retention.copy_forward(leaving, now=later) == 1
     assert leaves() is None

@@ -6,21 +6,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, transaction
 from django.utils import timezone
 
 from fleet.audit.partition_drop import make_ahead
 from fleet.models import DocumentBody, Entry, Notification, Observation
+from fleet.models.driver import query
 from fleet.models.facts.blind_spots import troubles
-from fleet.models.partitions import (
-    BODIES,
-    ENTRIES,
-    NOTIFICATIONS,
-    OBSERVATIONS,
-    REPORTERS,
-    TABLES,
-    partitions,
-)
+from fleet.models.partitions import BODIES, ENTRIES, NOTIFICATIONS, OBSERVATIONS, REPORTERS, TABLES, partitions
 from fleet.notifications.models import MESSAGES, Message
 
 NOW = datetime(2022, 4, 11, 22, 12, 0, tzinfo=UTC)
@@ -33,8 +26,7 @@ def write(count: int = 1) -> list[Entry]:
 
 def number(of: Any, last: int) -> None:
     """The next row's number is the one behind this."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT setval(pg_get_serial_sequence(%s, %s), %s)", [*of.numbers, last])
+    query("SELECT setval(pg_get_serial_sequence(%s, %s), %s)", *of.numbers, last)
 
 
 def bounds(of: Any = ENTRIES) -> list[tuple[int | None, int | None]]:
@@ -106,24 +98,18 @@ def test_long_reader_blocks_neither_the_run_nor_writers(own: str) -> None:
 def test_interrupted_run_is_repaired_by_the_next(own: str) -> None:
     write(2)
     number(ENTRIES, 900)
-    with connection.cursor() as cursor:
-        # As between its two transactions.
-        cursor.execute(
-            "ALTER TABLE fleet_entry_from_0 ADD CONSTRAINT fleet_entry_from_0_ends CHECK (id < 950) NOT VALID"
-        )
+    # As between its two transactions.
+    query("ALTER TABLE fleet_entry_from_0 ADD CONSTRAINT fleet_entry_from_0_ends CHECK (id < 950) NOT VALID")
     assert make() == ["fleet_entry_from_2000"]
     number(ENTRIES, 1200)
     write()
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_constraint WHERE conname LIKE '%\\_ends'")
-        assert cursor.fetchone() == (0,)
+    assert query("SELECT count(*) FROM pg_constraint WHERE conname LIKE '%\\_ends'") == [(0,)]
 
 
 def test_no_room_on_the_disk_leaves_everything_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     number(ENTRIES, 900)
-    with connection.cursor() as cursor:
-        # Something fails once the new one is there: Postgres takes all of it back.
-        cursor.execute("CREATE TABLE fleet_entry_from_2000 (id int)")
+    # Something fails once the new one is there: Postgres takes all of it back.
+    query("CREATE TABLE fleet_entry_from_2000 (id int)")
     with pytest.raises(DatabaseError):
         make()
     write()
@@ -146,8 +132,8 @@ def test_the_timeline_refuses_changes_of_every_partition(statement: str) -> None
     number(ENTRIES, 2500)
     write(1)
     for table in ("fleet_entry", *(each.name for each in partitions(ENTRIES))):
-        with pytest.raises(DatabaseError, match="append-only"), transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(statement.format(table))
+        with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+            query(statement.format(table))
     assert Entry.objects.count() == 2
 
 
@@ -156,31 +142,25 @@ def test_a_new_partition_has_every_index_of_the_one_before(model: Any) -> None:
     of = next(each for each in TABLES if each.table == model._meta.db_table)
     number(of, 900)
     make()
-    found = []
-    with connection.cursor() as cursor:
-        for each in partitions(of):
-            cursor.execute("SELECT indexdef FROM pg_indexes WHERE tablename = %s", [each.name])
-            found.append(sorted(line.split(" USING ")[1] + str("UNIQUE" in line) for (line,) in cursor.fetchall()))
-    assert len(found) == 2
-    assert found[0] == found[1]
+    earlier, new = (
+        sorted(
+            line.split(" USING ")[1] + str("UNIQUE" in line)
+            for (line,) in query("SELECT indexdef FROM pg_indexes WHERE tablename = %s", each.name)
+        )
+        for each in partitions(of)
+    )
+    assert earlier == new
 
 
 # The catalogue says of every partition what is in it, without reading it whole.
 
 
-def test_an_empty_table_has_one_open_partition_with_nothing_in_it() -> None:
+def test_the_ends_of_a_partition_are_its_first_and_its_last_row() -> None:
     (only,) = partitions(ENTRIES)
     assert (only.first_id, only.last_id, only.oldest, only.newest) == (None, None, None, None)
     assert only.is_open and not only.is_detaching
-
-
-def test_its_ends_are_the_first_and_the_last_row() -> None:
-    rows = Entry.objects.bulk_create(Entry(at=NOW, kind="note", text="x") for _ in range(3))
+    rows = write(3)
     (only,) = partitions(ENTRIES)
     assert (only.first_id, only.last_id) == (rows[0].pk, rows[-1].pk)
     assert only.oldest is not None and only.newest is not None and only.oldest <= only.newest
     assert only.size > 0
-
-
-def test_every_table_has_at_least_one() -> None:
-    assert [table for table in TABLES if not partitions(table)] == []
