@@ -20,6 +20,8 @@ from tests.factories import NOW, Fleet, acting, admin
 from tests.machines.test_inventories import IDS, sample, take
 from tests.words import sentence
 
+pytestmark = pytest.mark.django_db
+
 AGENT = AgentFacts(
     machine_id=1,
     name="vm1",
@@ -198,7 +200,6 @@ def test_the_most_dangerous_come_first_and_each_has_a_title() -> None:
     assert [spot.code for spot in found] == ["agent-silent", "wrong-clock", "unnamed-set"]
 
 
-@pytest.mark.django_db
 def test_the_fleets_blind_spots_are_seen_from_its_rows(fleet: Fleet) -> None:
     fleet.enrol_set(2)
     fleet.enrol("never", availability_set="web", heard=False)
@@ -220,7 +221,6 @@ def test_the_fleets_blind_spots_are_seen_from_its_rows(fleet: Fleet) -> None:
     assert sum(group.count for group in found.groups) == len(found.spots) == count(now=fleet.now)
 
 
-@pytest.mark.django_db
 def test_agents_are_compared_with_this_very_backend(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> None:
     fleet.enrol("vm1")
     assert overview(now=fleet.now).spots == ()

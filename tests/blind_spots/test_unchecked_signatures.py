@@ -21,6 +21,8 @@ from tests.dashboard.conftest import text_of
 from tests.factories import NOW, Fleet, operator, seconds
 from tests.words import sentence
 
+pytestmark = pytest.mark.django_db
+
 CODES = {"signatures-unchecked", "no-signing-key", "strange-signing-keys"}
 
 
@@ -32,7 +34,6 @@ def found(fleet: Fleet) -> dict[str, tuple[str, ...]]:
     return {spot.code: spot.names for spot in overview(now=fleet.now).spots if spot.code in CODES}
 
 
-@pytest.mark.django_db
 def test_what_the_agent_says_of_its_keys_is_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [wire.PublicKey(id="ours", public_key="")]
 
@@ -50,7 +51,6 @@ def test_what_the_agent_says_of_its_keys_is_what_is_shown(tmp_path: Path, monkey
     assert check_of(keyring("auto", "bare").trusted, ["ours"]) == "none"
 
 
-@pytest.mark.django_db
 def test_each_is_a_blind_spot_until_it_says_otherwise(fleet: Fleet) -> None:
     for name in ("vm1", "vm2", "vm3", "vm4", "vm5"):
         fleet.enrol(name)
@@ -71,7 +71,6 @@ def test_each_is_a_blind_spot_until_it_says_otherwise(fleet: Fleet) -> None:
     assert found(fleet) == {}
 
 
-@pytest.mark.django_db
 def test_its_page_says_what_to_do(fleet: Fleet) -> None:
     machine = fleet.enrol("vm1").machine
     otto = Client()
@@ -87,7 +86,6 @@ def test_its_page_says_what_to_do(fleet: Fleet) -> None:
     assert "Signed orders checked" in text_of(otto.get(f"/machines/{machine.pk}/"))
 
 
-@pytest.mark.django_db
 def test_the_key_to_trust_is_printed() -> None:
     (key,) = sign.public_keys(now=NOW)
     out = StringIO()

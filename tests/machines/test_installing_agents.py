@@ -27,6 +27,8 @@ from fleet.wording.machines import PLATFORMS
 from tests.certificates import Authority
 from tests.processes import ROOT
 
+pytestmark = pytest.mark.django_db
+
 URL, TOKEN = "https://desk.example.org", "join_abc-DEF_123"
 
 PACKAGE = f"drydock-agent[signed] @ {URL}/agent/drydock_agent-1-py3-none-any.whl#sha256=0a1b"
@@ -173,7 +175,6 @@ def test_private_authorities_are_stored_for_pip_and_the_agent(pretended: Pretend
 
 
 @pytest.mark.long
-@pytest.mark.django_db
 def test_agent_is_installed_from_a_backend_with_a_private_authority(pretended: Pretended, settings: Settings) -> None:
     root = pretended.root
     shutil.rmtree(root / "opt")
@@ -211,7 +212,6 @@ def test_powershell_gets_strings_in_which_nothing_is_special() -> None:
     assert text.replace("''", "").count("'") % 2 == 0
 
 
-@pytest.mark.django_db
 def test_one_address_names_the_current_agent_with_its_hash_whatever_its_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -233,7 +233,6 @@ def test_one_address_names_the_current_agent_with_its_hash_whatever_its_version(
     assert Client().get(before[0]).status_code == 404
 
 
-@pytest.mark.django_db
 def test_packages_have_addresses_that_never_change_and_sums(
     ada: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,14 +266,12 @@ def test_packages_have_addresses_that_never_change_and_sums(
         agent_package.sums.cache_clear()
 
 
-@pytest.mark.django_db
 def test_each_process_makes_the_same_bytes() -> None:
     first = agent_package.package()
     agent_package.package.cache_clear()
     assert agent_package.package() == first
 
 
-@pytest.mark.django_db
 def test_it_installs_and_runs_and_holds_no_simulator(tmp_path: Path) -> None:
     found = agent_package.package()
     wheel = tmp_path / found.name
@@ -293,7 +290,6 @@ def test_it_installs_and_runs_and_holds_no_simulator(tmp_path: Path) -> None:
     assert str(place) in ended.stdout
 
 
-@pytest.mark.django_db
 def test_no_line_names_a_package_of_an_index(ada: Client, settings: Settings) -> None:
     page = ada.post("/join-tokens/make/", {"comment": "for web", "expires_in_seconds": "86400"})
     body = page.content.decode()

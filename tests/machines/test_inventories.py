@@ -16,6 +16,8 @@ from fleet.projections import sets
 from tests.factories import Fleet, the_set
 from tests.words import refused, sentences, text
 
+pytestmark = pytest.mark.django_db
+
 SAMPLES = Path(__file__).parent.parent / "samples"
 
 
@@ -155,7 +157,6 @@ def path(name: str) -> str:
     return str(SAMPLES / f"az_{name}.json")
 
 
-@pytest.mark.django_db
 def test_machines_without_an_agent_are_shown_at_their_set(fleet: Fleet) -> None:
     fleet.enrol("web1", availability_set="", vm_id=IDS["web1"])
     found = take(fleet, sample("vm_list"))
@@ -170,7 +171,6 @@ def test_machines_without_an_agent_are_shown_at_their_set(fleet: Fleet) -> None:
     assert not AvailabilitySet.objects.filter(name="jump").exists()
 
 
-@pytest.mark.django_db
 def test_imported_set_without_an_agent_warns(fleet: Fleet) -> None:
     take(fleet, sample("vm_availability_set_list"))
     detail = sets.detail(set_id=the_set("web").pk, now=fleet.now)
@@ -178,7 +178,6 @@ def test_imported_set_without_an_agent_warns(fleet: Fleet) -> None:
     assert not AvailabilitySet.objects.filter(name="empty").exists()
 
 
-@pytest.mark.django_db
 def test_an_enrolling_agent_is_found_in_the_inventory_and_placed_by_it(fleet: Fleet) -> None:
     take(fleet, sample("vm_list"))
     machine = fleet.enrol("web2", availability_set="", vm_id=IDS["web2"].upper()).machine
@@ -188,7 +187,6 @@ def test_an_enrolling_agent_is_found_in_the_inventory_and_placed_by_it(fleet: Fl
     assert (jump.availability_set.kind, jump.availability_set.name) == ("standalone", "jump")
 
 
-@pytest.mark.django_db
 def test_without_a_vm_id_name_resource_group_and_subscription_make_the_machine(fleet: Fleet) -> None:
     fleet.enrol("WEB1", availability_set="", vm_id="configured-1")
     fleet.enrol("web2", availability_set="", vm_id="configured-2", resourceGroupName="elsewhere")
@@ -197,7 +195,6 @@ def test_without_a_vm_id_name_resource_group_and_subscription_make_the_machine(f
     assert Machine.objects.get(vm_id="configured-2").availability_set.kind == "provisional"
 
 
-@pytest.mark.django_db
 def test_rebuilt_machine_with_its_old_name_is_another_machine(fleet: Fleet) -> None:
     new = "99999999-7a44-4c1e-9b62-3f1d2a8e9011"
     fleet.enrol("web1", availability_set="", vm_id=new, vmId=new)
@@ -209,7 +206,6 @@ def test_rebuilt_machine_with_its_old_name_is_another_machine(fleet: Fleet) -> N
     assert Machine.objects.get().availability_set.name == "WEB"
 
 
-@pytest.mark.django_db
 def test_importing_again_changes_nothing_and_a_list_of_sets_takes_nothing_away(fleet: Fleet) -> None:
     fleet.enrol("web1", availability_set="", vm_id=IDS["web1"])
     take(fleet, sample("vm_list"))
@@ -223,7 +219,6 @@ def test_importing_again_changes_nothing_and_a_list_of_sets_takes_nothing_away(f
     assert Entry.objects.exclude(kind="inventory_imported").count() == entries
 
 
-@pytest.mark.django_db
 def test_an_inventory_that_says_otherwise_is_a_warning_until_it_is_corrected(fleet: Fleet) -> None:
     fleet.enrol("web1", availability_set="shop", vm_id=IDS["web1"])
     take(fleet, sample("vm_list"))
@@ -239,7 +234,6 @@ def test_an_inventory_that_says_otherwise_is_a_warning_until_it_is_corrected(fle
     assert Machine.objects.get().set_warnings == []
 
 
-@pytest.mark.django_db
 def test_a_scale_set_of_the_inventory_is_the_one_its_first_agent_tells_of(fleet: Fleet) -> None:
     take(fleet, sample("vmss_list_instances"), sample("vmss_list"))
     known = the_set("workers")
@@ -256,7 +250,6 @@ def test_a_scale_set_of_the_inventory_is_the_one_its_first_agent_tells_of(fleet:
     assert other.availability_set.upgrade_notices is True
 
 
-@pytest.mark.django_db
 def test_only_a_complete_inventory_forgets_machines(fleet: Fleet) -> None:
     fleet.enrol("web3", availability_set="", vm_id=IDS["web3"])
     take(fleet, sample("vm_list"), sample("vmss_list_instances"))
@@ -271,7 +264,6 @@ def test_only_a_complete_inventory_forgets_machines(fleet: Fleet) -> None:
     assert (machine.availability_set.name, machine.set_source) == ("WEB", "")
 
 
-@pytest.mark.django_db
 def test_the_command_reads_several_files_and_says_what_it_found() -> None:
     said = run(path("vm_list"), path("vm_availability_set_list"), path("vmss_list_instances"), path("vmss_list"))
     assert said == "7 machines, 7 of them new, 7 without an agent; 2 scale sets; 0 dropped.\n"
@@ -279,14 +271,12 @@ def test_the_command_reads_several_files_and_says_what_it_found() -> None:
     assert text(entry) == "The command line imported an inventory: 7 machines, 7 of them new, 7 without an agent."
 
 
-@pytest.mark.django_db
 def test_the_command_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     piped = io.TextIOWrapper(io.BytesIO(json.dumps(sample("vm_list")).encode()))
     monkeypatch.setattr(sys, "stdin", piped)
     assert run("-").startswith("5 machines")
 
 
-@pytest.mark.django_db
 def test_a_file_that_cannot_be_read_is_one_sentence_that_names_it(tmp_path: Path) -> None:
     table, disks = tmp_path / "table.txt", tmp_path / "disks.json"
     table.write_text("Name    ResourceGroup\n")
@@ -300,7 +290,6 @@ def test_a_file_that_cannot_be_read_is_one_sentence_that_names_it(tmp_path: Path
     assert not InventoryMachine.objects.exists()
 
 
-@pytest.mark.django_db
 def test_a_name_in_capitals_gives_way_to_one_that_was_spelled_by_people(fleet: Fleet) -> None:
     take(fleet, sample("vm_list"))
     shown = the_set("WEB")
@@ -312,7 +301,6 @@ def test_a_name_in_capitals_gives_way_to_one_that_was_spelled_by_people(fleet: F
     assert shown.name == "web"
 
 
-@pytest.mark.django_db
 def test_whether_upgrades_are_announced_is_known_of_this_scale_set_only(fleet: Fleet) -> None:
     place = {"subscriptionId": "11111111-2222-3333-4444-555555555555", "resourceGroupName": "shop"}
     for name in ("workers", "workers2", "burst"):

@@ -24,6 +24,8 @@ from tests.factories import EVENT, Agent, Fleet, acting, admin, announced, open_
 from tests.plans import is_answered_by
 from tests.words import sentence, sentences, text
 
+pytestmark = pytest.mark.django_db
+
 
 def says(fleet: Fleet, agent: Agent, name: str) -> Machine:
     """The machine calls itself so in its instance metadata; how it is called then."""
@@ -53,7 +55,6 @@ def again(fleet: Fleet, name: str) -> Agent:
     return new
 
 
-@pytest.mark.django_db
 def test_a_machine_that_renames_itself_keeps_its_own_name(fleet: Fleet) -> None:
     announced(fleet)
     evil, victim = fleet.agents["vm6"], fleet.agents["vm1"]
@@ -79,7 +80,6 @@ def test_a_machine_that_renames_itself_keeps_its_own_name(fleet: Fleet) -> None:
     assert says(fleet, evil, "vm66").called == ""
 
 
-@pytest.mark.django_db
 def test_machine_with_a_taken_name_gets_a_suffix(fleet: Fleet) -> None:
     announced(fleet)
     evil = again(fleet, "vm1")
@@ -92,7 +92,6 @@ def test_machine_with_a_taken_name_gets_a_suffix(fleet: Fleet) -> None:
     assert "~" not in says(fleet, fleet.agents["vm5"], row.resource_name).resource_name
 
 
-@pytest.mark.django_db
 def test_rebuilt_vm_gets_the_name_once_the_old_one_is_silent(fleet: Fleet) -> None:
     announced(fleet)
     new, old = again(fleet, "vm1"), fleet.agents["vm1"]
@@ -107,7 +106,6 @@ def test_rebuilt_vm_gets_the_name_once_the_old_one_is_silent(fleet: Fleet) -> No
     assert not [one for one in blind_spots.overview(now=fleet.now).spots if one.code == "name-held"]
 
 
-@pytest.mark.django_db
 def test_it_gets_the_name_at_once_where_the_old_one_is_silent_already_or_revoked(fleet: Fleet) -> None:
     announced(fleet)
     fleet.later(settings.MACHINE_LATE_SECONDS + 1)
@@ -122,7 +120,6 @@ def test_it_gets_the_name_at_once_where_the_old_one_is_silent_already_or_revoked
     assert called(new).resource_name == "vm2"
 
 
-@pytest.mark.django_db
 def test_silence_loses_no_name_for_good(fleet: Fleet) -> None:
     announced(fleet)
     evil, victim = again(fleet, "vm1"), fleet.agents["vm1"]
@@ -140,7 +137,6 @@ def test_silence_loses_no_name_for_good(fleet: Fleet) -> None:
     assert hit(fleet)[0] == victim.machine.pk
 
 
-@pytest.mark.django_db
 def test_who_comes_from_another_set_is_a_newcomer_whatever_it_was_called_there(fleet: Fleet) -> None:
     evil = fleet.enrol("vm1", availability_set="mine")
     fleet.later(60)
@@ -150,7 +146,6 @@ def test_who_comes_from_another_set_is_a_newcomer_whatever_it_was_called_there(f
     assert called(fleet.agents["vm1"]).resource_name == "vm1"
 
 
-@pytest.mark.django_db
 def test_of_two_with_one_name_from_the_release_before_the_first_counts_while_it_is_heard(fleet: Fleet) -> None:
     announced(fleet)
     Machine.objects.filter(pk=fleet.agents["vm6"].machine.pk).update(resource_name="vm1")
@@ -212,7 +207,6 @@ def test_what_very_many_are_called_is_found_in_order_by_a_part_of_the_name(
     assert names_found("vm w") == {"web-vm1", "web-vm2"}
 
 
-@pytest.mark.django_db
 def test_lists_of_machines_go_by_an_index() -> None:
     rows = Machine.objects.order_by("resource_name", "pk")
     assert is_answered_by(rows.filter(resource_name__gte="web")[:50], "machine_by_name")
@@ -269,7 +263,6 @@ def place(machine: Machine) -> dict[str, Any]:
     return Machine.objects.filter(pk=machine.pk).values(*PLACE).get()
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     "compute",
     [
@@ -286,7 +279,6 @@ def test_a_partial_answer_moves_no_machine_and_removes_nothing(compute: dict[str
     assert Entry.objects.count() == told, "nothing changed, so nothing is recorded"
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("compute", "complete", "changed"),
     [
@@ -304,7 +296,6 @@ def test_what_an_answer_states_counts(
     assert place(fleet.agents["workers_0"].machine) == before | changed
 
 
-@pytest.mark.django_db
 def test_a_set_that_a_tag_stated_stays(fleet: Fleet) -> None:
     tags = [{"name": TAG, "value": "web"}, {"name": "team", "value": "shop"}]
     machine = fleet.enrol("workers_0", availability_set="", tagsList=tags).machine
@@ -319,7 +310,6 @@ def test_a_set_that_a_tag_stated_stays(fleet: Fleet) -> None:
     assert machine.set_source == ""
 
 
-@pytest.mark.django_db
 def test_enrolling_again_with_a_partial_answer_or_none_takes_nothing_away(fleet: Fleet) -> None:
     machine = scaled(fleet)
     before = place(machine)
@@ -338,7 +328,6 @@ VALUES = st.one_of(st.none(), st.text(max_size=5), st.integers(), st.lists(st.te
 COMPUTE = st.dictionaries(st.sampled_from([*KEPT, "other"]), VALUES, max_size=10)
 
 
-@pytest.mark.django_db
 @given(known=COMPUTE, stated=COMPUTE, complete=st.booleans())
 def test_merging_forgets_no_kept_key_and_keeps_no_other(
     known: dict[str, Any], stated: dict[str, Any], complete: bool
@@ -349,7 +338,6 @@ def test_merging_forgets_no_kept_key_and_keeps_no_other(
         assert merged(found, {}, complete=False) == {key: found[key] for key in found if key in KEPT}
 
 
-@pytest.mark.django_db
 def test_tags_do_not_grow_without_end() -> None:
     known: dict[str, Any] = {}
     for number in range(3 * MOST_TAGS):

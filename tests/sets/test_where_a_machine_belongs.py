@@ -17,6 +17,8 @@ from tests import accounts
 from tests.factories import Fleet, acting, admin, listing, the_event, the_set
 from tests.words import refused, sentence, sentences, text
 
+pytestmark = pytest.mark.django_db
+
 TAG = "drydock:availability-set"
 PLACE = {"subscriptionId": "S", "resourceGroupName": "RG"}
 SCALE_SET = {"vmScaleSetName": "workers", "placementGroupId": "pg"}
@@ -137,7 +139,6 @@ def instance(fleet: Fleet, name: str, configured: str = "", **compute: Any) -> M
     return Machine.objects.select_related("availability_set").get(pk=machine.pk)
 
 
-@pytest.mark.django_db
 def test_a_warning_comes_with_a_disagreement_and_goes_with_it(fleet: Fleet) -> None:
     fleet.enrol("vm1")
     machine = instance(fleet, "vm1", "web", **tagged("shop"))
@@ -150,7 +151,6 @@ def test_a_warning_comes_with_a_disagreement_and_goes_with_it(fleet: Fleet) -> N
     assert kinds == ["set_disputed", "set_agreed"]
 
 
-@pytest.mark.django_db
 def test_the_name_of_the_tag_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "AVAILABILITY_SET_TAG", "team-set")
     fleet = Fleet()
@@ -160,7 +160,6 @@ def test_the_name_of_the_tag_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> No
     assert (machine.set_source, machine.set_warnings) == ("tag", [])
 
 
-@pytest.mark.django_db
 def test_the_set_of_a_join_token_of_0_1_0_counts_while_the_agent_names_none(fleet: Fleet) -> None:
     token, fleet.join_token = accounts.join_token(
         comment="", expires_in=timedelta(days=1), now=fleet.now, set_name="scale_set:workers"
@@ -172,7 +171,6 @@ def test_the_set_of_a_join_token_of_0_1_0_counts_while_the_agent_names_none(flee
     assert (back.availability_set.name, back.set_source) == ("workers", "configuration")
 
 
-@pytest.mark.django_db
 def test_machine_without_a_stated_set_stays_where_it_is(fleet: Fleet) -> None:
     fleet.enrol("vm1")
     before = AvailabilitySet.objects.count()
@@ -184,7 +182,6 @@ def test_machine_without_a_stated_set_stays_where_it_is(fleet: Fleet) -> None:
     assert AvailabilitySet.objects.count() == before
 
 
-@pytest.mark.django_db
 def test_each_machine_of_a_provisional_set_says_for_itself_which_set_it_is_in(fleet: Fleet) -> None:
     fleet.enrol("a", availability_set="")
     fleet.enrol("b", availability_set="")
@@ -200,7 +197,6 @@ def test_each_machine_of_a_provisional_set_says_for_itself_which_set_it_is_in(fl
     assert not the_event().sightings.filter(foreign=True).exists()
 
 
-@pytest.mark.django_db
 def test_a_machine_that_turns_out_to_be_of_the_events_set_gets_its_vote(fleet: Fleet) -> None:
     fleet.enrol("vm1")
     fleet.enrol("vm2", availability_set="shop")
@@ -210,7 +206,6 @@ def test_a_machine_that_turns_out_to_be_of_the_events_set_gets_its_vote(fleet: F
     assert not the_event().sightings.filter(foreign=True).exists()
 
 
-@pytest.mark.django_db
 def test_the_agents_version_follows_its_reports(fleet: Fleet) -> None:
     fleet.enrol("vm1")
     agent = fleet.agents["vm1"]
@@ -220,7 +215,6 @@ def test_the_agents_version_follows_its_reports(fleet: Fleet) -> None:
     assert Machine.objects.get().agent_version == "0.2.0"
 
 
-@pytest.mark.django_db
 def test_an_open_event_goes_with_the_last_machine_that_has_a_word_about_it(fleet: Fleet) -> None:
     fleet.enrol_set(2)
     fleet.all_say(listing(resources=["vm1"]))
@@ -237,7 +231,6 @@ def test_an_open_event_goes_with_the_last_machine_that_has_a_word_about_it(fleet
     assert the_event().status == "ENDED"
 
 
-@pytest.mark.django_db
 def test_an_event_follows_the_last_machine_that_enrols_again_and_those_before_lose_their_vote(
     fleet: Fleet,
 ) -> None:
@@ -251,7 +244,6 @@ def test_an_event_follows_the_last_machine_that_enrols_again_and_those_before_lo
     assert not the_event().sightings.filter(foreign=True).exists()
 
 
-@pytest.mark.django_db
 def test_a_move_by_a_person_outlasts_reports_where_the_join_token_confines_to_another_set(fleet: Fleet) -> None:
     _, fleet.join_token = accounts.join_token(comment="", expires_in=timedelta(days=1), now=fleet.now, set_name="web")
     nowhere = {"subscriptionId": "", "resourceGroupName": ""}
