@@ -200,7 +200,7 @@ def test_uncommitted_event_of_another_session_delays_no_report(fleet: Fleet) -> 
     assert not WaitingReport.objects.exists()
 
 
-def test_a_locked_set_keeps_no_event_waiting(fleet: Fleet) -> None:
+def test_a_locked_set_or_machine_keeps_no_event_waiting(fleet: Fleet) -> None:
     vm1, db1 = fleet.agents["vm1"], fleet.agents["db1"]
     fleet.later(5)
     with held(AvailabilitySet.objects.get(name="web")):
@@ -210,14 +210,11 @@ def test_a_locked_set_keeps_no_event_waiting(fleet: Fleet) -> None:
         quickly(fleet.advance)
         assert the_event().status == "STARTED"
     assert not QuarantinedRow.objects.exists()
-
-
-def test_a_locked_machine_is_acknowledged_as_everybody_else(fleet: Fleet) -> None:
-    vm1, db1 = fleet.agents["vm1"], fleet.agents["db1"]
-    told = [agent.delivery(agent.document(at=fleet.now)) for agent in (vm1, db1)]
+    # Nor does a locked machine: it is acknowledged as all others.
+    deliveries = [agent.delivery(agent.document(at=fleet.now)) for agent in (vm1, db1)]
     with held(Machine.objects.get(pk=vm1.machine.pk)):
-        quickly(lambda: fleet.record(*told))
-    assert Observation.objects.filter(machine=vm1.machine).count() == 3
+        quickly(lambda: fleet.record(*deliveries))
+    assert Observation.objects.filter(machine=vm1.machine).count() == 4
 
 
 def test_a_locked_cache_keeps_its_own_lines_waiting(fleet: Fleet) -> None:

@@ -69,13 +69,13 @@ def required(fleet: Fleet) -> tuple[bool, bool]:
     return facts.second_person, facts.step_up
 
 
-@pytest.mark.parametrize("body", LOWER)
-def test_no_token_lowers_a_requirement(fleet: Fleet, body: dict[str, Any]) -> None:
+def test_no_token_lowers_a_requirement(fleet: Fleet) -> None:
     row = strict()
     for who in (caller(factories.admin()), caller(factories.admin("olga"), "read", "admin")):
-        problem(who("PATCH", f"sets/{row.pk}/", body), 403, "not-permitted")
-        # Nor in the same call as a permitted change.
-        problem(who("PATCH", f"sets/{row.pk}/", {**body, "second_person": False}), 403, "not-permitted")
+        for body in LOWER:
+            problem(who("PATCH", f"sets/{row.pk}/", body), 403, "not-permitted")
+            # Nor in the same call as a permitted change.
+            problem(who("PATCH", f"sets/{row.pk}/", {**body, "second_person": False}), 403, "not-permitted")
     assert Requirements.of(the_set()) == Requirements.of(row)
     assert the_set().service == "shop"
     assert lines() == []
@@ -98,10 +98,7 @@ def test_a_person_proves_who_they_are_before_a_requirement_is_lowered(fleet: Fle
     assert [guard["needs"] for guard in said["guards"]] == ["step-up"]
     assert Requirements.of(the_set()) == Requirements.of(row)
     assert in_person(ada)("PATCH", f"sets/{row.pk}/", body).status_code == 200
-    after = the_set()
-    assert {name: getattr(after, name) or 0 for name in body} == {name: value or 0 for name, value in body.items()} or (
-        body == {"service": ""} and after.service == ""
-    )
+    assert {name: getattr(the_set(), name) or 0 for name in body} == {name: value or 0 for name, value in body.items()}
     assert lines() == ["lowered"]
     assert type_of_entry(EntryKind.SET_LOWERED, {}) is NotificationType.SET_LOWERED
 
