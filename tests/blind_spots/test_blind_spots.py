@@ -56,6 +56,7 @@ AGENTS: tuple[tuple[dict[str, Any], str, str], ...] = (
     ({"presence": Presence.GONE}, "agent-gone", "vm2"),
     ({"presence": Presence.LATE}, "agent-late", "vm2"),
     ({"presence": Presence.EXPECTED}, "agent-never-heard", "vm2"),
+    ({"presence": Presence.SILENT, "poll_problem": wire.SPOOL_UNWRITABLE}, "spool-unwritable", "vm2"),
     # A live agent with a passing problem.
     ({"poll_problem": "status-403"}, "", ""),
     *(({"agent_version": version}, "agent-too-old", OLDER) for version in ("1.1.9", "1.2", "1.2.0.dev7+g1")),
@@ -92,13 +93,6 @@ def test_an_agent_that_is_heard_but_gets_no_document_is_named_with_the_reason(pr
     assert "vm2" in sentence(spot.reason) and sentence(spot.advice)
     if problem.startswith("status"):
         assert problem[-3:] in sentence(spot.reason)
-
-
-def test_an_agent_that_cannot_write_its_spool_has_a_blind_spot_of_its_own() -> None:
-    full = agent(machine_id=2, name="vm2", presence=Presence.SILENT, poll_problem=wire.SPOOL_UNWRITABLE)
-    found = spots(AGENT, full)
-    assert (set(found), found["spool-unwritable"].machine_ids) == ({"spool-unwritable"}, (2,))
-    assert "vm2" in sentence(found["spool-unwritable"].reason) and sentence(found["spool-unwritable"].advice)
 
 
 def test_different_problems_of_one_set_are_different_blind_spots() -> None:
