@@ -11,9 +11,9 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import User
+from django.test.utils import override_settings
 from drydock_agent import wire
 
-from fleet.domain.machines.enrolment import EntrancePolicy
 from fleet.domain.secrets import hash_of
 from fleet.models import Machine
 from fleet.operations.intake import keep, presence
@@ -67,7 +67,8 @@ class Player:
             agent_version="0.2.0",
         )
         # The machine is simulated: Azure attests nothing, and no administrator admits it.
-        answer = enrolment.enrol(request=request, now=self.now, policy=EntrancePolicy.TOKEN)
+        with override_settings(ENROLMENT_POLICY="token"):
+            answer = enrolment.enrol(request=request, now=self.now)
         if not isinstance(answer, wire.EnrolAnswer):
             raise RuntimeError(f"An unknown machine was not admitted at once: {answer}")
         self.machines.append(Machine.objects.get(vm_id=answer.machine_id))

@@ -1,8 +1,9 @@
 """Enrolment of machines, and counts of refused enrolments."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any
 
 from django.db import IntegrityError, connection, transaction
@@ -32,7 +33,7 @@ MOST_OF_AN_ADDRESS = 20
 KEEP = f"""
     INSERT INTO {RefusedEnrolment._meta.db_table} AS row
         (code, vm_id, name, address, reason, count, first_at, last_at)
-    VALUES (%s, %s, %s, %s, %s::jsonb, %s, %s, %s)
+    VALUES (%(code)s, %(vm_id)s, %(name)s, %(address)s, %(reason)s::jsonb, %(count)s, %(first_at)s, %(last_at)s)
     ON CONFLICT (code, vm_id) DO UPDATE SET
         count = row.count + EXCLUDED.count, last_at = GREATEST(row.last_at, EXCLUDED.last_at),
         name = EXCLUDED.name, address = EXCLUDED.address, reason = EXCLUDED.reason
@@ -64,33 +65,22 @@ def keep(calls: Mapping[tuple[str, str], RefusedCalls], *, now: datetime) -> Non
     rows.filter(last_at__lt=now - LASTS).delete()
     known = set(rows.values_list("code", "vm_id"))
     by_address = dict(rows.exclude(vm_id="").values_list("address").annotate(Count("pk")).order_by())
-    kept: dict[tuple[str, str], RefusedCalls] = {}
+    values: list[dict[str, Any]] = []
     for (code, vm_id), call in calls.items():
+        values.append({"code": code, "vm_id": vm_id} | asdict(call))
         full = len(known) >= MOST or by_address.get(call.address, 0) >= MOST_OF_AN_ADDRESS
         if (code, vm_id) in known or not full:
             known.add((code, vm_id))
             by_address[call.address] = by_address.get(call.address, 0) + 1
-            _add(kept, (code, vm_id), call)
         else:
-            _add(kept, (code, ""), replace(call, name="", address=""))
+            values[-1] |= {"vm_id": "", "name": "", "address": ""}
     with connection.cursor() as cursor:
-        cursor.executemany(KEEP, [_values(key, kept[key]) for key in sorted(kept)])
-
-
-def _add(kept: dict[tuple[str, str], RefusedCalls], key: tuple[str, str], call: RefusedCalls) -> None:
-    before = kept.setdefault(key, call)
-    if before is not call:
-        before.count += call.count
-        before.last_at = max(before.last_at, call.last_at)
+        cursor.executemany(KEEP, sorted(values, key=itemgetter("code", "vm_id")))
 
 
 def forget(vm_id: str) -> None:
     """Delete the refused enrolments of a machine (vmId) that has enrolled."""
     RefusedEnrolment.objects.filter(vm_id=vm_id).delete()
-
-
-def _values(key: tuple[str, str], call: RefusedCalls) -> tuple[Any, ...]:
-    return (*key, call.name, call.address, call.reason, call.count, call.first_at, call.last_at)
 
 
 # How a machine gets its credential.
@@ -100,27 +90,20 @@ MOST_WARNINGS = 5
 
 
 def enrol(
-    *,
-    request: wire.EnrolRequest,
-    now: datetime,
-    address: str = "",
-    signed_by: str = "",
-    policy: EntrancePolicy | None = None,
+    *, request: wire.EnrolRequest, now: datetime, address: str = "", signed_by: str = ""
 ) -> wire.EnrolAnswer | wire.EnrolPending:
     """Enrol a machine: return its key (or a credential if it does not support keys), or that it must wait for
     admission.
 
     A known machine must prove its identity with its old key (`signed_by` is the name of the key), which then ends.
     Otherwise, or if it is revoked, an administrator or the rule of its set must admit it. A new machine is admitted by
-    `policy`, or else by the installation's policy. Raises Refused `join-token-refused` (also if the machine states
-    another set than the token), `attestation-refused`, `intermediate-wanted`, `admissions-full` or `validation`.
+    the installation's policy. Raises Refused `join-token-refused` (also if the machine states another set than the
+    token), `attestation-refused`, `intermediate-wanted`, `admissions-full` or `validation`.
     """
     vm_id = request.machine_id.strip().lower()
     if not vm_id or len(vm_id) > MAX_ID:
         raise Refused("validation", Reason("machine-id-unusable", most=MAX_ID))
     facts = entrance_facts()
-    if policy is not None:
-        facts = replace(facts, policy=policy)
     attested = _attested(request, facts.policy, now)
     proof = matched_proof(Proof(attested, signed_by), vm_id=vm_id, compute=request.instance or {})
     try:
