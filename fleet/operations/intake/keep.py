@@ -237,8 +237,14 @@ def load_kept(keys: Collection[tuple[int, int, int]]) -> list[KeptReport]:
         *map(list, zip(*keys, strict=True)),
     )
     return [
-        KeptReport(machine_id, epoch, ParsedReport(*stated, _data_again(stated[1], data)), document_hash, incarnation)
-        for machine_id, epoch, document_hash, incarnation, data, *stated in rows
+        KeptReport(
+            machine_id,
+            epoch,
+            ParsedReport(seq, kind, at, machine_at, _data_again(kind, data)),
+            document_hash,
+            incarnation,
+        )
+        for machine_id, epoch, document_hash, incarnation, data, seq, kind, at, machine_at in rows
     ]
 
 

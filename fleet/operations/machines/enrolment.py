@@ -74,8 +74,9 @@ def keep(calls: Mapping[tuple[str, str], RefusedCalls], *, now: datetime) -> Non
             by_address[call.address] = by_address.get(call.address, 0) + 1
         else:
             values[-1] |= {"vm_id": "", "name": "", "address": ""}
+    values.sort(key=itemgetter("code", "vm_id"))
     with connection.cursor() as cursor:
-        cursor.executemany(KEEP, sorted(values, key=itemgetter("code", "vm_id")))
+        cursor.executemany(KEEP, values)
 
 
 def forget(vm_id: str) -> None:
