@@ -2,12 +2,14 @@
 
 import json
 import re
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import yaml
+
+from tests.receivers import Handler, serving
 
 # Group, resource and verb of each call that is no discovery.
 Right = tuple[str, str, str]
@@ -18,14 +20,8 @@ PATH = re.compile(
 
 
 def resource(name: str, kind: str, verbs: str, **more: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "singularName": "",
-        "namespaced": kind != "Node",
-        "kind": kind,
-        "verbs": verbs.split(),
-        **more,
-    }
+    described = {"name": name, "kind": kind, "verbs": verbs.split(), **more}
+    return {**described, "singularName": "", "namespaced": kind != "Node"}
 
 
 RESOURCES = {
@@ -38,7 +34,7 @@ RESOURCES = {
     "/apis/policy/v1": [resource("poddisruptionbudgets", "PodDisruptionBudget", "get")],
 }
 GROUPS = [
-    {"name": name, "versions": [{"groupVersion": f"{name}/v1", "version": "v1"}], "preferredVersion": version}
+    {"name": name, "versions": [version], "preferredVersion": version}
     for name in ("apps", "policy")
     for version in [{"groupVersion": f"{name}/v1", "version": "v1"}]
 ]
@@ -59,11 +55,11 @@ def pod(name: str, node: str, owner: str) -> dict[str, Any]:
 
 
 class KubernetesApi:
-    """`refusals` is how often a disruption budget refuses an eviction. `used` are the rights that calls needed, and
-    `denied` those that the role does not have.
+    """`refusals` is how often a disruption budget refuses an eviction. `meddles`: another client cordons the node after
+    its next reading. `used` are the rights that calls needed, and `denied` those that the role does not have.
     """
 
-    def __init__(self, role: Path, *, refusals: int = 0) -> None:
+    def __init__(self, role: Path) -> None:
         [document] = [one for one in yaml.safe_load_all(role.read_text()) if one["kind"] == "ClusterRole"]
         self.granted: set[Right] = {
             (group, kind, verb)
@@ -74,44 +70,13 @@ class KubernetesApi:
         }
         self.used: set[Right] = set()
         self.denied: set[Right] = set()
-        self.refusals = refusals
+        self.refusals = 0
+        self.meddles = False
+        self.url = ""
         metadata = {"name": "node-1", "resourceVersion": "7", "annotations": {}, "labels": {}}
         self.node: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}, "status": {}}
-        pods = [
-            pod("web", "node-1", "ReplicaSet"),
-            pod("log", "node-1", "DaemonSet"),
-            pod("far", "node-2", "ReplicaSet"),
-        ]
-        self.pods = {one["metadata"]["name"]: one for one in pods}
-        api = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def answer(self) -> None:
-                length = int(self.headers.get("Content-Length") or 0)
-                body = json.loads(self.rfile.read(length)) if length else None
-                status, content = api.answer(self.command, self.path, body)
-                sent = json.dumps(content).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(sent)))
-                self.end_headers()
-                self.wfile.write(sent)
-
-            do_GET = do_PATCH = do_POST = answer  # noqa: N815 - names of the library
-
-            def log_message(self, *words: object) -> None:
-                return
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> "KubernetesApi":
-        Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        pods = (("web", "node-1", "ReplicaSet"), ("log", "node-1", "DaemonSet"), ("far", "node-2", "ReplicaSet"))
+        self.pods = {name: pod(name, node, owner) for name, node, owner in pods}
 
     def answer(self, method: str, path: str, body: Any) -> tuple[int, dict[str, Any]]:
         bare, _, query = path.partition("?")
@@ -143,15 +108,37 @@ class KubernetesApi:
         return 201, {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
     def _node(self, name: str, patch: dict[str, Any] | None) -> tuple[int, dict[str, Any]]:
-        if name != self.node["metadata"]["name"]:
+        metadata = self.node["metadata"]
+        if name != metadata["name"]:
             return failure(404, "NotFound")
-        if patch is not None:
-            stated = patch["metadata"].pop("resourceVersion", "7")
-            if stated != self.node["metadata"]["resourceVersion"]:
-                return failure(409, "Conflict")
-            for part, values in (("spec", patch["spec"]), ("metadata", patch["metadata"])):
-                merge(self.node[part], values)
+        if patch is None:
+            node = json.loads(json.dumps(self.node))
+            if self.meddles:
+                self.meddles, metadata["resourceVersion"] = False, "8"
+                self.node["spec"]["unschedulable"] = True
+            return 200, node
+        if patch["metadata"].pop("resourceVersion", metadata["resourceVersion"]) != metadata["resourceVersion"]:
+            return failure(409, "Conflict")
+        for part, values in (("spec", patch["spec"]), ("metadata", patch["metadata"])):
+            merge(self.node[part], values)
         return 200, self.node
+
+
+@contextmanager
+def kubernetes_api(role: Path) -> Iterator[KubernetesApi]:
+    """Serve the API for the length of a block."""
+    api = KubernetesApi(role)
+
+    class Here(Handler):
+        def take(self) -> None:
+            body = self.body()
+            status, content = api.answer(self.command, self.path, json.loads(body) if body else None)
+            self.answer(status, json.dumps(content).encode(), {"Content-Type": "application/json"})
+
+        do_PATCH = Handler.do_GET  # noqa: N815 - a name of the library
+
+    with serving(Here) as api.url:
+        yield api
 
 
 def merge(target: dict[str, Any], patch: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from drydock_agent.service_manager import ALIVE_FILE
 from drydock_agent.settings.load import SPEC
 
 from tests.packaging.deploy import DEPLOY, program
-from tests.packaging.kubernetes_api import KubernetesApi
+from tests.packaging.kubernetes_api import KubernetesApi, kubernetes_api
 from tests.processes import ROOT
 
 FOLDER = DEPLOY / "kubernetes"
@@ -111,75 +112,83 @@ class Cluster:
 
     def __init__(self, api: KubernetesApi, folder: Path) -> None:
         self.api = api
-        kubeconfig = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "c", "cluster": {"server": api.url}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "users": [{"name": "u", "user": {"token": "t"}}],
-            "current-context": "c",
-        }
-        (folder / "config").write_text(json.dumps(kubeconfig))
-        self.environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(folder),
-            "KUBECONFIG": str(folder / "config"),
-            "KUBE_NODE": "node-1",
-            "DRYDOCK_EVENT_ID": EVENT_ID,
-            "DRYDOCK_EVENT_TYPE": "Reboot",
-            "DRYDOCK_OTHER_EVENTS": "",
-        }
+        config = folder / "config"
+        contexts = [{"name": "c", "context": {"cluster": "c", "user": "u"}}]
+        clusters, users = [{"name": "c", "cluster": {"server": api.url}}], [{"name": "u", "user": {"token": "t"}}]
+        kubeconfig = {"apiVersion": "v1", "kind": "Config", "clusters": clusters, "contexts": contexts, "users": users}
+        config.write_text(json.dumps({**kubeconfig, "current-context": "c"}))
+        event = {"DRYDOCK_EVENT_ID": EVENT_ID, "DRYDOCK_EVENT_TYPE": "Reboot", "DRYDOCK_OTHER_EVENTS": ""}
+        node = {"HOME": str(folder), "KUBECONFIG": str(config), "KUBE_NODE": "node-1"}
+        self.environment = {"PATH": os.environ["PATH"], **node, **event}
 
-    def run(self, hook: str, *, seconds: int = 60) -> tuple[int, str]:
+    def run(self, hook: str, *, seconds: int = 60, **variables: str) -> tuple[int, str]:
         if shutil.which("kubectl") is None:
             pytest.skip("no kubectl here")
         ended = subprocess.run(
             [FOLDER / "hooks" / hook],
-            env={**self.environment, "DRYDOCK_HOOK_TIMEOUT_SECONDS": f"{seconds}.0"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=90,
-        )
+            env={**self.environment, "DRYDOCK_HOOK_TIMEOUT_SECONDS": f"{seconds}.0", **variables},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=90,
+        )  # fmt: skip
         return ended.returncode, ended.stdout
+
+    @property
+    def state(self) -> tuple[bool, dict[str, str], set[str]]:
+        """Whether the node is cordoned, its annotations, and the pods."""
+        node = self.api.node
+        return node["spec"].get("unschedulable", False), node["metadata"]["annotations"], set(self.api.pods)
 
 
 PREPARE, RECOVER = "prepare.d/20-cordon-and-drain", "recover.d/80-uncordon"
 
 
-@pytest.mark.long
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with kubernetes_api(FOLDER / "rbac.yaml") as api:
+        yield Cluster(api, tmp_path)
+
+
 @pytest.mark.deploy
-def test_hooks_need_exactly_the_rights_of_the_role_and_move_the_pods_of_their_node_only(tmp_path: Path) -> None:
-    with KubernetesApi(FOLDER / "rbac.yaml", refusals=1) as api:
-        cluster = Cluster(api, tmp_path)
-        assert cluster.run(PREPARE)[0] == 0
-        assert api.node["spec"] == {"unschedulable": True}
-        assert api.node["metadata"]["annotations"] == {"drydock/cordoned": EVENT_ID}
-        assert set(api.pods) == {"log", "far"}
-        # Again, as after a crash of the agent.
-        assert cluster.run(PREPARE)[0] == 0
-        assert cluster.run(RECOVER)[0] == 0
-        assert (api.node["spec"], api.node["metadata"]["annotations"]) == ({}, {})
-    assert (api.denied, api.used) == (set(), api.granted)
+def test_hooks_need_exactly_the_rights_of_the_role_and_move_the_pods_of_their_node_only(cluster: Cluster) -> None:
+    cluster.api.refusals = 1
+    assert cluster.run(PREPARE)[0] == 0
+    assert cluster.state == (True, {"drydock/cordoned": EVENT_ID}, {"log", "far"})
+    # Again, as after a crash of the agent.
+    assert cluster.run(PREPARE)[0] == 0
+    status, output = cluster.run(RECOVER, DRYDOCK_OTHER_EVENTS="another")
+    assert (status, output, cluster.state[0]) == (0, "node-1 stays cordoned, because of another.\n", True)
+    assert cluster.run(RECOVER)[0] == 0
+    assert cluster.state == (False, {}, {"log", "far"})
+    assert (cluster.api.denied, cluster.api.used) == (set(), cluster.api.granted)
 
 
-@pytest.mark.long
 @pytest.mark.deploy
-def test_a_disruption_budget_that_permits_nothing_ends_the_hook_in_its_time(tmp_path: Path) -> None:
-    with KubernetesApi(FOLDER / "rbac.yaml", refusals=1000) as api:
-        began = time.monotonic()
-        status, output = Cluster(api, tmp_path).run(PREPARE, seconds=10)
-        assert status != 0 and "web" in output
-        assert time.monotonic() - began < 10 + 5
-        assert set(api.pods) == {"web", "log", "far"}
+def test_a_disruption_budget_that_permits_nothing_ends_the_hook_in_its_time_and_the_node_comes_back(
+    cluster: Cluster,
+) -> None:
+    cluster.api.refusals = 1000
+    began = time.monotonic()
+    status, output = cluster.run(PREPARE, seconds=10)
+    assert status != 0 and "web" in output
+    assert time.monotonic() - began < 10 + 5
+    assert cluster.run(RECOVER)[0] == 0
+    assert cluster.state == (False, {}, {"web", "log", "far"})
 
 
-@pytest.mark.long
 @pytest.mark.deploy
-def test_a_cordon_of_another_program_stays(tmp_path: Path) -> None:
-    with KubernetesApi(FOLDER / "rbac.yaml") as api:
-        api.node["spec"]["unschedulable"] = True
-        cluster = Cluster(api, tmp_path)
-        assert cluster.run(PREPARE)[0] == cluster.run(RECOVER)[0] == 0
-        assert (api.node["spec"], set(api.pods)) == ({"unschedulable": True}, {"log", "far"})
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_a_cordon_of_another_client_stays(cluster: Cluster, meanwhile: bool) -> None:
+    cluster.api.meddles = meanwhile
+    cluster.api.node["spec"] = {} if meanwhile else {"unschedulable": True}
+    status, output = cluster.run(PREPARE)
+    assert status == 0 and "node-1 is already cordoned.\n" in output and ("Conflict" in output) is meanwhile
+    assert cluster.run(RECOVER) == (0, "node-1 was not cordoned from here.\n")
+    assert cluster.state == (True, {}, {"log", "far"})
+
+
+@pytest.mark.deploy
+def test_a_freeze_moves_no_pods_and_an_unknown_node_is_a_failure_in_words(cluster: Cluster) -> None:
+    assert cluster.run(PREPARE, DRYDOCK_EVENT_TYPE="Freeze")[0] == 0
+    assert cluster.api.used == set()
+    status, output = cluster.run(PREPARE, KUBE_NODE="node-9")
+    assert status != 0 and "NotFound" in output
+    assert cluster.state == (False, {}, {"web", "log", "far"})
