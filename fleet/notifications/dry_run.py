@@ -14,32 +14,17 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
-from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.history import MILESTONES
-from fleet.domain.people import Place
 from fleet.domain.policy.hours import in_hours, zone_of
 from fleet.domain.reasons import Reason
 from fleet.domain.recommendation import decide_by
-from fleet.domain.shapes import from_row
-from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, ScheduledEvent
-from fleet.models.facts.events import order_timeouts, set_facts
-from fleet.notifications.models import Channel, may_hear
-from fleet.notifications.notification_types import (
-    ROUTED_ENTRIES,
-    NotificationType,
-    cache_severity,
-    severity,
-    type_of_entry,
-)
-from fleet.notifications.routing import (
-    MessageFacts,
-    StandingRoute,
-    due_at,
-    matches,
-    route_wording,
-)
+from fleet.models.facts.events import order_timeouts, place_of
+from fleet.notifications.models import Channel, Route, may_hear
+from fleet.notifications.notification_types import ROUTED_ENTRIES, NotificationType, type_of_entry, type_severity
+from fleet.notifications.router import facts_of_no_event
+from fleet.notifications.routing import MessageFacts
 from fleet.projections.caches.maintenances import CacheRef, cache_ref
 from fleet.projections.refs import SetRef, set_ref
 from fleet.projections.visibility import visible
@@ -109,25 +94,25 @@ class RouteDryRun:
     server_time: datetime
 
 
-def dry_run(*, route: StandingRoute, now: datetime, person: User | None = None) -> RouteDryRun:
-    """Return the messages that this route would have sent in the last 30 days. It is treated as enabled and need not be
+def dry_run(*, route: Route, now: datetime, person: User | None = None) -> RouteDryRun:
+    """Return the messages that this route would have sent in the last 30 days. It is enabled in memory and need not be
     saved. `person` is the owner of a personal route: notifications that they may not receive are omitted. At most six
     queries.
     """
-    tried, since = replace(route, enabled=True, deleted=False), now - LOOKS_BACK
+    route.enabled, since = True, now - LOOKS_BACK
     past, more = _past(since)
-    messages = sorted(_messages(tried, past, person), key=lambda message: message.at)
-    days = [message.at.astimezone(zone_of(tried.time_zone)).date() for message in messages]
-    night = replace(tried, weekdays=(), from_time=time(22), until_time=time(7))
+    messages = sorted(_messages(route, past, person), key=lambda message: message.at)
+    days = [message.at.astimezone(zone_of(route.time_zone)).date() for message in messages]
+    night = Route(from_time=time(22), until_time=time(7), time_zone=route.time_zone)
     weeks = Counter(day - timedelta(days=day.weekday()) for day in days)
     counts = {
         "messages": len(messages),
         "outside_working_hours": sum(in_hours(night, message.at) for message in messages),
         "considered": sum(len(story) for story in past),
     }
-    channel = visible(Channel).filter(pk=tried.channel_id, owner=tried.owner_id).first() if tried.channel_id else None
+    channel = visible(Channel).filter(pk=route.channel_id, owner=route.owner_id).first() if route.channel_id else None
     return RouteDryRun(
-        wording=route_wording(tried, channel.name if channel else ""),
+        wording=route.wording(channel),
         sentence=Reason("route-dry-run", days=LOOKS_BACK.days, **counts),
         since=since,
         until=now,
@@ -175,6 +160,7 @@ def _past(since: datetime) -> tuple[list[_Story], bool]:
 
 def _stories(events: Sequence[ScheduledEvent]) -> Iterator[_Story]:
     entries: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    undo = timedelta(seconds=settings.APPROVAL_UNDO_SECONDS)
     rows = entries_of([event.pk for event in events])
     for event_id, kind, at, actor, phase, outcome in rows.values_list(
         "event_id", "kind", "at", "actor", "data__phase", "data__outcome"
@@ -183,53 +169,32 @@ def _stories(events: Sequence[ScheduledEvent]) -> Iterator[_Story]:
         if notification_type is not None:
             entries[event_id].append({"moment": notification_type, "at": at, "by": actor})
     for event in events:
-        facts = _of_event(event)
+        facts = MessageFacts(
+            moment=NotificationType.FIRST_SEEN,
+            at=event.first_seen_at,
+            severity=type_severity(event.event_type, event.source).value,
+            event_type=event.event_type,
+            source=event.source,
+            place=place_of(event.availability_set),
+            drill=event.drill,
+            decide_by=decide_by(event.not_before, relay=order_timeouts().answer, undo=undo),
+        )
         about = {"event": event.event_id, "set": set_ref(event.availability_set), "cache": None}
         yield [(replace(facts, **entry), about) for entry in entries[event.pk]]
 
 
-def _of_event(event: ScheduledEvent) -> MessageFacts:
-    home = event.availability_set
-    facts = from_row(
-        EventFacts,
-        event,
-        **(set_facts(home) | {"min_live": None}),
-        status=EventStatus(event.status),
-        machines=(),
-    )
-    return MessageFacts(
-        moment=NotificationType.FIRST_SEEN,
-        at=event.first_seen_at,
-        severity=severity(facts).value,
-        event_type=event.event_type,
-        source=event.source,
-        place=facts.place,
-        drill=event.drill,
-        decide_by=decide_by(
-            event.not_before, relay=order_timeouts().answer, undo=timedelta(seconds=settings.APPROVAL_UNDO_SECONDS)
-        ),
-    )
-
-
 def _of_cache(entry: Entry) -> _Story:
-    # The query selects entries with a cache.
-    cache = entry.cache
-    facts = MessageFacts(
-        moment=OF_CACHES[EntryKind(entry.kind)],
-        at=entry.at,
-        severity=cache_severity(cache.tier if cache else "").value,
-        place=Place("cache", "", cache.service if cache else ""),
-    )
-    return [(facts, {"event": None, "set": None, "cache": cache_ref(cache) if cache else None})]
+    about = {"event": None, "set": None, "cache": cache_ref(entry.cache) if entry.cache else None}
+    return [(facts_of_no_event(entry, OF_CACHES[EntryKind(entry.kind)]), about)]
 
 
-def _messages(route: StandingRoute, past: Iterable[_Story], person: User | None) -> Iterator[PastMessage]:
+def _messages(route: Route, past: Iterable[_Story], person: User | None) -> Iterator[PastMessage]:
     step = route.step
     for story in past:
         for facts, about in story:
-            if not matches(route, facts, now=facts.at) or not may_hear(person, facts):
+            if not route.matches(facts, now=facts.at) or not may_hear(person, facts):
                 continue
-            at = due_at(route, facts, now=facts.at) or facts.at
+            at = route.due_at(facts, now=facts.at) or facts.at
             # Only the final NotBefore is known, so a step counts once.
             if step and (facts.moment is not NotificationType.FIRST_SEEN or _settled(story, step, at)):
                 continue

@@ -6,7 +6,7 @@ import json
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import cached_property
 
 import structlog
@@ -17,6 +17,8 @@ from django.db import models
 from django.db.models import Q
 
 from fleet.domain.event_types import ADVICE_TYPES, TYPES, Severity
+from fleet.domain.people import speaks_of
+from fleet.domain.policy.hours import in_hours, is_among, stated_values
 from fleet.domain.policy.rules import SOURCES
 from fleet.domain.reasons import Reason
 from fleet.domain.shapes import from_row
@@ -34,9 +36,8 @@ from fleet.notifications.routing import (
     DeliveryState,
     MessageFacts,
     MessageState,
-    StandingRoute,
+    RouteConditions,
     may_receive,
-    route_wording,
 )
 
 log = structlog.get_logger(__name__)
@@ -188,6 +189,55 @@ class Route(HoursAndPlace):
 
     def __str__(self) -> str:
         return str(self.name)
+
+    @property
+    def step(self) -> NotificationType | None:
+        """Return the notification type if this route is a step of an escalation, else None."""
+        if self.unclaimed_after_seconds is not None:
+            return NotificationType.UNCLAIMED
+        return None if self.before_decide_by_seconds is None else NotificationType.UNDECIDED
+
+    def matches(self, facts: MessageFacts, *, now: datetime) -> bool:
+        """Return whether the route is enabled and matches this notification. The hours of the route are compared with
+        the time when the message is due.
+
+        A route with conditions on event types, sources or places does not match notifications that have none. Drills
+        match like real events.
+        """
+        at = self.due_at(facts, now=now)
+        return (
+            at is not None
+            and self.enabled
+            and self.deleted_at is None
+            and self._names(facts.moment)
+            and is_among(facts.event_type, self.event_types)
+            and is_among(facts.source, self.sources)
+            and is_among(facts.severity, self.severities)
+            and speaks_of(self, facts.place)
+            and in_hours(self, at)
+        )
+
+    def due_at(self, facts: MessageFacts, *, now: datetime) -> datetime | None:
+        """Return when a message by this route is due: `now`, or for an escalation step a computed time, which may be in
+        the past. None if the step depends on a decision deadline and there is none.
+        """
+        if self.unclaimed_after_seconds is not None:
+            return facts.at + timedelta(seconds=self.unclaimed_after_seconds)
+        if self.before_decide_by_seconds is not None:
+            return facts.decide_by and facts.decide_by - timedelta(seconds=self.before_decide_by_seconds)
+        return now
+
+    def _names(self, moment: NotificationType) -> bool:
+        if moment.declared.personal:
+            return False
+        if self.step is not None:
+            return moment.value in self.step.declared.clock
+        return not self.moments or not {moment.value, *moment.declared.also_named_by}.isdisjoint(self.moments)
+
+    def wording(self, channel: Channel | None) -> Reason:
+        """Return the whole route in one sentence, as messages and entries store it."""
+        conditions = from_row(RouteConditions, self)
+        return Reason("route", channel=channel.name if channel else "", **stated_values(conditions))
 
 
 class MessageDelivery(Row):
@@ -362,51 +412,24 @@ class PushKey(Row):
 # Data for the router: enabled routes, their channels, and the rights of their owners.
 
 
-@dataclass(frozen=True, slots=True)
-class RouteInForce:
-    """An enabled route with owner, wording and channels. Channels that mirror open events are omitted, because they
-    receive no messages.
-    """
-
-    route: StandingRoute
-    wording: str
-    channels: tuple[Channel, ...]
-    owner: User | None
-
-
-def route_of(row: Route) -> StandingRoute:
-    """Convert a route row to a `StandingRoute`."""
-    return from_row(StandingRoute, row, deleted=row.deleted_at is not None, route_id=row.pk)
-
-
-def wording_of(row: Route) -> Reason:
-    """Return the whole route in one sentence."""
-    return route_wording(route_of(row), row.channel.name if row.channel else "")
-
-
-def routes_in_force() -> tuple[RouteInForce, ...]:
+def routes_in_force() -> list[tuple[Route, list[Channel]]]:
     """Return the enabled routes in order, each with its enabled channels. Routes of disabled users and routes without a
-    usable channel are omitted. Three queries.
+    usable channel are omitted, and channels that mirror open events, because they receive no messages. Three queries.
     """
-    in_use = Channel.objects.filter(enabled=True, deleted_at__isnull=True, kind__in=kinds_where(messages=True))
-    usable = {row.pk: row for row in in_use}
-    of_all = tuple(row for row in usable.values() if row.owner_id is None)
     rows = list(
         Route.objects.filter(Q(owner=None) | Q(owner__is_active=True), enabled=True, deleted_at__isnull=True)
-        .select_related("owner")
+        .select_related("owner", "channel")
         .order_by("position", "pk")
     )
     prefetch_rights(row.owner for row in rows if row.owner is not None)
+    usable = list(Channel.objects.filter(enabled=True, deleted_at__isnull=True, kind__in=kinds_where(messages=True)))
     in_force = []
     for row in rows:
-        channels = of_all if row.channel_id is None else tuple(filter(None, [usable.get(row.channel_id)]))
         # A route reaches only channels of its own owner.
-        channels = tuple(one for one in channels if one.owner_id == row.owner_id)
-        if channels:
-            route = route_of(row)
-            wording = route_wording(route, channels[0].name if row.channel_id else "").stored
-            in_force.append(RouteInForce(route, wording, channels, row.owner))
-    return tuple(in_force)
+        own = [each for each in usable if row.channel_id in (None, each.pk) and each.owner_id == row.owner_id]
+        if own:
+            in_force.append((row, own))
+    return in_force
 
 
 def owners_of(numbers: Collection[int]) -> Mapping[int, int]:

@@ -26,7 +26,7 @@ from fleet.notifications.grouping import (
     NotificationHealth,
     worst_health,
 )
-from fleet.notifications.models import Channel, Cursor, DeliveryAttempt, Message, MessageDelivery, Route, wording_of
+from fleet.notifications.models import Channel, Cursor, DeliveryAttempt, Message, MessageDelivery, Route
 from fleet.notifications.routing import (
     FAILING_AFTER,
     OPEN_DELIVERIES,
@@ -217,7 +217,7 @@ def _route(row: Route, person: User) -> RouteRow:
         row,
         id=row.pk,
         own=row.owner_id is not None,
-        wording=wording_of(row),
+        wording=row.wording(channel),
         channel=channel_ref(channel, person) if channel else None,
         channel_disabled=channel is not None and not channel.enabled,
         can_change=can_change(row, person),

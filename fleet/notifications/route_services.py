@@ -41,12 +41,10 @@ from fleet.notifications.models import (
     PushKey,
     Route,
     UnreadableSecretsError,
-    route_of,
-    wording_of,
 )
 from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.queries import for_reader
-from fleet.notifications.routing import OF_DELIVERY, DeliveryState, RouteConditions, StandingRoute
+from fleet.notifications.routing import OF_DELIVERY, DeliveryState, RouteConditions
 from fleet.operations import wake_up
 from fleet.operations.audited import Audit, AuditedForm, AuditedSerializer, Sent, delete_audited, save_audited
 from fleet.operations.locks import Lock, take
@@ -112,7 +110,7 @@ ROUTES = Audit(
         "version": row.version,
         "name": row.name,
         "own": row.owner_id is not None,
-        "wording": wording_of(row),
+        "wording": row.wording(row.channel),
     },
     version="version",
     right=Right.READ,
@@ -157,8 +155,8 @@ def delete(*, route_id: int, actor: Actor, now: datetime, expected: Collection[s
 
 def tried_route(
     sent: Sent, *, person: User | None, route_id: int | None = None, own: bool = False, inside: str = ""
-) -> StandingRoute:
-    """Validate a route for a dry run and return it; nothing is saved. With `route_id`, it is the saved route with the
+) -> Route:
+    """Validate a route for a dry run and return it, not saved. With `route_id`, it is the saved route with the
     submitted changes. `own`: it is a route of `person` alone. `inside`: prefix of field names in errors. Raises
     Refused: `not-found`, `validation`.
     """
@@ -167,7 +165,7 @@ def tried_route(
         saved = Route.objects.filter(for_reader(person), pk=route_id, deleted_at=None).first()
         row = require_found(saved, "not-found", Reason("route-unknown"))
     refuse([*sent.apply(row, MAY_LACK)] or [*step_faults(row)], inside=inside)
-    return route_of(row)
+    return row
 
 
 def step_faults(row: Route) -> Iterator[Fault]:

@@ -29,10 +29,11 @@ from fleet.models.timeline import NEWEST_ERA
 from fleet.notifications import delivery
 from fleet.notifications.channels import kinds_where
 from fleet.notifications.models import (
+    Channel,
     Cursor,
     Message,
     Reference,
-    RouteInForce,
+    Route,
     may_hear,
     own_channels,
     owners_of,
@@ -45,7 +46,7 @@ from fleet.notifications.notification_types import (
     severity,
     type_of_entry,
 )
-from fleet.notifications.routing import MessageFacts, MessageState, due_at, is_personal, matches
+from fleet.notifications.routing import MessageFacts, MessageState, is_personal
 from fleet.operations.locks import Lock, try_take
 from fleet.operations.quarantine import bisect_failures
 from fleet.projections.cards import deadline
@@ -182,7 +183,7 @@ def _messages(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
     personal = [entry for entry in entries if _is_of_account(entry)]
     rows = list(_to_users(personal, now=now)) if personal else []
     entries = [entry for entry in entries if not _is_of_account(entry)]
-    routes = routes_in_force() if entries else ()
+    routes = routes_in_force() if entries else []
     if not routes:
         return rows
     events = load_facts({entry.event_id for entry in entries if entry.event_id is not None}, now=now)
@@ -251,7 +252,7 @@ def _candidates(entry: Entry, event: EventFacts | None, past: Experiences, *, no
     if entry.event_id is None:
         # A machine may state any EventId: its hooks notify only if they are about an event of its set.
         if notification_type is not None and not notification_type.declared.of_machine:
-            yield _Candidate(entry, _facts_of_no_event(entry, notification_type))
+            yield _Candidate(entry, facts_of_no_event(entry, notification_type))
     elif event is not None:
         facts = MessageFacts(
             moment=notification_type or NotificationType.OVERDUE,
@@ -271,7 +272,8 @@ def _candidates(entry: Entry, event: EventFacts | None, past: Experiences, *, no
             yield _Candidate(entry, overdue, due_at=entry.at + order_timeouts().by_hand, deadline=event.not_before)
 
 
-def _facts_of_no_event(entry: Entry, notification_type: NotificationType) -> MessageFacts:
+def facts_of_no_event(entry: Entry, notification_type: NotificationType) -> MessageFacts:
+    """Return the facts about a notification whose subject is no event."""
     place, how_bad = None, notification_type.severity
     if entry.cache is not None:
         place, how_bad = Place("cache", "", entry.cache.service), cache_severity(entry.cache.tier)
@@ -289,7 +291,11 @@ def _decide_by(event: EventFacts, past: Experiences, *, now: datetime) -> dateti
 
 
 def _to_channels(
-    candidate: _Candidate, routes: Sequence[RouteInForce], followers: Mapping[str, set[int]], *, now: datetime
+    candidate: _Candidate,
+    routes: Sequence[tuple[Route, Sequence[Channel]]],
+    followers: Mapping[str, set[int]],
+    *,
+    now: datetime,
 ) -> list[Message]:
     """Return the messages for a notification: one for each channel of the matching routes and for each channel that
     follows the event. If there is none, return an alarm message without a channel if the type requires it; drills raise
@@ -298,17 +304,17 @@ def _to_channels(
     facts, subject = candidate.facts, _subject(candidate.entry)
     rows: list[Message] = []
     reached: set[int] = set()
-    for each in routes:
-        if not matches(each.route, facts, now=now) or not may_hear(each.owner, facts):
+    for route, channels in routes:
+        if not route.matches(facts, now=now) or not may_hear(route.owner, facts):
             continue
-        is_step = each.route.step is not None
-        for channel in each.channels:
+        is_step = route.step is not None
+        for channel in channels:
             # A channel is not notified about itself.
             if subject == f"channel:{channel.pk}" or (not is_step and channel.pk in reached):
                 continue
             if not is_step:
                 reached.add(channel.pk)
-            rows.append(_message(candidate, now=now, sent_by=each, channel_id=channel.pk))
+            rows.append(_message(candidate, now=now, route=route, channel_id=channel.pk))
     if facts.moment.declared.followed:
         rows += [_message(candidate, now=now, channel_id=pk) for pk in sorted(followers.get(subject, set()) - reached)]
     if not rows and facts.moment.declared.always_notify and not facts.drill:
@@ -340,15 +346,15 @@ def _message(
     candidate: _Candidate,
     *,
     now: datetime,
-    sent_by: RouteInForce | None = None,
+    route: Route | None = None,
     channel_id: int | None = None,
     state: MessageState = MessageState.WAITING,
     why: str = "",
 ) -> Message:
-    entry, facts, route = candidate.entry, candidate.facts, sent_by.route if sent_by else None
+    entry, facts = candidate.entry, candidate.facts
     step = route.step if route else None
     notification_type = step or facts.moment
-    due = due_at(route, facts, now=now) if route and step else candidate.due_at
+    due = route.due_at(facts, now=now) if route and step else candidate.due_at
     # Types that are due by the clock need no further wait for grouping.
     soonest = now + timedelta(seconds=settings.NOTIFICATION_GROUP_WAIT_SECONDS)
     return Message(
@@ -365,9 +371,9 @@ def _message(
         drill=facts.drill,
         deadline=candidate.deadline,
         channel_id=channel_id,
-        route_id=route.route_id if route else None,
+        route=route,
         route_version=route.version if route else None,
-        data={"route": route.name, "wording": sent_by.wording} if route and sent_by else {},
+        data={"route": route.name, "wording": route.wording(route.channel).stored} if route else {},
         state=state.value,
         why=why,
     )

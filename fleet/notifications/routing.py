@@ -1,4 +1,4 @@
-"""Matching of notifications with routes, delays of retries, and states of messages and deliveries."""
+"""Conditions of routes, delays of retries, and states of messages and deliveries."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -6,9 +6,7 @@ from datetime import datetime, time, timedelta
 from enum import StrEnum
 from typing import Any
 
-from fleet.domain.people import ADMIN, Place, Right, Rights, in_scopes, speaks_of
-from fleet.domain.policy.hours import in_hours, is_among, stated_values
-from fleet.domain.reasons import Reason
+from fleet.domain.people import ADMIN, Place, Right, Rights, in_scopes
 from fleet.domain.timeline import EntryKind
 from fleet.notifications.notification_types import NotificationType, type_of_entry
 
@@ -52,7 +50,7 @@ def pause_seconds(failures: int, *, chance: float, requested: float | None = Non
     return own if requested is None else max(own, min(requested, LONGEST_ASKED_SECONDS))
 
 
-# Routes: the notifications that they match, and when those are due. No queries.
+# Routes: their conditions, and the facts that `fleet.notifications.models.Route` matches. No queries.
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,27 +73,6 @@ class RouteConditions:
 
 
 @dataclass(frozen=True, slots=True)
-class StandingRoute(RouteConditions):
-    """Values of a route, as in the model `Route`. `route_id` is 0 for an unsaved route."""
-
-    name: str = ""
-    channel_id: int | None = None
-    enabled: bool = True
-    deleted: bool = False
-    owner_id: int | None = None
-    position: int = 0
-    version: int = 1
-    route_id: int = 0
-
-    @property
-    def step(self) -> NotificationType | None:
-        """Return the notification type if this route is a step of an escalation, else None."""
-        if self.unclaimed_after_seconds is not None:
-            return NotificationType.UNCLAIMED
-        return None if self.before_decide_by_seconds is None else NotificationType.UNDECIDED
-
-
-@dataclass(frozen=True, slots=True)
 class MessageFacts:
     """Facts about a notification that are matched with routes. `at` is the time when it happened; for escalation steps,
     the first sighting. `decide_by` is the current decision deadline of the event.
@@ -115,37 +92,6 @@ class MessageFacts:
     by: str = ""
 
 
-def matches(route: StandingRoute, facts: MessageFacts, *, now: datetime) -> bool:
-    """Return whether a route is enabled and matches this notification. The hours of the route are compared with the
-    time when the message is due.
-
-    A route with conditions on event types, sources or places does not match notifications that have none. Drills match
-    like real events.
-    """
-    if not route.enabled or route.deleted or not _of_moment(route, facts.moment):
-        return False
-    at = due_at(route, facts, now=now)
-    return (
-        at is not None
-        and is_among(facts.event_type, route.event_types)
-        and is_among(facts.source, route.sources)
-        and is_among(facts.severity, route.severities)
-        and speaks_of(route, facts.place)
-        and in_hours(route, at)
-    )
-
-
-def due_at(route: StandingRoute, facts: MessageFacts, *, now: datetime) -> datetime | None:
-    """Return when a message by this route is due: `now`, or for an escalation step a computed time, which may be in the
-    past. None if the step depends on a decision deadline and there is none.
-    """
-    if route.unclaimed_after_seconds is not None:
-        return facts.at + timedelta(seconds=route.unclaimed_after_seconds)
-    if route.before_decide_by_seconds is not None:
-        return facts.decide_by and facts.decide_by - timedelta(seconds=route.before_decide_by_seconds)
-    return now
-
-
 def may_receive(rights: Rights, names: Collection[str], facts: MessageFacts, *, scoped: bool) -> bool:
     """Return whether a user with these rights may receive this notification in a personal channel. `names` are the
     names of the user in timeline entries.
@@ -161,21 +107,6 @@ def may_receive(rights: Rights, names: Collection[str], facts: MessageFacts, *, 
     if facts.moment is NotificationType.PROPOSED:
         return facts.by not in names and rights.may(Right.OVERRIDE, facts.place)
     return True
-
-
-def route_wording(route: StandingRoute, channel: str) -> Reason:
-    """Return the description of a route as a reason, as messages and entries store it. `channel` is the name of the
-    channel, or empty for all channels of the installation.
-    """
-    return Reason("route", channel=channel, **stated_values(route))
-
-
-def _of_moment(route: StandingRoute, moment: NotificationType) -> bool:
-    if moment.declared.personal:
-        return False
-    if route.step is not None:
-        return moment.value in route.step.declared.clock
-    return not route.moments or not {moment.value, *moment.declared.also_named_by}.isdisjoint(route.moments)
 
 
 # States of messages and deliveries.

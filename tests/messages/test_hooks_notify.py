@@ -1,13 +1,10 @@
 """Notifications about hooks: a failed prepare, a failed recover, and a machine that serves again."""
 
-from typing import Any
-
 import pytest
 
 from fleet.models import ScheduledEvent
 from fleet.notifications import dry_run
-from fleet.notifications.models import Message
-from fleet.notifications.routing import StandingRoute
+from fleet.notifications.models import Message, Route
 from tests.approvals.asking import hook
 from tests.factories import EVENT, Fleet, announced
 from tests.messages.telling import news
@@ -80,5 +77,4 @@ def test_after_the_event_only_its_preparation_is_no_longer_news(fleet: Fleet) ->
 def test_a_dry_run_counts_them(fleet: Fleet) -> None:
     ended(fleet, phase="prepare", outcome="failed")
     ended(fleet, "vm2", phase="prepare", outcome="succeeded")
-    route: Any = StandingRoute(moments=tuple(MOMENTS))
-    assert dry_run.dry_run(route=route, now=fleet.now).messages == 1
+    assert dry_run.dry_run(route=Route(moments=MOMENTS), now=fleet.now).messages == 1

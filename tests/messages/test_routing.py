@@ -14,14 +14,12 @@ from fleet.domain.sets import PROVISIONAL
 from fleet.models import Cache, Entry
 from fleet.models.people import Scope
 from fleet.notifications import dry_run
+from fleet.notifications.models import Route
 from fleet.notifications.notification_types import ROUTED_ENTRIES, NotificationType
 from fleet.notifications.routing import (
     LONGEST_ASKED_SECONDS,
     LONGEST_SECONDS,
     MessageFacts,
-    StandingRoute,
-    due_at,
-    matches,
     may_receive,
     pause_seconds,
 )
@@ -55,7 +53,7 @@ OF_A_CACHE = facts(
 
 
 def wants(what: MessageFacts, at: datetime = NOW, **fields: Any) -> bool:
-    return matches(StandingRoute(**fields), what, now=at)
+    return Route(**fields).matches(what, now=at)
 
 
 def test_empty_route_matches_everything() -> None:
@@ -78,7 +76,7 @@ def test_empty_route_matches_everything() -> None:
             {"from_time": time(12, 1), "until_time": time(13)},
         ),
         ({"enabled": True}, {"enabled": False}),
-        ({"deleted": False}, {"deleted": True}),
+        ({"deleted_at": None}, {"deleted_at": NOW}),
     ],
 )
 def test_route_matches_what_it_names_and_nothing_else(named: dict[str, Any], other: dict[str, Any]) -> None:
@@ -99,24 +97,24 @@ def test_cache_matches_by_service_only() -> None:
 
 
 def test_unclaimed_step_is_due_after_the_first_sighting() -> None:
-    step = StandingRoute(unclaimed_after_seconds=120)
+    step = Route(unclaimed_after_seconds=120)
     assert step.step is NotificationType.UNCLAIMED
-    assert matches(step, facts(), now=NOW)
-    assert due_at(step, facts(), now=NOW) == NOW + timedelta(minutes=2)
+    assert step.matches(facts(), now=NOW)
+    assert step.due_at(facts(), now=NOW) == NOW + timedelta(minutes=2)
     assert not any(
-        matches(step, facts(moment=moment), now=NOW)
+        step.matches(facts(moment=moment), now=NOW)
         for moment in NotificationType
         if moment != NotificationType.FIRST_SEEN
     )
 
 
 def test_undecided_step_is_due_before_the_deadline() -> None:
-    step = StandingRoute(before_decide_by_seconds=60)
+    step = Route(before_decide_by_seconds=60)
     assert step.step is NotificationType.UNDECIDED
-    assert not matches(step, facts(), now=NOW)
+    assert not step.matches(facts(), now=NOW)
     sooner = facts(moment=NotificationType.CHANGED, decide_by=NOW + timedelta(minutes=5))
-    assert matches(step, sooner, now=NOW)
-    assert due_at(step, sooner, now=NOW) == NOW + timedelta(minutes=4)
+    assert step.matches(sooner, now=NOW)
+    assert step.due_at(sooner, now=NOW) == NOW + timedelta(minutes=4)
 
 
 def test_hours_of_a_step_apply_when_it_is_due() -> None:
@@ -175,7 +173,7 @@ def test_a_receiver_may_ask_for_more_but_not_for_ever(failures: int, chance: flo
 
 
 def tried(fleet: Fleet, person: User | None = None, at: datetime | None = None, **said: Any) -> dry_run.RouteDryRun:
-    return dry_run.dry_run(route=StandingRoute(**said), now=at or fleet.now, person=person)
+    return dry_run.dry_run(route=Route(**said), now=at or fleet.now, person=person)
 
 
 def moments(found: dry_run.RouteDryRun) -> dict[str, int]:
