@@ -13,7 +13,7 @@ from django.db.models import Prefetch
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.caches.maintenances import ACTIVE, MaintenanceStatus
 from fleet.domain.event_types import Severity
-from fleet.domain.states import EventStatus
+from fleet.domain.states import ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import Entry, Machine, Maintenance, OpenTrouble, ScheduledEvent
@@ -21,7 +21,6 @@ from fleet.notifications.incidents import Muted
 from fleet.notifications.models import Channel, Message, Reference
 from fleet.notifications.notification_types import (
     NotificationType,
-    SubjectNow,
     cache_severity,
     type_severity,
     why_stale,
@@ -49,7 +48,8 @@ class MessageNews:
 
     `event` and `card` are None if the subject is no event; `entry` is None without a timeline entry. `approval` is the
     one that the message reports, else the event's latest. `by_hand` has instructions for a manual approval if no agent
-    can dispatch it. `deadline` is the time by which the subject must be decided.
+    can dispatch it. `deadline` is the time by which the subject must be decided. `newer` are the types of newer
+    messages to the same channel about the event. `lasts`: the condition that the message reports still applies.
     """
 
     moment: NotificationType
@@ -69,6 +69,18 @@ class MessageNews:
     first: tuple[str, tuple[str, ...]] | None = None
     deadline: datetime | None = None
     server_time: datetime | None = None
+    newer: frozenset[NotificationType] = frozenset()
+    lasts: bool = False
+
+    @property
+    def approval_state(self) -> ApprovalState | None:
+        """The state of the approval that the message reports, or None if it reports none."""
+        return self.approval.state if self.approval and self.entry and self.entry.approval_id else None
+
+    @property
+    def claimant(self) -> str:
+        """The claimant that the message reports, or an empty string."""
+        return ((self.entry and self.entry.after) or {}).get("claim") or ""
 
 
 def news_of(message_ids: Collection[int], *, now: datetime) -> dict[int, MessageNews]:
@@ -94,10 +106,12 @@ def news_of(message_ids: Collection[int], *, now: datetime) -> dict[int, Message
             maintenance=maintenances.get(line.maintenance_id or 0) if line else None,
             deadline=message.deadline,
             server_time=now,
+            newer=newer[message.pk],
         )
         if message.event_id is not None:
             news = of_events.add_to(news, message.event_id)
-        content[message.pk] = replace(news, stale=_stale(news, newer[message.pk], open_now))
+        news = replace(news, lasts=_lasts(news, open_now))
+        content[message.pk] = replace(news, stale=why_stale(news))
     return content
 
 
@@ -206,30 +220,6 @@ def _lasts(news: MessageNews, open_now: frozenset[str]) -> bool:
         together = f"{data['code']}: {data['told_at']}"
         return (together if "places" in data["values"] else data["trouble"]) in open_now
     return news.subject in open_now or (news.maintenance is not None and news.maintenance.active)
-
-
-def _stale(news: MessageNews, newer: frozenset[NotificationType], open_now: frozenset[str]) -> str:
-    event, lasts = news.event, _lasts(news, open_now)
-    if event is None:
-        return why_stale(news.moment, SubjectNow(lasts=lasts))
-    own = news.approval if news.entry and news.entry.approval_id else None
-    newest = event.approval
-    return why_stale(
-        news.moment,
-        SubjectNow(
-            status=event.status,
-            approval=own.state if own else None,
-            decided_again=newest is not None and newest.live and newest != own,
-            undecided=event.needs_decision,
-            claimed_by=event.claim.by if event.claim else "",
-            claimant=((news.entry and news.entry.after) or {}).get("claim") or "",
-            held=event.hold is not None,
-            watched=event.watched,
-            lasts=lasts,
-            silenced=event.silenced_until is not None and news.severity != Severity.CRITICAL.value,
-            newer=newer,
-        ),
-    )
 
 
 # Open events, cache maintenances and machines under maintenance, for channels that mirror them.

@@ -22,51 +22,30 @@ UNANSWERED = frozenset({ApprovalState.GRANTED, ApprovalState.RELAYING})
 WITHOUT_EFFECT = frozenset({ApprovalState.WITHDRAWN, ApprovalState.REFUSED, ApprovalState.LAPSED, ApprovalState.VOID})
 
 
-@dataclass(frozen=True, slots=True)
-class SubjectNow:
-    """Current state of the subject of a message, to decide whether the message is stale. `status` is None if it is no
-    event.
-
-    `approval` is the state of the message's approval; `decided_again`: another approval was started since. `undecided`:
-    the event needs a decision. `claimed_by` is the current claimant; `claimant` is that of the reported claim.
-    `held`: the event is left to Azure. `lasts`: a reported condition without an event still applies. `newer` are the
-    types of newer messages to the same channel about the event. `silenced`: a user silenced notifications about the
-    event, and the message is not critical.
-    """
-
-    status: EventStatus | None = None
-    approval: ApprovalState | None = None
-    decided_again: bool = False
-    undecided: bool = False
-    claimed_by: str = ""
-    claimant: str = ""
-    held: bool = False
-    watched: bool = False
-    lasts: bool = False
-    silenced: bool = False
-    newer: frozenset["NotificationType"] = frozenset()
-
-
-# Reasons why a message is stale: a code, and the condition under which it applies.
-Stale = tuple[str, Callable[[SubjectNow], bool]]
-OVER: Stale = ("over", lambda now: not now.lasts)
-LASTS: Stale = ("over", lambda now: now.lasts)
+# Reasons why a message is stale: a code, and the condition of the message's content (`MessageNews`) under which it
+# applies. Conditions that read the event belong to types that are always about one.
+Stale = tuple[str, Callable[[Any], bool]]
+OVER: Stale = ("over", lambda news: not news.lasts)
+LASTS: Stale = ("over", lambda news: news.lasts)
 SUPERSEDED: Stale = (
     "superseded",
-    lambda now: bool({NotificationType.CHANGED, NotificationType.STARTED, NotificationType.ENDED} & now.newer),
+    lambda news: bool({NotificationType.CHANGED, NotificationType.STARTED, NotificationType.ENDED} & news.newer),
 )
-CLAIM_ENDED: Stale = ("claim-ended", lambda now: now.claimed_by != now.claimant)
-NOT_UNDECIDED: Stale = ("decided", lambda now: not now.undecided)
-HAS_CLAIM: Stale = ("claimed", lambda now: bool(now.claimed_by))
-NOT_PROPOSED: Stale = ("decided", lambda now: now.approval is not ApprovalState.PROPOSED)
-CAME_TO_NOTHING: Stale = ("came-to-nothing", lambda now: now.approval in WITHOUT_EFFECT)
-HOLD_ENDED: Stale = ("hold-ended", lambda now: now.approval is None and not now.held)
-DECIDED_AGAIN: Stale = ("decided", lambda now: now.decided_again)
-ANSWERED: Stale = ("answered", lambda now: now.approval not in UNANSWERED)
-HAS_STARTED: Stale = ("started", lambda now: now.status is EventStatus.STARTED)
-WATCHED: Stale = ("watched", lambda now: now.status is not None and now.watched)
-EVENT_OVER: Stale = ("event-over", lambda now: now.status is EventStatus.ENDED)
-SET_WATCHED: Stale = ("over", lambda now: now.status is None and not now.lasts)
+CLAIM_ENDED: Stale = ("claim-ended", lambda news: news.event.claim is None or news.event.claim.by != news.claimant)
+NOT_UNDECIDED: Stale = ("decided", lambda news: not news.event.needs_decision)
+HAS_CLAIM: Stale = ("claimed", lambda news: news.event.claim is not None)
+NOT_PROPOSED: Stale = ("decided", lambda news: news.approval_state is not ApprovalState.PROPOSED)
+CAME_TO_NOTHING: Stale = ("came-to-nothing", lambda news: news.approval_state in WITHOUT_EFFECT)
+HOLD_ENDED: Stale = ("hold-ended", lambda news: news.approval_state is None and news.event.hold is None)
+DECIDED_AGAIN: Stale = (
+    "decided",
+    lambda news: news.event.approval not in (None, news.approval) and news.event.approval.live,
+)
+ANSWERED: Stale = ("answered", lambda news: news.approval_state not in UNANSWERED)
+HAS_STARTED: Stale = ("started", lambda news: news.event.status is EventStatus.STARTED)
+WATCHED: Stale = ("watched", lambda news: news.event is not None and news.event.watched)
+EVENT_OVER: Stale = ("event-over", lambda news: news.event.status is EventStatus.ENDED)
+SET_WATCHED: Stale = ("over", lambda news: news.event is None and not news.lasts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,18 +369,21 @@ ROUTED_ENTRIES = frozenset(
 )
 
 
-def why_stale(notification_type: NotificationType, now: SubjectNow) -> str:
-    """Return the code of the reason why a message of this type need not be sent any more, or an empty string if it must
-    be sent.
+def why_stale(news: Any) -> str:
+    """Return the code of the reason why a message with this content (`MessageNews`) need not be sent any more, or an
+    empty string if it must be sent.
     """
-    is_end = notification_type is NotificationType.ENDED
-    if now.status is EventStatus.ENDED and not is_end and not notification_type.declared.of_machine:
+    event, declared = news.event, news.moment.declared
+    is_end = news.moment is NotificationType.ENDED
+    is_over = event is not None and event.status is EventStatus.ENDED
+    if is_over and not is_end and not declared.of_machine:
         return "event-over"
-    if now.status is not EventStatus.ENDED and is_end:
+    if is_end and not is_over:
         return "event-open-again"
-    if now.silenced and notification_type in SILENCEABLE:
+    is_silenced = event is not None and event.silenced_until is not None and news.severity != Severity.CRITICAL
+    if is_silenced and news.moment in SILENCEABLE:
         return "silenced"
-    return next((code for code, applies in notification_type.declared.stale if applies(now)), "")
+    return next((code for code, applies in declared.stale if applies(news)), "")
 
 
 # Severity of cache maintenance by tier. Basic is unavailable during it; an unknown tier counts as Basic.
