@@ -1,7 +1,5 @@
 """REST API of channels, routes and deliveries."""
 
-import threading
-import time
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -22,7 +20,6 @@ from fleet.notifications.log import AttemptRow, ChannelTrial, MessageRow
 from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.queries import ChannelRow, RouteRow
 from fleet.notifications.route_services import RouteChangeSerializer, RouteFieldsSerializer, RouteRequestSerializer
-from fleet.notifications.routing import SETTLED_DELIVERIES
 from fleet.operations.inputs import RequestSerializer
 from fleet.projections.pages import Page
 
@@ -71,10 +68,6 @@ TrialShape = shape(ChannelTrial, name="ChannelTest")
 # Channels: the installation's for administrators, and each user's own.
 
 NO_CHANNEL = ("not-found", "There is no channel with this id.")
-# A test waits this long for the channel's answer; in each process, this many tests wait at once.
-TEST_SECONDS = 10.0
-TEST_LOOKS_EVERY = 0.1
-_may_wait = threading.BoundedSemaphore(2)
 
 
 def new_channel(call: Call, channel_id: int, secret: str | None) -> NewChannel | None:
@@ -150,8 +143,8 @@ class TryChannel(Call):
     def post(self, channel_id: int) -> Response:
         """Send a test message through a channel
 
-        The answer has the receiver's response, or the progress after ten seconds. Channels of the installation need an
-        administrator and the scope `admin`; your own need any scope but `read`.
+        The answer has the progress. Repeat the call with the same `Idempotency-Key` to get the receiver's response.
+        Channels of the installation need an administrator and the scope `admin`; your own need any scope but `read`.
         """
 
         def begin() -> dict[str, str]:
@@ -162,28 +155,8 @@ class TryChannel(Call):
         begun = once(self.request, begin, now=self.now, status=200)
         if begun.status >= 400 or begun.body is None:
             return answered(begun)
-        test = self.awaited(begun.body["delivery"])
+        test = log.trial(delivery_id=begun.body["delivery"], person=person_of(self.request))
         return answered(replace(begun, body=self.values(TrialShape, test, NO_CHANNEL)))
-
-    def awaited(self, delivery: str) -> log.ChannelTrial | None:
-        """Return the test, after a wait for its result."""
-        person = person_of(self.request)
-        test = log.trial(delivery_id=delivery, person=person)
-        if not _may_wait.acquire(blocking=False):
-            return test
-        try:
-            until = time.monotonic() + TEST_SECONDS
-            while test is not None and waits(test) and time.monotonic() < until:
-                time.sleep(TEST_LOOKS_EVERY)
-                test = log.trial(delivery_id=delivery, person=person)
-        finally:
-            _may_wait.release()
-        return test
-
-
-def waits(test: log.ChannelTrial) -> bool:
-    """Return whether the result is not known yet: no attempt has ended, and one may still be made."""
-    return test.state not in SETTLED_DELIVERIES and test.ok is None and not any(one.error for one in test.attempts)
 
 
 class RotateChannel(Call):

@@ -111,35 +111,18 @@ def test_a_route_is_made_read_changed_and_deleted(admin: Caller, viewer: Caller)
     problem(admin.get(address), 404, "not-found")
 
 
-def test_a_test_answers_with_what_the_channel_said(admin: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_test_answers_with_what_the_channel_said(admin: Caller) -> None:
     hook = admin.post("channels/", HOOK).json()["id"]
-
-    def answered(seconds: float) -> None:
-        delivery = MessageDelivery.objects.get()
-        now = datetime.now(UTC)
-        tried = {"ok": False, "status": 410, "error": "gone", "answer": "no such hook"}
-        DeliveryAttempt.objects.create(delivery=delivery, number=1, at=now, ended_at=now, **tried)
-        MessageDelivery.objects.update(state="GIVEN_UP")
-
-    monkeypatch.setattr("fleet.notifications.api.time.sleep", answered)
-    answer = admin.post(f"channels/{hook}/test/")
-    body = answer.json()
-    assert (body["state"], body["ok"]) == ("GIVEN_UP", False)
-    assert (body["attempts"][0]["status"], body["attempts"][0]["answer"]) == (410, "no such hook")
-
-
-def test_a_test_that_gets_no_answer_says_how_far_it_is_and_few_wait_for_one(
-    admin: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hook = admin.post("channels/", HOOK).json()["id"]
-    monkeypatch.setattr("fleet.notifications.api.TEST_SECONDS", 0.0)
-    body = admin.post(f"channels/{hook}/test/").json()
+    body = admin.post(f"channels/{hook}/test/", Idempotency_Key="k").json()
     assert (body["state"], body["ok"], body["attempts"]) == ("QUEUED", None, [])
     problem(admin.post(f"channels/{hook}/test/"), 422, "validation")
-    MessageDelivery.objects.update(state="DELIVERED")
-    monkeypatch.setattr("fleet.notifications.api.TEST_SECONDS", 60.0)
-    monkeypatch.setattr("fleet.notifications.api._may_wait.acquire", lambda blocking: False, raising=False)
-    assert admin.post(f"channels/{hook}/test/").json()["state"] == "QUEUED"
+    now, tried = datetime.now(UTC), {"ok": False, "status": 410, "error": "gone", "answer": "no such hook"}
+    delivery = MessageDelivery.objects.get()
+    DeliveryAttempt.objects.create(delivery=delivery, number=1, at=now, ended_at=now, **tried)
+    MessageDelivery.objects.update(state="GIVEN_UP")
+    body = admin.post(f"channels/{hook}/test/", Idempotency_Key="k").json()
+    assert (body["state"], body["ok"]) == ("GIVEN_UP", False)
+    assert (body["attempts"][0]["status"], body["attempts"][0]["answer"]) == (410, "no such hook")
 
 
 def test_the_log_is_read_page_by_page_and_filtered(admin: Caller) -> None:
