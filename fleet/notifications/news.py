@@ -7,24 +7,21 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
+from django.conf import settings
 from django.db.models import Prefetch
 
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.caches.maintenances import ACTIVE, MaintenanceStatus
-from fleet.domain.event_types import Severity
+from fleet.domain.event_types import Severity, event_type_of
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import Entry, Machine, Maintenance, OpenTrouble, ScheduledEvent
 from fleet.notifications.incidents import Muted
-from fleet.notifications.models import Channel, Message, Reference
-from fleet.notifications.notification_types import (
-    NotificationType,
-    cache_severity,
-    type_severity,
-    why_stale,
-)
+from fleet.notifications.models import Channel, Message
+from fleet.notifications.notification_types import NotificationType, cache_severity, type_severity, why_stale
 from fleet.notifications.routing import MessageState
 from fleet.projections import approvals, orders
 from fleet.projections.approvals import ApprovalRow
@@ -37,6 +34,9 @@ from fleet.projections.orders import ByHandRow
 from fleet.projections.refs import plain_name
 from fleet.projections.timeline.entries import TimelineRow, rows_of, with_subjects
 from fleet.projections.visibility import load_facts, visible
+from fleet.wording.events import named
+from fleet.wording.sentences import some
+from fleet.wording.times import one_line
 
 # States of messages that were sent or will be.
 NOT_DROPPED = [state.value for state in (MessageState.WAITING, MessageState.BATCHED, MessageState.SENT)]
@@ -222,39 +222,34 @@ def _lasts(news: MessageNews, open_now: frozenset[str]) -> bool:
     return news.subject in open_now or (news.maintenance is not None and news.maintenance.active)
 
 
-# Open events, cache maintenances and machines under maintenance, for channels that mirror them.
+# Open events and cache maintenances with the texts of their alerts, for channels that mirror them. Times are in UTC.
 
 # Limit of rows; the nearest NotBefore comes first.
 MOST = 10_000
-# The maintenance has begun; in earlier states, the cache works normally.
-UNDER_WAY = (MaintenanceStatus.UNDER_WAY.value, MaintenanceStatus.FAILED_OVER.value)
+LONGEST, LONGEST_LABEL = 4000, 200
 
 
 @dataclass(frozen=True, slots=True)
 class OpenThing:
-    """An open event, or an open cache maintenance (`event_id` is then empty). `started_at` is None before the start.
+    """An open event or cache maintenance, with its alert. `started_at` is None before the start. `silenced_until` is
+    set if a user silenced the event or its set. `path` is its page; opening it changes nothing.
 
-    `severity` depends only on the type, so that it does not change while the event is open. `silenced_until` is set if
-    a user silenced the event or its set.
+    `set_id` and `resources` are the set (row id) and the machines of an event, `cache_host` the cache of a maintenance.
     """
 
     subject: str
-    event_id: str
-    event_type: str
     service: str
-    severity: Severity
+    labels: dict[str, str]
+    summary: str
+    description: str
+    path: str
     first_at: datetime
     started_at: datetime | None
-    due_at: datetime | None
     silenced_until: datetime | None = None
     drill: bool = False
     set_id: int | None = None
-    set_name: str = ""
-    resource_group: str = ""
     resources: tuple[str, ...] = ()
-    maintenance_id: int | None = None
     cache_host: str = ""
-    shard: int | None = None
 
 
 def open_things() -> tuple[OpenThing, ...]:
@@ -269,51 +264,83 @@ def open_things() -> tuple[OpenThing, ...]:
 
 
 def _event(row: ScheduledEvent) -> OpenThing:
-    home = row.availability_set
+    home, resources = row.availability_set, tuple(row.resources)
+    set_name = f"{home.name} ({home.name_suffix})" if home.name_suffix else home.name
+    started_at = row.started_at if row.status == EventStatus.STARTED.value else None
+    when = f"Azure starts it any time after {iso(row.not_before)}." if row.not_before else "It may start at any moment."
+    started = f"Under way since {iso(started_at)}." if started_at else ""
+    machines = f"Machines: {some(resources, 20)}." if resources else "Azure names no machine."
     return OpenThing(
         subject=f"event:{row.pk}",
-        event_id=row.event_id,
-        event_type=row.event_type,
         service=home.service,
-        severity=type_severity(row.event_type, row.source),
+        labels=labels(
+            "AzureScheduledEvent",
+            # By the type alone, so that it does not change while the event is open.
+            type_severity(row.event_type, row.source),
+            service=home.service,
+            event_id=row.event_id,
+            event_type=row.event_type,
+            availability_set=set_name,
+            resource_group=home.resource_group,
+            drill="yes" if row.drill else "",
+        ),
+        summary=one_line(f"{'DRILL: ' if row.drill else ''}{named(row.event_type, resources)} in {set_name}", LONGEST),
+        description=one_line(f"{started or when} {event_type_of(row.event_type).effect} {machines}", LONGEST),
+        path=f"/events/{row.event_id}/",
         first_at=row.first_seen_at,
-        started_at=row.started_at if row.status == EventStatus.STARTED.value else None,
-        due_at=row.not_before,
+        started_at=started_at,
         silenced_until=max(filter(None, (row.silenced_until, home.silenced_until)), default=None),
         drill=row.drill,
         set_id=home.pk,
-        set_name=f"{home.name} ({home.name_suffix})" if home.name_suffix else home.name,
-        resource_group=home.resource_group,
-        resources=tuple(row.resources),
+        resources=resources,
     )
 
 
 def _maintenance(row: Maintenance) -> OpenThing:
+    host, shard = row.cache.host, "" if row.shard is None else str(row.shard)
+    # In earlier states, the cache works normally.
+    under_way = row.status in (MaintenanceStatus.UNDER_WAY.value, MaintenanceStatus.FAILED_OVER.value)
+    started_at = row.began_at or row.last_at if under_way else None
+    when = f"Expected at {iso(row.expected_at)}." if row.expected_at else "Azure has stated no time."
     return OpenThing(
         subject=f"maintenance:{row.pk}",
-        event_id="",
-        event_type="",
         service=row.cache.service,
-        severity=cache_severity(row.cache.tier),
+        labels=labels(
+            "AzureCacheMaintenance",
+            cache_severity(row.cache.tier),
+            service=row.cache.service,
+            event_id=f"maintenance-{row.pk}",
+            cache_host=host,
+            shard=shard,
+        ),
+        summary=one_line(f"Maintenance of the cache {host}{f', shard {shard}' if shard else ''}", LONGEST),
+        description=f"Under way since {iso(started_at)}." if started_at else when,
+        path=f"/maintenances/{row.pk}/",
         first_at=row.first_at,
-        started_at=row.began_at or row.last_at if row.status in UNDER_WAY else None,
-        due_at=row.expected_at,
-        maintenance_id=row.pk,
-        cache_host=row.cache.host,
-        shard=row.shard,
+        started_at=started_at,
+        cache_host=host,
     )
+
+
+def labels(alertname: str, severity: Severity, **others: str) -> dict[str, str]:
+    """Return the labels of an alert: few, short, and unchanged while the event is open. The label `instance` is
+    avoided, because a silence of the machine would then also hide this alert.
+    """
+    netloc = urlsplit(settings.BASE_URL).netloc
+    stated = {"alertname": alertname, "drydock": netloc, "severity": severity.value, **others}
+    return {name: line for name, value in stated.items() if (line := one_line(value, LONGEST_LABEL))}
 
 
 def muted_machines(things: Iterable[OpenThing]) -> dict[str, tuple[Muted, ...]]:
     """Return the machines that these events name, by subject. Only the name is known of a machine without an agent. One
     query.
     """
-    named = [thing for thing in things if thing.set_id is not None]
+    of_events = [thing for thing in things if thing.set_id is not None]
     machines: dict[tuple[int, str], Machine] = {}
-    for row in visible(Machine).filter(availability_set__in={thing.set_id for thing in named}):
+    for row in visible(Machine).filter(availability_set__in={thing.set_id for thing in of_events}):
         machines[row.availability_set_id, plain_name(row.resource_name)] = row
     by_subject: dict[str, tuple[Muted, ...]] = {}
-    for thing in named:
+    for thing in of_events:
         rows = [(name, machines.get((thing.set_id or 0, plain_name(name)))) for name in thing.resources]
         by_subject[thing.subject] = tuple(muted(row) if row else Muted(name=(name,)) for name, row in rows)
     return by_subject
@@ -331,9 +358,3 @@ def addresses(compute: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the private IP addresses in a machine's instance metadata."""
     stated = compute.get("privateIpAddresses")
     return tuple(str(address) for address in stated) if isinstance(stated, list) else ()
-
-
-def references_of(channel_id: int) -> dict[str, Mapping[str, Any]]:
-    """Return the identifiers that a channel has stored, by subject. One query."""
-    rows = visible(Reference).filter(channel=channel_id).order_by()
-    return dict(rows.values_list("subject", "value"))

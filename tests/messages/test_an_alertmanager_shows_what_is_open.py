@@ -86,8 +86,9 @@ def test_one_alert_that_will_not_do_takes_no_other_with_it(
     good, bad = new_id(), new_id()
     event = announced(today, event_id=good)
     today.all_say(listing(good, not_before=event.not_before), listing(bad, not_before=event.not_before))
-    real, odd = alertmanager.labels_of, {"not a label": "x"}
-    monkeypatch.setattr(alertmanager, "labels_of", lambda thing: real(thing) | (odd if thing.event_id == bad else {}))
+    open_things = alertmanager.open_things()
+    next(thing for thing in open_things if bad in thing.path).labels["not a label"] = "x"
+    monkeypatch.setattr(alertmanager, "open_things", lambda: open_things)
     outcome = channel_to(am.url).round()
     assert (outcome.status, outcome.ok, outcome.again) == (400, False, True)
     assert "not a label" in outcome.answer

@@ -20,10 +20,10 @@ from fleet.domain.orders.by_hand import linux_command, windows_command
 from fleet.domain.texts import is_seen
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, CalendarFeed, Claim, Rule, ScheduledEvent
-from fleet.notifications.channels import alertmanager, apprise, mail, pagerduty, slack, webhook, webpush
+from fleet.notifications.channels import apprise, mail, pagerduty, slack, webhook, webpush
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Item
 from fleet.notifications.formats import for_chat
-from fleet.notifications.news import MessageNews, open_things
+from fleet.notifications.news import LONGEST_LABEL, MessageNews, open_things
 from fleet.notifications.routing import GROUP
 from fleet.notifications.sender import services
 from fleet.notifications.sender.jobs import AppriseJob
@@ -264,10 +264,9 @@ def test_browser_and_webhook_get_text(told: MessageNews) -> None:
 
 def test_alertmanager_gets_single_lines(told: MessageNews) -> None:
     thing, *_ = open_things()
-    labels, shown = alertmanager.labels_of(thing), alertmanager.annotations(thing)
-    assert {"service", "availability_set"} <= set(labels)
-    assert [text for text in (*labels.values(), *shown.values()) if not is_seen(text)] == []
-    assert len(labels["service"]) == alertmanager.LONGEST_LABEL
+    assert {"service", "availability_set"} <= set(thing.labels)
+    assert [text for text in (*thing.labels.values(), thing.summary, thing.description) if not is_seen(text)] == []
+    assert len(thing.labels["service"]) == LONGEST_LABEL
 
 
 def test_calendar_stays_valid(told: MessageNews, client: Client) -> None:

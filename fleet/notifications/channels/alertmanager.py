@@ -18,22 +18,20 @@ from urllib.parse import quote, urlencode, urlsplit
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
-from fleet.domain.event_types import event_type_of
 from fleet.domain.reasons import Refused
 from fleet.domain.texts import parse_json
 from fleet.domain.times import iso
 from fleet.notifications import incidents
-from fleet.notifications import news as open_items
 from fleet.notifications.channels import KINDS, ChannelKind, Lines, Setting, validate_url
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome, outcome_of
 from fleet.notifications.incidents import LabelMatcher, Muted, SilenceLine, read_lines, still_silenced
-from fleet.notifications.news import OpenThing
+from fleet.notifications.models import Reference
+from fleet.notifications.news import OpenThing, muted_machines, open_things
 from fleet.notifications.sender.jobs import Answer, HttpJob
 from fleet.notifications.sender.pool import send as send_job
-from fleet.wording.events import named
+from fleet.projections.visibility import visible
 from fleet.wording.say import say
-from fleet.wording.sentences import some
-from fleet.wording.times import API, one_line
+from fleet.wording.times import API
 
 
 def validate_silences(lines: Sequence[str]) -> None:
@@ -115,45 +113,11 @@ class Alertmanager:
         return Called(answer, content)
 
 
-# Texts of alerts and silences, with times in UTC.
-
-LONGEST_TEXT = 4000
-
-
-def annotations(thing: OpenThing) -> Mapping[str, str]:
-    """Return the annotations of the alert for an event or maintenance."""
-    return {"summary": summary(thing), "description": one_line(_description(thing), LONGEST_TEXT)}
-
-
-def summary(thing: OpenThing) -> str:
-    """Return a summary of an event or maintenance in one line."""
-    if thing.cache_host:
-        shard = "" if thing.shard is None else f", shard {thing.shard}"
-        return one_line(f"Maintenance of the cache {thing.cache_host}{shard}", LONGEST_TEXT)
-    drill = "DRILL: " if thing.drill else ""
-    return one_line(f"{drill}{named(thing.event_type, thing.resources)} in {thing.set_name}", LONGEST_TEXT)
-
-
-def _description(thing: OpenThing) -> str:
-    due_at = iso(thing.due_at) if thing.due_at else ""
-    if thing.started_at:
-        when = f"Under way since {iso(thing.started_at)}."
-    elif thing.cache_host:
-        when = f"Expected at {due_at}." if due_at else "Azure has stated no time."
-    else:
-        when = f"Azure starts it any time after {due_at}." if due_at else "It may start at any moment."
-    if thing.cache_host:
-        return when
-    machines = f"Machines: {some(thing.resources, 20)}." if thing.resources else "Azure names no machine."
-    return f"{when} {event_type_of(thing.event_type).effect} {machines}"
-
-
 # Alerts.
 
 # Without renewal, an alert ends after this time; several rounds may fail before.
 LEASE = timedelta(minutes=5)
 PORTION = 500
-LONGEST_LABEL = 200
 
 Alert = dict[str, Any]
 References = Mapping[str, Mapping[str, Any]]
@@ -169,11 +133,11 @@ def send_alerts(
     references: dict[str, Mapping[str, Any] | None] = {}
     alerts: list[Alert] = []
     for subject, thing in wanted.items():
-        labels, former = labels_of(thing), stored.get(subject, {})
-        alerts.append(_alert(thing, labels, now))
-        if former.get("labels") != labels:
+        former = stored.get(subject, {})
+        alerts.append(_alert(thing, now))
+        if former.get("labels") != thing.labels:
             alerts.extend(_ended(former, now))
-            references[subject] = {**former, "labels": labels, "starts_at": iso(thing.first_at)}
+            references[subject] = {**former, "labels": thing.labels, "starts_at": iso(thing.first_at)}
     for subject, former in stored.items():
         if subject not in wanted and "labels" in former:
             alerts.extend(_ended(former, now))
@@ -189,42 +153,14 @@ def send_alerts(
     return replace(outcome, references=references)
 
 
-def labels_of(thing: OpenThing) -> dict[str, str]:
-    """Return the labels of the alert: few, short, and unchanged while the event is open. The label `instance` is
-    avoided, because a silence of the machine would then also hide this alert.
-    """
-    named = {
-        "alertname": "AzureCacheMaintenance" if thing.cache_host else "AzureScheduledEvent",
-        "drydock": urlsplit(settings.BASE_URL).netloc,
-        "severity": thing.severity.value,
-        "service": thing.service,
-        "event_id": thing.event_id,
-        "event_type": thing.event_type,
-        "availability_set": thing.set_name,
-        "resource_group": thing.resource_group,
-        "cache_host": thing.cache_host,
-        "shard": "" if thing.shard is None else str(thing.shard),
-        "drill": "yes" if thing.drill else "",
-    }
-    if thing.maintenance_id is not None:
-        named["event_id"] = f"maintenance-{thing.maintenance_id}"
-    return {name: line for name, value in named.items() if (line := one_line(value, LONGEST_LABEL))}
-
-
-def page_of(thing: OpenThing) -> str:
-    """Return the URL of the page of an event or maintenance. Opening it changes nothing."""
-    path = f"/events/{thing.event_id}/" if thing.event_id else f"/maintenances/{thing.maintenance_id}/"
-    return f"{settings.BASE_URL}{path}"
-
-
-def _alert(thing: OpenThing, labels: Mapping[str, str], now: datetime) -> Alert:
+def _alert(thing: OpenThing, now: datetime) -> Alert:
     # Without a start, Alertmanager uses the shorter of two leases; without annotations, it drops them.
     return {
-        "labels": labels,
-        "annotations": annotations(thing),
+        "labels": thing.labels,
+        "annotations": {"summary": thing.summary, "description": thing.description},
         "startsAt": iso(thing.first_at),
         "endsAt": iso(now + LEASE),
-        "generatorURL": page_of(thing),
+        "generatorURL": f"{settings.BASE_URL}{thing.path}",
     }
 
 
@@ -263,7 +199,8 @@ class Wanted:
         return f"[drydock:{urlsplit(settings.BASE_URL).netloc}:{self.thing.subject}:{self.key}"
 
     def body(self, starts_at: str) -> dict[str, Any]:
-        which = f" ({self.thing.event_id})" if self.thing.event_id else ""
+        state = "under way" if self.thing.started_at else "silenced"
+        which = f" ({self.thing.labels['event_id']})" if self.thing.set_id is not None else ""
         return {
             "matchers": [
                 {"name": each.name, "value": each.value, "isRegex": each.regex, "isEqual": each.equal}
@@ -273,7 +210,7 @@ class Wanted:
             "endsAt": iso(self.until),
             "createdBy": OURS,
             "comment": (
-                f"{summary(self.thing)} is {'under way' if self.thing.started_at else 'silenced'}{which}. Drydock ends"
+                f"{self.thing.summary} is {state}{which}. Drydock ends"
                 " this silence when it sees the end; expire it, and Drydock leaves it at that."
                 f" {self.owner} until={iso(self.until)}]"
             ),
@@ -291,7 +228,7 @@ def wanted_silences(lines: Sequence[SilenceLine], things: Sequence[OpenThing], n
         and (until := still_silenced(started_at=thing.started_at, now=now, silenced_until=thing.silenced_until))
         and any(line.holds_for(thing.service) for line in lines)
     ]
-    machines = open_items.muted_machines([thing for thing, _ in under_way]) if under_way else {}
+    machines = muted_machines([thing for thing, _ in under_way]) if under_way else {}
     for thing, until in under_way:
         muted = (Muted(cache=(thing.cache_host,)),) if thing.cache_host else machines[thing.subject]
         for line in lines:
@@ -437,7 +374,8 @@ def _reference(stored: Mapping[str, Any], silences: Mapping[str, Any]) -> Mappin
 def mirror(channel: ChannelInUse, *, now: datetime) -> Outcome:
     """Run one round: send or end all alerts, then create, renew or end all silences within the time limit."""
     alertmanager = Alertmanager(channel, now=now)
-    things, stored = open_items.open_things(), open_items.references_of(channel.id)
+    things, rows = open_things(), visible(Reference).filter(channel=channel.id).order_by()
+    stored = dict(rows.values_list("subject", "value"))
     alerts = send_alerts(alertmanager, things, stored, now=now)
     if not alerts.ok:
         return alerts
