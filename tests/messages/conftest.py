@@ -5,11 +5,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fleet.notifications.channels import alertmanager
+from fleet.notifications import hooks
+from fleet.notifications.channels import alertmanager, apprise, mail, pagerduty, slack, webhook, webpush
 from fleet.notifications.sender.pool import Pool
 from tests import factories
 from tests.factories import Fleet
 from tests.messages.alertmanagers import RealAlertmanager, real_alertmanager
+from tests.messages.pretend import listening
+from tests.messages.pretend_slack import PretendSlack
 
 
 @pytest.fixture(scope="session")
@@ -22,8 +25,20 @@ def loopback_pool() -> Iterator[Pool]:
 
 @pytest.fixture
 def reach_loopback(loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What mirrors sends by these."""
-    monkeypatch.setattr(alertmanager, "send_job", loopback_pool.send)
+    """What all kinds of channels send by."""
+    for kind in (alertmanager, apprise, mail, pagerduty, slack, webhook, webpush):
+        monkeypatch.setattr(kind, "send_job", loopback_pool.send)
+    monkeypatch.setattr(hooks, "send", loopback_pool.send)
+
+
+@pytest.fixture
+def there(reach_loopback: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendSlack]:
+    """A stand-in of Slack, to which channels and answers lead."""
+    service = PretendSlack()
+    with listening(service):
+        monkeypatch.setattr(slack, "URL", f"{service.url}/api")
+        monkeypatch.setattr(hooks, "RESPONSES", (f"{service.url}/actions/",))
+        yield service
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,8 @@ from fleet.wording.times import Form, Reader
 from tests.factories import EVENT, Fleet, acting, listing, operator
 
 BASE = "https://drydock.example"
-# What happened: a moment, and the EventId that it is about.
-Told = tuple[NotificationType, str]
+# What happened: a moment, and the EventId that it is about (alone: `EVENT`).
+Told = NotificationType | tuple[NotificationType, str]
 
 
 def wave(fleet: Fleet, count: int) -> list[str]:
@@ -40,7 +40,7 @@ def claim(fleet: Fleet, event_id: str = EVENT) -> None:
     claims.claim(event_id=event_id, actor=acting(operator()), now=fleet.now)
 
 
-def channel_of(kind: str, now: datetime, **values: str) -> Channel:
+def channel_of(kind: str, now: datetime, **values: Any) -> Channel:
     """A channel of this kind with these settings and secrets."""
     secrets = KINDS[kind].secrets
     open_ones = {name: value for name, value in values.items() if name not in secrets}
@@ -48,13 +48,6 @@ def channel_of(kind: str, now: datetime, **values: str) -> Channel:
     row.seal({name: value for name, value in values.items() if name in secrets})
     row.save(update_fields=["secrets"])
     return row
-
-
-def item(news: MessageNews, words: MessageWords, now: datetime) -> Item:
-    """An item that says this, whatever it would say."""
-    made = Item(news, Reader(UTC, Form.MESSAGE, now))
-    vars(made).update(words=words)
-    return made
 
 
 @dataclass
@@ -73,7 +66,8 @@ class ChannelDriver:
         events = {event.event_id: event for event in ScheduledEvent.objects.select_related("availability_set")}
         rows = {row.event_id: row for row in event_rows(list(events.values()), now=self.fleet.now)}
         items: list[Item] = []
-        for moment, event_id in told:
+        for each in told:
+            moment, event_id = each if isinstance(each, tuple) else (each, EVENT)
             row = rows[event_id]
             news = MessageNews(
                 moment=moment,
@@ -86,7 +80,9 @@ class ChannelDriver:
             )
             named = title or f"{row.event_type} of {', '.join(row.resources)}"
             words = MessageWords(named, named, (named, *lines), named[:160], f"/events/{event_id}/")
-            items.append(item(news, words, self.fleet.now))
+            items.append(Item(news, Reader(UTC, Form.MESSAGE, self.fleet.now)))
+            # It says this, whatever it would say.
+            vars(items[-1]).update(words=words)
         together = MessageWords(f"{len(items)} messages", "", ("a line", *lines), "short", "/")
         subjects = {item.news.subject for item in items}
         kept = Reference.objects.filter(channel=self.row, subject__in=[*subjects, GROUP])
@@ -109,5 +105,15 @@ class ChannelDriver:
             keep_references(self.row.pk, outcome.references, now=self.fleet.now)
         return outcome
 
+    def first_seen(self, *event_ids: str) -> Outcome:
+        """All of these events were announced."""
+        return self.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in event_ids])
+
     def tell(self, *told: Told, **known: Any) -> Outcome:
         return self.send(self.post(*told, **known))
+
+
+def driver_of(module: ModuleType, fleet: Fleet, **values: Any) -> ChannelDriver:
+    """A driver of a new channel of this kind with these settings and secrets."""
+    kind = module.__name__.rpartition(".")[2]
+    return ChannelDriver(module, fleet, channel_of(kind, fleet.now, **values), values)

@@ -18,7 +18,7 @@ from fleet.notifications.sender.pool import COMMAND, Pool
 from tests import factories
 from tests.certificates import Authority
 from tests.factories import EVENT, Fleet
-from tests.messages.posts import ChannelDriver, channel_of
+from tests.messages.posts import ChannelDriver, driver_of
 from tests.processes import PYTHON, Process, free_port, running, wait_for
 
 pytestmark = pytest.mark.django_db
@@ -58,35 +58,23 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MailServer]:
 
 
 @pytest.fixture
-def fleet(db: None) -> Fleet:
-    found = Fleet()
-    factories.announced(found)
-    return found
-
-
-@pytest.fixture
 def driver(
-    fleet: Fleet, server: MailServer, loopback_pool: Pool, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet, server: MailServer, reach_loopback: None, loopback_pool: Pool, settings: Settings, monkeypatch: Any
 ) -> ChannelDriver:
     # As in production, where nothing of the machine may be reached: the server is trusted because it is named.
     monkeypatch.setattr(loopback_pool, "allow", ())
-    monkeypatch.setattr(mail, "send_job", loopback_pool.send)
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", server.port
     settings.BASE_URL = "https://drydock.example"
     server.said()
-    return driver_of(fleet, "ann@example.org")
-
-
-def driver_of(fleet: Fleet, *recipients: str) -> ChannelDriver:
-    values: dict[str, Any] = {"recipients": list(recipients)}
-    return ChannelDriver(mail, fleet, channel_of("mail", fleet.now, **values), values)
+    factories.announced(fleet)
+    return driver_of(mail, fleet, recipients=["ann@example.org"])
 
 
 def test_a_mail_says_in_text_and_html_what_happens_and_leads_to_the_page(
     driver: ChannelDriver, server: MailServer
 ) -> None:
     evil = "<b onclick=x>&amp; 4 of 6 stay up"
-    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT), lines=[evil])
+    outcome = driver.tell(NotificationType.FIRST_SEEN, lines=[evil])
     assert (outcome.ok, outcome.status, outcome.answer) == (True, 250, "taken as 4711")
     [got] = server.mails()
     assert (got["From"], got["To"]) == ("Drydock <drydock@drydock.example>", "ann@example.org")
@@ -101,8 +89,8 @@ def test_a_mail_says_in_text_and_html_what_happens_and_leads_to_the_page(
 
 
 def test_all_mails_of_one_event_are_one_thread(driver: ChannelDriver, server: MailServer) -> None:
-    first = driver.post((NotificationType.FIRST_SEEN, EVENT))
-    for post in (first, first, driver.post((NotificationType.STARTED, EVENT), title="Freeze of vm1, vm2")):
+    first = driver.post(NotificationType.FIRST_SEEN)
+    for post in (first, first, driver.post(NotificationType.STARTED, title="Freeze of vm1, vm2")):
         assert driver.send(post).ok
     one, again, other = server.mails()
     assert one["Message-ID"] == again["Message-ID"] == f"<{first.id}@drydock.example>"
@@ -115,45 +103,46 @@ def test_all_mails_of_one_event_are_one_thread(driver: ChannelDriver, server: Ma
 
 def test_a_name_that_ends_a_line_adds_no_header(driver: ChannelDriver, server: MailServer) -> None:
     evil = "Freeze\r\nBcc: eve@example.org\r\n\r\nof vm1"
-    assert driver.tell((NotificationType.FIRST_SEEN, EVENT), title=evil).ok
+    assert driver.tell(NotificationType.FIRST_SEEN, title=evil).ok
     [said] = server.said()
     got = message_from_string(said["text"], policy=policy.default)
     assert (got["Bcc"], said["to"]) == (None, ["ann@example.org"])
     assert got["Subject"] == "Freeze Bcc: eve@example.org of vm1"
 
 
-def test_refused_recipient_does_not_stop_other_mails(fleet: Fleet, driver: ChannelDriver, server: MailServer) -> None:
-    other = driver_of(fleet, "ann@example.org", "nobody@example.org", "bob@example.org")
-    outcome = other.tell((NotificationType.FIRST_SEEN, EVENT))
+def test_refused_recipient_does_not_stop_other_mails(driver: ChannelDriver, server: MailServer) -> None:
+    driver.values["recipients"] = ["ann@example.org", "nobody@example.org", "bob@example.org"]
+    outcome = driver.first_seen(EVENT)
     assert (outcome.ok, outcome.error) == (True, "some_refused")
     assert outcome.answer == "nobody@example.org: 550 no such mailbox"
     taken = server.said()
     assert [each["to"] for each in taken] == [["ann@example.org"], ["bob@example.org"]]
     assert not any("nobody" in each["text"] for each in taken)
-    unknown = driver_of(fleet, "nobody@example.org").tell((NotificationType.FIRST_SEEN, EVENT))
+    driver.values["recipients"] = ["nobody@example.org"]
+    unknown = driver.first_seen(EVENT)
     assert (unknown.ok, unknown.again, unknown.status, unknown.error) == (False, False, 550, "status")
 
 
-def test_who_has_got_it_does_not_get_it_again(fleet: Fleet, driver: ChannelDriver, server: MailServer) -> None:
-    other = driver_of(fleet, "ann@example.org", "later@example.org", "bob@example.org")
-    post = other.post((NotificationType.FIRST_SEEN, EVENT))
-    outcome = other.send(post)
+def test_who_has_got_it_does_not_get_it_again(driver: ChannelDriver, server: MailServer) -> None:
+    driver.values["recipients"] = ["ann@example.org", "later@example.org", "bob@example.org"]
+    post = driver.post(NotificationType.FIRST_SEEN)
+    outcome = driver.send(post)
     assert (outcome.ok, outcome.again, outcome.status) == (False, True, 450)
     assert [each["to"] for each in server.said()] == [["ann@example.org"]]
     # Meanwhile that mailbox is no more.
-    other.values["recipients"] = ["ann@example.org", "bob@example.org"]
-    kept = dict(Reference.objects.filter(channel=other.row).values_list("subject", "value"))
-    assert other.send(replace(post, references=kept)).ok
+    driver.values["recipients"] = ["ann@example.org", "bob@example.org"]
+    kept = dict(Reference.objects.values_list("subject", "value"))
+    assert driver.send(replace(post, references=kept)).ok
     assert [each["to"] for each in server.said()] == [["bob@example.org"]]
-    assert not Reference.objects.filter(channel=other.row).exists()
+    assert not Reference.objects.exists()
     # References of another delivery are ignored.
-    assert other.send(replace(other.post((NotificationType.STARTED, EVENT)), references=kept)).ok
+    assert driver.send(replace(driver.post(NotificationType.STARTED), references=kept)).ok
     assert [each["to"] for each in server.said()] == [["ann@example.org"], ["bob@example.org"]]
 
 
 def test_a_group_and_a_try_are_mails_of_their_own(driver: ChannelDriver, server: MailServer) -> None:
     assert driver.tell().ok
-    assert driver.tell((NotificationType.FIRST_SEEN, EVENT), (NotificationType.CLAIMED, EVENT)).ok
+    assert driver.tell(NotificationType.FIRST_SEEN, NotificationType.CLAIMED).ok
     tried, group = server.mails()
     assert (tried["References"], tried["Subject"]) == (None, "0 messages")
     # Both are about the same event.
@@ -167,7 +156,7 @@ def test_without_a_server_mail_fails_with_a_reason(driver: ChannelDriver, settin
         ("169.254.169.254", 25, "refused_address:azure"),
     ):
         settings.EMAIL_HOST, settings.EMAIL_PORT = host, port
-        outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
+        outcome = driver.first_seen(EVENT)
         assert (outcome.ok, outcome.again, outcome.error) == (False, True, error)
 
 
@@ -175,42 +164,36 @@ def test_a_wrong_password_is_tried_again_and_not_shown(
     driver: ChannelDriver, server: MailServer, settings: Settings
 ) -> None:
     settings.EMAIL_HOST_USER, settings.EMAIL_HOST_PASSWORD = "ann", "hunter2"
-    assert driver.tell((NotificationType.FIRST_SEEN, EVENT)).ok
+    assert driver.first_seen(EVENT).ok
     [said] = server.said()
     assert said["by"] == "ann"
     settings.EMAIL_HOST_PASSWORD = "not-hunter2"
-    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
+    outcome = driver.first_seen(EVENT)
     assert (outcome.ok, outcome.again, outcome.status) == (False, True, 535)
     assert "hunter2" not in outcome.answer
 
 
 @pytest.mark.parametrize("at_once", [False, True])
 def test_certificates_of_the_server_are_checked(
-    fleet: Fleet,
-    driver: ChannelDriver,
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    at_once: bool,
+    driver: ChannelDriver, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, at_once: bool
 ) -> None:
     authority = Authority(tmp_path)
     authority.server("127.0.0.1")
     port, process = serve(tmp_path, str(tmp_path / "127.0.0.1.pem"), *(["tls"] if at_once else []))
-    settings.EMAIL_PORT = port
-    settings.EMAIL_USE_SSL, settings.EMAIL_USE_TLS = at_once, not at_once
+    settings.EMAIL_PORT, settings.EMAIL_USE_SSL, settings.EMAIL_USE_TLS = port, at_once, not at_once
     trusting = Pool(most=1, command=(*COMMAND, str(authority.path)))
     with process as running_process:
         there = MailServer(running_process, port)
         wait_for(lambda: "ready" in running_process.said(), seconds=20, what="the mail server listens")
-        assert driver.tell((NotificationType.FIRST_SEEN, EVENT)).error == "tls"
+        assert driver.first_seen(EVENT).error == "tls"
         monkeypatch.setattr(mail, "send_job", trusting.send)
-        assert driver.tell((NotificationType.FIRST_SEEN, EVENT)).ok
+        assert driver.first_seen(EVENT).ok
         assert [each["tls"] for each in there.said()] == [True]
     trusting.close()
 
 
 def test_a_server_without_starttls_gets_nothing(driver: ChannelDriver, server: MailServer, settings: Settings) -> None:
     settings.EMAIL_USE_TLS = True
-    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
+    outcome = driver.first_seen(EVENT)
     assert (outcome.ok, outcome.again, outcome.error) == (False, True, "tls")
     assert server.said() == []

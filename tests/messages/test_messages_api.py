@@ -1,12 +1,10 @@
 """Channels, routes and the log through the API: who sees what, who may what, and what a caller gets back."""
 
-import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from fleet.models import Entry
 from fleet.notifications.models import Channel, DeliveryAttempt, Message, MessageDelivery, Route
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
@@ -32,26 +30,23 @@ def viewer(db: None) -> Caller:
     return found
 
 
-def test_a_channel_is_made_read_changed_rotated_and_deleted(admin: Caller) -> None:
-    answer = admin.post("channels/", HOOK)
-    assert answer.status_code == 201
-    body = answer.json()
+def test_a_channels_secret_is_in_the_answers_that_make_it_and_in_no_other(admin: Caller) -> None:
+    body = admin.post("channels/", HOOK).json()
     address = f"channels/{body['id']}/"
     assert body["secret"].startswith("whsec_")
     assert (body["kind"], body["health"], body["own"], body["takes_messages"]) == ("webhook", "new", False, True)
     assert body["settings"] == {"url": HOOK["url"]}
     read = admin.get(address)
     assert "secret" not in read.json() and body["secret"] not in read.content.decode()
-    changed = admin("PATCH", address, {"enabled": False, "time_zone": "Europe/Berlin"})
-    assert (changed.json()["health"], changed.json()["settings"]["time_zone"]) == ("off", "Europe/Berlin")
-    rotated = admin.post(f"{address}rotate/")
-    assert rotated.json()["secret"] != body["secret"]
-    assert rotated.json()["earlier_secret_until"] is not None
+    changed = admin("PATCH", address, {"enabled": False, "time_zone": "Europe/Berlin"}).json()
+    assert (changed["health"], changed["settings"]["time_zone"]) == ("off", "Europe/Berlin")
+    rotated = admin.post(f"{address}rotate/").json()
+    assert rotated["secret"] != body["secret"] and rotated["earlier_secret_until"] is not None
     assert admin.delete(address).status_code == 204
     for call in (admin.get(address), admin("PATCH", address, {"enabled": True}), admin.post(f"{address}rotate/")):
         problem(call, 404, "not-found")
-    made = admin.post("channels/", {"name": "p", "kind": "pagerduty", "routing_key": "0123456789abcdef" * 2})
-    assert (made.json()["secrets_set"], made.json()["settings"], made.json()["secret"]) == (["routing_key"], {}, None)
+    made = admin.post("channels/", {"name": "p", "kind": "pagerduty", "routing_key": "0123456789abcdef" * 2}).json()
+    assert (made["secrets_set"], made["settings"], made["secret"]) == (["routing_key"], {}, None)
 
 
 def test_who_only_looks_sees_names_and_health_and_nothing_of_what_others_have_alone(
@@ -75,38 +70,23 @@ def test_a_token_that_only_reads_makes_nothing_that_outlives_it(admin: Caller) -
     assert approves.post("channels/", MAIL).status_code == 201
 
 
-def test_a_route_is_made_read_changed_and_deleted(admin: Caller, viewer: Caller) -> None:
+def test_a_route_is_answered_as_it_was_sent(admin: Caller, viewer: Caller) -> None:
     hook = admin.post("channels/", HOOK).json()["id"]
-    body = {
-        "name": "night",
-        "channel": hook,
-        "moments": ["event.first_seen"],
-        "event_types": ["Reboot"],
-        "sources": ["Platform"],
-        "severities": ["critical", "warning"],
-        "set_pattern": "web*",
-        "service": "shop",
-        "resource_group": "rg",
-        "weekdays": [],
-        "from_time": "22:00",
-        "until_time": "07:00",
-        "time_zone": "Europe/Berlin",
-    }
-    made = admin.post("routes/", body)
-    assert made.status_code == 201
-    row = made.json()
+    lists = {"moments": ["event.first_seen"], "event_types": ["Reboot"], "sources": ["Platform"], "weekdays": []}
+    place = {"severities": ["critical", "warning"], "set_pattern": "web*", "service": "shop", "resource_group": "rg"}
+    hours = {"from_time": "22:00", "until_time": "07:00", "time_zone": "Europe/Berlin"}
+    body = {"name": "night", "channel": hook, **lists, **place, **hours}
+    row = admin.post("routes/", body).json()
     shown = {**body, "channel": {"id": hook, "name": "hook", "kind": "webhook"}}
     assert {name: row[name] for name in body} == shown
     address = f"routes/{row['id']}/"
-    changed = admin("PATCH", address, {"from_time": None, "unclaimed_after_seconds": 120, "moments": []})
-    assert (changed.json()["version"], changed.json()["from_time"]) == (2, None)
-    assert changed.json()["event_types"] == ["Reboot"]
+    changed = admin("PATCH", address, {"from_time": None, "unclaimed_after_seconds": 120, "moments": []}).json()
+    assert (changed["version"], changed["from_time"], changed["event_types"]) == (2, None, ["Reboot"])
     admin("PATCH", f"channels/{hook}/", {"enabled": False})
     (listed,) = viewer.get("routes/").json()["results"]
     assert (listed["channel_disabled"], listed["can_change"]) == (True, False)
     refused = problem(admin("PATCH", address, {"moments": ["event.first_seen"]}), 422, "validation")
     assert refused["errors"][0]["field"] == "moments"
-    problem(admin.delete(f"channels/{hook}/"), 422, "validation")
     assert admin.delete(address).status_code == 204
     problem(admin.get(address), 404, "not-found")
 
@@ -153,15 +133,6 @@ def test_the_log_is_read_page_by_page_and_filtered(admin: Caller) -> None:
     problem(admin.get("messages/?state=LOST"), 422, "validation")
 
 
-def test_a_message_is_sent_again_once_however_often_the_call_is_repeated(admin: Caller) -> None:
-    message = delivered(channel(), datetime.now(UTC))
-    answers = [admin.post(f"messages/{message.pk}/redeliver/", Idempotency_Key="k") for _ in range(2)]
-    assert [answer.status_code for answer in answers] == [201, 201]
-    assert Entry.objects.filter(kind="message_sent_again").count() == 1
-    problem(admin.post(f"messages/{message.pk}/redeliver/"), 409, "not-redeliverable")
-    problem(admin.post("messages/4711/redeliver/"), 404, "not-found")
-
-
 def test_who_reads_by_scope_sees_messages_of_what_lies_there(admin: Caller, settings: Any) -> None:
     settings.SCOPED_READ_ACCESS = True
     now = datetime.now(UTC)
@@ -175,21 +146,3 @@ def test_who_reads_by_scope_sees_messages_of_what_lies_there(admin: Caller, sett
     assert reader.get("messages/").json()["results"] == []
     assert reader.post("routes/dry-run/", {"route": {}}).json()["messages"] == 0
     assert Message.objects.count() == 2
-
-
-def test_hostile_bodies_are_refused_and_not_failed_at(admin: Caller) -> None:
-    for body in (
-        {**HOOK, "url": {"a": 1}},
-        {**HOOK, "url": 7},
-        {**HOOK, "recipients": [["x"]]},
-        {**HOOK, "name": "\x00"},
-        {"name": "x", "kind": None},
-        {"name": "x", "kind": "webhook", "url": "https://\x00.example.org"},
-        {"name": "x", "kind": "mail", "recipients": ["x" * 20_000]},
-        {"name": "x", "kind": "apprise", "url": "x" * 9000},
-    ):
-        answer = admin.post("channels/", body)
-        assert answer.status_code == 422, (body, answer.content)
-        assert json.loads(answer.content)["errors"]
-    for body in ({"name": "x", "from_time": 7}, {"name": "x", "channel": -1}, {"name": "x", "severities": [{}]}):
-        assert admin.post("routes/", body).status_code == 422

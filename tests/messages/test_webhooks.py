@@ -28,13 +28,13 @@ from tests.api.conftest import Caller
 from tests.approvals.asking import hook
 from tests.caches.walking import EXAMPLE, Listeners
 from tests.factories import EVENT, Fleet, announced
-from tests.messages.posts import ChannelDriver, channel_of
+from tests.messages.posts import ChannelDriver, driver_of
 from tests.messages.telling import a_message, news
 from tests.processes import PYTHON, ROOT, Process, free_port, running, wait_for
 from tests.receivers import receiver
 from tests.rows import PersonFactory, TokenFactory
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("reach_loopback")]
 
 
 def new_secret() -> str:
@@ -80,21 +80,14 @@ def fleet(announced_fleet: Fleet) -> Fleet:
     return announced_fleet
 
 
-@pytest.fixture(autouse=True)
-def sending(loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in (apprise, webhook):
-        monkeypatch.setattr(kind, "send_job", loopback_pool.send)
-
-
-def driver_of(fleet: Fleet, url: str, **more: str) -> ChannelDriver:
-    values = {"url": url, "secret": SECRET, **more}
-    return ChannelDriver(webhook, fleet, channel_of("webhook", fleet.now, **values), values)
+def driver_to(fleet: Fleet, url: str, **more: str) -> ChannelDriver:
+    return driver_of(webhook, fleet, url=url, **{"secret": SECRET, **more})
 
 
 def test_the_receiver_of_the_documentation_takes_each_message_once(fleet: Fleet, documented: Documented) -> None:
-    driver = driver_of(fleet, documented.url)
+    driver = driver_to(fleet, documented.url)
     before = len(documented.said())
-    post = driver.post((NotificationType.FIRST_SEEN, EVENT))
+    post = driver.post(NotificationType.FIRST_SEEN)
     for _ in range(2):
         outcome = driver.send(post)
         assert (outcome.ok, outcome.status) == (True, 204)
@@ -107,8 +100,8 @@ def test_the_receiver_of_the_documentation_takes_each_message_once(fleet: Fleet,
 
 
 def test_unsigned_webhook_is_refused(fleet: Fleet, documented: Documented) -> None:
-    driver = driver_of(fleet, documented.url, secret=new_secret())
-    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
+    driver = driver_to(fleet, documented.url, secret=new_secret())
+    outcome = driver.first_seen(EVENT)
     assert (outcome.ok, outcome.status) == (False, 400)
     for headers in ({}, {"webhook-id": "1", "webhook-timestamp": "x", "webhook-signature": "y"}):
         assert requests.post(documented.url, data=b"{}", headers=headers, timeout=5).status_code == 400
@@ -116,8 +109,8 @@ def test_unsigned_webhook_is_refused(fleet: Fleet, documented: Documented) -> No
 
 def test_while_a_secret_is_replaced_both_are_good(fleet: Fleet, documented: Documented) -> None:
     until = iso(fleet.now + timedelta(days=1))
-    driver = driver_of(fleet, documented.url, secret=new_secret(), earlier_secret=SECRET, earlier_secret_until=until)
-    assert driver.tell((NotificationType.FIRST_SEEN, EVENT)).ok
+    driver = driver_to(fleet, documented.url, secret=new_secret(), earlier_secret=SECRET, earlier_secret_until=until)
+    assert driver.first_seen(EVENT).ok
 
 
 def test_times_of_any_zone_are_signed_as_they_are(fleet: Fleet) -> None:
@@ -129,8 +122,8 @@ def test_times_of_any_zone_are_signed_as_they_are(fleet: Fleet) -> None:
 
 def test_digest_and_test_message_are_marked(fleet: Fleet) -> None:
     with receiver() as there:
-        driver = driver_of(fleet, there.url)
-        assert driver.tell((NotificationType.FIRST_SEEN, EVENT), (NotificationType.CLAIMED, EVENT)).ok
+        driver = driver_to(fleet, there.url)
+        assert driver.tell(NotificationType.FIRST_SEEN, NotificationType.CLAIMED).ok
         assert driver.tell().ok
     group, tried = [json.loads(each.body) for each in there.got]
     assert (group["type"], group["data"]["count"], group["data"]["others"]) == ("group", 2, [])
@@ -143,8 +136,8 @@ def test_digest_and_test_message_are_marked(fleet: Fleet) -> None:
 
 def test_a_storm_is_bounded_and_names_what_has_no_room(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     with receiver() as there:
-        driver = driver_of(fleet, there.url)
-        post = driver.post((NotificationType.FIRST_SEEN, EVENT))
+        driver = driver_to(fleet, there.url)
+        post = driver.post(NotificationType.FIRST_SEEN)
         post = replace(post, moment="group", items=post.items * 1000)
         assert driver.send(post).ok
         monkeypatch.setattr(webhook, "event_data", lambda news: {"text": "x" * 10_000})
@@ -165,7 +158,7 @@ def test_a_storm_is_bounded_and_names_what_has_no_room(fleet: Fleet, monkeypatch
 def test_what_a_receiver_answers_decides_what_becomes_of_it(fleet: Fleet, status: int, again: bool, gone: bool) -> None:
     with receiver() as there:
         there.status, there.headers, there.body = status, {"Retry-After": "30", "Location": "/"}, b"no"
-        outcome = driver_of(fleet, there.url).tell((NotificationType.FIRST_SEEN, EVENT))
+        outcome = driver_to(fleet, there.url).first_seen(EVENT)
     assert (outcome.ok, outcome.again, outcome.gone, outcome.status) == (False, again, gone, status)
     assert outcome.wait_seconds == (30.0 if status in (429, 503) else None)
     assert (outcome.answer, len(there.got)) == ("no", 1)
@@ -176,7 +169,7 @@ def test_where_a_webhook_may_not_go_it_says_why(
 ) -> None:
     monkeypatch.setattr(loopback_pool, "allow", ())
     with receiver() as there:
-        outcome = driver_of(fleet, there.url).tell((NotificationType.FIRST_SEEN, EVENT))
+        outcome = driver_to(fleet, there.url).first_seen(EVENT)
     assert (outcome.ok, outcome.again, outcome.error) == (False, True, "refused_address:loopback")
     assert error_words(outcome.error) == "Drydock does not send to this address (this machine)"
     assert there.got == []
@@ -243,14 +236,10 @@ def test_a_maintenance_is_as_the_api_shows_it() -> None:
 # Apprise, with its real library, to a real receiver.
 
 
-def apprise_driver(fleet: Fleet, url: str) -> ChannelDriver:
-    return ChannelDriver(apprise, fleet, channel_of("apprise", fleet.now, url=url), {"url": url})
-
-
 def test_service_gets_the_event_and_a_link_to_decide(fleet: Fleet) -> None:
     with receiver() as there:
-        driver = apprise_driver(fleet, f"json://127.0.0.1:{there.port}/hook")
-        assert driver.tell((NotificationType.FIRST_SEEN, EVENT), lines=["4 of 6 stay up.", "<b>x</b>"]).ok
+        driver = driver_of(apprise, fleet, url=f"json://127.0.0.1:{there.port}/hook")
+        assert driver.tell(NotificationType.FIRST_SEEN, lines=["4 of 6 stay up.", "<b>x</b>"]).ok
     [got] = there.got
     said = json.loads(got.body)
     assert got.path == "/hook"
@@ -259,21 +248,17 @@ def test_service_gets_the_event_and_a_link_to_decide(fleet: Fleet) -> None:
 
 
 def test_worst_event_sets_the_colour(fleet: Fleet) -> None:
-    driver = apprise_driver(fleet, "json://127.0.0.1/")
-    first, ended = (NotificationType.FIRST_SEEN, EVENT), (NotificationType.ENDED, EVENT)
-    assert apprise.tone_of(driver.post(ended)) == "success"
-    assert apprise.tone_of(driver.post(ended, first)) == "warning"
+    driver = driver_of(apprise, fleet, url="json://127.0.0.1/")
+    first, ended = NotificationType.FIRST_SEEN, NotificationType.ENDED
+    tones = [apprise.tone_of(driver.post(*moments)) for moments in ((ended,), (ended, first), ())]
     driver.severity[EVENT] = "critical"
-    assert apprise.tone_of(driver.post(ended, first)) == "failure"
-    assert apprise.tone_of(driver.post()) == "info"
+    assert [*tones, apprise.tone_of(driver.post(ended, first))] == ["success", "warning", "info", "failure"]
 
 
 def test_a_service_that_wants_time_gets_it_and_its_secrets_are_not_shown(fleet: Fleet) -> None:
     with receiver() as there:
         there.status, there.headers, there.body = 429, {"Retry-After": "30"}, b"slow down, /tokentokentoken"
-        outcome = apprise_driver(fleet, f"json://127.0.0.1:{there.port}/tokentokentoken").tell(
-            (NotificationType.FIRST_SEEN, EVENT)
-        )
+        outcome = driver_of(apprise, fleet, url=f"json://127.0.0.1:{there.port}/tokentokentoken").first_seen(EVENT)
     assert (outcome.ok, outcome.again, outcome.status, outcome.wait_seconds) == (False, True, 429, 30.0)
     assert outcome.answer == "slow down, /***"
 
@@ -282,5 +267,5 @@ def test_a_service_that_wants_time_gets_it_and_its_secrets_are_not_shown(fleet: 
     ("url", "why"), [("syslog://", "schema"), ("json://h/?verify=no", "parameter"), ("x", "unknown_service")]
 )
 def test_what_is_on_no_list_is_refused_with_the_reason(fleet: Fleet, url: str, why: str) -> None:
-    outcome = apprise_driver(fleet, url).tell((NotificationType.FIRST_SEEN, EVENT))
+    outcome = driver_of(apprise, fleet, url=url).first_seen(EVENT)
     assert (outcome.ok, outcome.error) == (False, f"bad_url:{why}")
