@@ -26,7 +26,7 @@ from fleet.notifications.routing import (
 from tests import factories
 from tests.factories import Fleet
 from tests.plans import is_answered_by
-from tests.words import sentence, sentences
+from tests.words import sentence
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday
@@ -46,18 +46,13 @@ def facts(**fields: Any) -> MessageFacts:
     return MessageFacts(**{**known, **fields})
 
 
-OF_THE_INSTALLATION = facts(moment=NotificationType.AUDIT_FAILED, event_type="", source="", place=None)
-OF_A_CACHE = facts(
-    moment=NotificationType.MAINTENANCE_ANNOUNCED, event_type="", source="", place=Place("cache", "", "shop")
-)
+INSTALLATION = facts(moment=NotificationType.AUDIT_FAILED, event_type="", source="", place=None)
+CACHE = Place("cache", "", "shop")
+OF_A_CACHE = facts(moment=NotificationType.MAINTENANCE_ANNOUNCED, event_type="", source="", place=CACHE)
 
 
 def wants(what: MessageFacts, at: datetime = NOW, **fields: Any) -> bool:
     return Route(**fields).matches(what, now=at)
-
-
-def test_empty_route_matches_everything() -> None:
-    assert all(wants(what) for what in (facts(), facts(drill=True), OF_THE_INSTALLATION, OF_A_CACHE))
 
 
 @pytest.mark.parametrize(
@@ -85,27 +80,23 @@ def test_route_matches_what_it_names_and_nothing_else(named: dict[str, Any], oth
 
 
 def test_route_with_a_place_matches_no_provisional_set_and_not_the_installation() -> None:
-    assert wants(facts(place=UNNAMED))
-    assert not wants(facts(place=UNNAMED), service="shop")
-    assert not wants(OF_THE_INSTALLATION, service="*")
-    assert not wants(OF_THE_INSTALLATION, event_types=("Reboot",))
-
-
-def test_cache_matches_by_service_only() -> None:
-    assert wants(OF_A_CACHE, service="shop")
-    assert not wants(OF_A_CACHE, set_pattern="web")
+    for what, fields, matched in (
+        *((each, {}, True) for each in (facts(), facts(drill=True), facts(place=UNNAMED), INSTALLATION, OF_A_CACHE)),
+        (facts(place=UNNAMED), {"service": "shop"}, False),
+        (INSTALLATION, {"service": "*"}, False),
+        (INSTALLATION, {"event_types": ("Reboot",)}, False),
+        (OF_A_CACHE, {"service": "shop"}, True),
+        (OF_A_CACHE, {"set_pattern": "web"}, False),
+    ):
+        assert wants(what, **fields) is matched, (what, fields)
 
 
 def test_unclaimed_step_is_due_after_the_first_sighting() -> None:
     step = Route(unclaimed_after_seconds=120)
     assert step.step is NotificationType.UNCLAIMED
-    assert step.matches(facts(), now=NOW)
     assert step.due_at(facts(), now=NOW) == NOW + timedelta(minutes=2)
-    assert not any(
-        step.matches(facts(moment=moment), now=NOW)
-        for moment in NotificationType
-        if moment != NotificationType.FIRST_SEEN
-    )
+    matching = [moment for moment in NotificationType if step.matches(facts(moment=moment), now=NOW)]
+    assert matching == [NotificationType.FIRST_SEEN]
 
 
 def test_undecided_step_is_due_before_the_deadline() -> None:
@@ -118,35 +109,38 @@ def test_undecided_step_is_due_before_the_deadline() -> None:
 
 
 def test_hours_of_a_step_apply_when_it_is_due() -> None:
-    night = {"from_time": time(22), "until_time": time(7)}
-    evening = NOW.replace(hour=21, minute=59)
+    night, evening = {"from_time": time(22), "until_time": time(7)}, NOW.replace(hour=21, minute=59)
     assert not wants(facts(at=evening), at=evening, **night)
     assert wants(facts(at=evening), at=evening, unclaimed_after_seconds=120, **night)
 
 
-VIEWER, APPROVER = Rights(frozenset({"viewer"})), Rights(frozenset({"approver"}))
-PROPOSED = facts(moment=NotificationType.PROPOSED, by="ada")
+BANK, SHOP = (("service", "bank"),), (("service", "shop"),)
 
 
-def test_proposal_goes_to_other_users_who_may_consent() -> None:
-    assert not may_receive(VIEWER, ("vic",), PROPOSED, scoped=False)
-    assert may_receive(APPROVER, ("ben",), PROPOSED, scoped=False)
-    assert not may_receive(APPROVER, ("ada",), PROPOSED, scoped=False)
-    elsewhere = Rights(frozenset({"approver"}), (("service", "bank"),))
-    assert not may_receive(elsewhere, ("ben",), PROPOSED, scoped=False)
-
-
-def test_reader_gets_only_their_scopes() -> None:
-    assert not may_receive(Rights(), "nobody", facts(), scoped=False)
-    bank = Rights(frozenset({"viewer"}), (("service", "bank"),))
-    shop = Rights(frozenset({"viewer"}), (("service", "shop"),))
-    assert may_receive(bank, ("vic",), facts(), scoped=False)
-    assert not may_receive(bank, ("vic",), facts(), scoped=True)
-    assert may_receive(shop, ("vic",), facts(), scoped=True)
-    assert may_receive(shop, ("vic",), OF_A_CACHE, scoped=True)
-    assert not may_receive(shop, ("vic",), OF_THE_INSTALLATION, scoped=True)
-    assert not may_receive(shop, ("vic",), facts(place=UNNAMED), scoped=True)
-    assert may_receive(Rights(frozenset({"admin"}), bank.scopes), "ada", facts(), scoped=True)
+@pytest.mark.parametrize(
+    ("group", "scopes", "what", "scoped", "allowed"),
+    [
+        # A proposal goes to other users who may consent.
+        ("viewer", (), PROPOSED := facts(moment=NotificationType.PROPOSED, by="ada"), False, False),
+        ("approver", (), PROPOSED, False, True),
+        ("approver", (), facts(moment=NotificationType.PROPOSED, by="vic"), False, False),
+        ("approver", BANK, PROPOSED, False, False),
+        # Readers get only their scopes.
+        ("", (), facts(), False, False),
+        ("viewer", BANK, facts(), False, True),
+        ("viewer", BANK, facts(), True, False),
+        ("viewer", SHOP, facts(), True, True),
+        ("viewer", SHOP, OF_A_CACHE, True, True),
+        ("viewer", SHOP, INSTALLATION, True, False),
+        ("viewer", SHOP, facts(place=UNNAMED), True, False),
+        ("admin", BANK, facts(), True, True),
+    ],
+)
+def test_users_get_what_they_may_read_and_proposals_to_which_they_may_consent(
+    group: str, scopes: Any, what: MessageFacts, scoped: bool, allowed: bool
+) -> None:
+    rights = Rights(frozenset({group} - {""}), scopes)
+    assert may_receive(rights, ("vic",), what, scoped=scoped) is allowed
 
 
 @pytest.mark.parametrize("named", ["approval.refused", "approval.withdrawn", "event.started", "approval.corrected"])
@@ -156,17 +150,14 @@ def test_route_that_names_an_end_matches_its_correction(named: str) -> None:
     assert not wants(corrected, moments=("event.claimed",))
 
 
-def test_pauses_grow_and_stay_bounded() -> None:
-    pauses = [pause_seconds(failures, chance=1) for failures in range(1, 12)]
-    assert pauses[:4] == [2, 4, 8, 16]
-    assert pauses[-1] == LONGEST_SECONDS == pause_seconds(10_000, chance=1)
-
-
 @given(st.integers(1, 10**6), st.floats(0, 1), st.none() | st.floats(0, 1e9))
-def test_a_receiver_may_ask_for_more_but_not_for_ever(failures: int, chance: float, asked: float | None) -> None:
+def test_pauses_grow_and_stay_bounded_whatever_a_receiver_asks(
+    failures: int, chance: float, asked: float | None
+) -> None:
     pause = pause_seconds(failures, chance=chance, requested=asked)
-    assert 1 <= pause <= LONGEST_ASKED_SECONDS
-    assert pause >= min(asked or 0, LONGEST_ASKED_SECONDS)
+    assert max(1, min(asked or 0, LONGEST_ASKED_SECONDS)) <= pause <= LONGEST_ASKED_SECONDS
+    assert asked or pause <= LONGEST_SECONDS
+    assert [pause_seconds(count, chance=1) for count in range(1, 5)] == [2, 4, 8, 16]
 
 
 # Route dry runs: they count past notifications by type, week and night hours, at a constant cost.
@@ -183,46 +174,30 @@ def moments(found: dry_run.RouteDryRun) -> dict[str, int]:
 def test_what_happened_is_counted_and_the_newest_stand_by_name(fleet: Fleet) -> None:
     event = factories.freeze_completed(fleet)
     found = tried(fleet)
-    assert moments(found) == {
-        "event.first_seen": 1,
-        "approval.decided": 1,
-        "event.started": 1,
-        "event.ended": 1,
-    }
+    assert moments(found) == dict.fromkeys(["event.first_seen", "approval.decided", "event.started", "event.ended"], 1)
     assert sentence(found.sentence) == "In the last 30 days: 4 notifications, 4 at night."
-    newest = found.newest[0]
-    assert (newest.moment, newest.event, newest.event_type, newest.severity) == (
-        "event.ended", event.event_id, "Freeze", "info",
-    )  # fmt: skip
-    assert newest.set is not None and newest.set.name == "web"
-    assert [week.messages for week in found.by_week] == [4]
-    assert len(sentences(found.unknown)) == 3
-    assert not found.more
-
-
-def test_a_route_that_names_something_counts_that(fleet: Fleet) -> None:
-    factories.freeze_completed(fleet)
+    last = found.newest[0]
+    assert (last.moment, last.event, last.event_type) == ("event.ended", event.event_id, "Freeze")
+    assert last.severity == "info" and last.set is not None and last.set.name == "web"
+    assert ([week.messages for week in found.by_week], len(found.unknown), found.more) == ([4], 3, False)
+    # A route that names something counts that.
     assert tried(fleet, event_types=("Reboot",)).messages == 0
     assert tried(fleet, severities=("info",), set_pattern="w*").messages == 4
     found = tried(fleet, moments=("event.ended",), enabled=False)
     assert (found.messages, found.considered) == (1, 4)
     assert (found.wording.code, found.wording.values["moments"]) == ("route", ["event.ended"])
     assert sentence(tried(fleet, service="none").sentence) == "In the last 30 days: no notification."
+    assert tried(fleet, at=fleet.now + timedelta(days=31)).considered == 0
 
 
-def test_nights_and_weeks_are_those_of_the_routes_zone() -> None:
+def test_nights_weeks_and_hours_are_those_of_the_route() -> None:
     sunday = Fleet(now=datetime(2022, 4, 10, 23, 30, tzinfo=UTC))
     factories.announced(sunday)
-    found = tried(sunday)
-    assert (found.outside_working_hours, found.by_week[0].begins) == (1, "2022-04-04")
-    found = tried(sunday, time_zone="Pacific/Auckland")
-    assert (found.outside_working_hours, found.by_week[0].begins) == (0, "2022-04-11")
-
-
-def test_hours_of_the_route_count_at_the_time_of_each(fleet: Fleet) -> None:
-    factories.announced(fleet)
-    assert tried(fleet, from_time=time(7), until_time=time(22)).messages == 0
-    assert tried(fleet, from_time=time(22), until_time=time(7)).messages == 1
+    for zone, night, begins in (("UTC", 1, "2022-04-04"), ("Pacific/Auckland", 0, "2022-04-11")):
+        found = tried(sunday, time_zone=zone)
+        assert (found.outside_working_hours, found.by_week[0].begins) == (night, begins)
+    for begins_at, ends_at, count in ((7, 22, 0), (22, 7, 1)):
+        assert tried(sunday, from_time=time(begins_at), until_time=time(ends_at)).messages == count
 
 
 def test_escalation_counts_only_while_unclaimed(fleet: Fleet) -> None:
@@ -237,14 +212,7 @@ def test_escalation_counts_only_while_unclaimed(fleet: Fleet) -> None:
     assert tried(fleet, before_decide_by_seconds=60).messages == 1
 
 
-def test_an_older_event_is_not_looked_at(fleet: Fleet) -> None:
-    factories.freeze_completed(fleet)
-    assert tried(fleet, at=fleet.now + timedelta(days=31)).considered == 0
-
-
-def test_preview_of_too_many_events_uses_the_newest_and_states_it(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_preview_of_too_many_events_uses_the_newest_and_states_it(fleet: Fleet, monkeypatch: Any) -> None:
     factories.announced(fleet)
     monkeypatch.setattr(dry_run, "MOST", 1)
     fleet.say("vm1", *(factories.listing(f"E-{number}") for number in range(3)))
@@ -271,11 +239,10 @@ def test_for_one_alone_what_they_may_not_hear_is_left_out(fleet: Fleet, settings
 
 def test_it_costs_the_same_whatever_happened(fleet: Fleet, django_assert_num_queries: Any) -> None:
     factories.announced(fleet)
-    with django_assert_num_queries(3):
-        tried(fleet)
-    fleet.say("vm1", *(factories.listing(f"E-{number}") for number in range(20)))
-    with django_assert_num_queries(3):
-        tried(fleet)
+    for count in (1, 20):
+        fleet.say("vm1", *(factories.listing(f"E-{number}") for number in range(count)))
+        with django_assert_num_queries(3):
+            tried(fleet)
 
 
 def test_the_past_is_read_by_index_however_long_the_timeline_is(fleet: Fleet) -> None:
@@ -284,8 +251,5 @@ def test_the_past_is_read_by_index_however_long_the_timeline_is(fleet: Fleet) ->
     assert is_answered_by(dry_run.events_since(since), "event_newest")
     assert is_answered_by(dry_run.upkeep_since(since), "entry_of_milestones")
     assert is_answered_by(dry_run.entries_of([1, 2, 3]), "entry_by_event")
-
-
-def test_cache_entries_of_the_dry_run_are_indexed() -> None:
     caches = {kind.value for kind in ROUTED_ENTRIES if kind.value.startswith("maintenance_")}
     assert caches == {kind.value for kind in dry_run.OF_CACHES} <= set(MILESTONES)

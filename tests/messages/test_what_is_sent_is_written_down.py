@@ -55,38 +55,35 @@ def sent_after(fleet: Fleet, *counts: float) -> None:
         send_all(fleet)
 
 
-def test_first_sighting_is_sent_after_the_group_wait(fleet: Fleet, receiver: Receiver) -> None:
+def test_first_sighting_is_sent_after_the_group_wait_and_recorded_before(
+    fleet: Fleet, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    send = receiver.send
+
+    def look(*given: Any, **named: Any) -> Outcome:
+        seen.extend(DeliveryAttempt.objects.values_list("ended_at", "ok"))
+        seen.append(MessageDelivery.objects.get().state)
+        return send(*given, **named)
+
+    monkeypatch.setattr(receiver, "send", look)
     announced(fleet)
     send_all(fleet)
     assert receiver.moments == []
     sent_after(fleet, 2)
-    assert receiver.moments == ["event.first_seen"]
+    assert (receiver.moments, seen) == (["event.first_seen"], [(None, None), "SENDING"])
     [attempt] = DeliveryAttempt.objects.all()
     assert (attempt.ok, attempt.status, attempt.number) == (True, 200, 1)
     assert told(state="TOLD") == [("event.first_seen", "shop-ops")]
 
 
-def test_attempt_is_recorded_before_it_is_made(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-
-    class Looks:
-        @staticmethod
-        def send(*_: Any, **__: Any) -> Outcome:
-            seen.extend(DeliveryAttempt.objects.values_list("ended_at", "ok"))
-            seen.append(MessageDelivery.objects.get().state)
-            return Outcome(ok=True)
-
-    monkeypatch.setattr(delivery, "kind_of", lambda name: Looks)
-    announced(fleet)
-    sent_after(fleet, 2, 2)
-    assert seen == [(None, None), "SENDING"]
-
-
 def test_retries_keep_the_delivery_id(fleet: Fleet, receiver: Receiver) -> None:
-    receiver.answers = [AWAY, AWAY, Outcome(ok=True)]
+    receiver.answers = [AWAY, Outcome(ok=False, again=True, status=429, wait_seconds=600), Outcome(ok=True)]
     announced(fleet)
-    routed(fleet)
-    sent_after(fleet, *[5] * 6)
+    sent_after(fleet, *[5] * 4, *[100] * 5)
+    # The pause that the receiver requested is kept.
+    assert len(receiver.posts) == 2
+    sent_after(fleet, 110)
     assert len(receiver.posts) == DeliveryAttempt.objects.count() == 3
     assert len({post.id for _, post in receiver.posts}) == 1
     assert Channel.objects.get().failures == 0
@@ -125,24 +122,23 @@ def test_retry_drops_what_is_stale(fleet: Fleet, receiver: Receiver) -> None:
     assert Message.objects.get(moment="event.first_seen").state == "DROPPED"
 
 
-def test_refused_delivery_does_not_block_the_next(fleet: Fleet, receiver: Receiver) -> None:
-    receiver.answers = [Outcome(ok=False, status=422, error="refused", answer="too odd"), Outcome(ok=True)]
-    announced(fleet)
-    sent_after(fleet, 2, 2)
-    claims.claim(event_id=EVENT, actor=acting(operator()), now=fleet.now)
-    sent_after(fleet, 2, 2)
-    assert receiver.moments == ["event.first_seen", "event.claimed"]
-    assert told(state="GIVEN_UP") == [("event.first_seen", "shop-ops")]
-
-
-def test_own_error_costs_one_delivery(fleet: Fleet, receiver: Receiver) -> None:
-    receiver.answers = [ArithmeticError()] * delivery.MOST_OWN_FAILURES + [Outcome(ok=True)]
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [Outcome(ok=False, status=422, error="refused", answer="too odd")],
+        # An error of our own costs one delivery.
+        [ArithmeticError()] * delivery.MOST_OWN_FAILURES,
+    ],
+    ids=["refused", "own error"],
+)
+def test_refused_delivery_does_not_block_the_next(fleet: Fleet, receiver: Receiver, answers: list[Any]) -> None:
+    receiver.answers = [*answers, Outcome(ok=True)]
     announced(fleet)
     sent_after(fleet, *[30] * 12)
     claims.claim(event_id=EVENT, actor=acting(operator()), now=fleet.now)
     sent_after(fleet, 60, 60)
     assert told(state="GIVEN_UP") == [("event.first_seen", "shop-ops")]
-    assert receiver.moments[-1] == "event.claimed"
+    assert receiver.moments == ["event.first_seen"] * len(answers) + ["event.claimed"]
 
 
 def test_failing_channel_is_reported_through_others(fleet: Fleet, receiver: Receiver) -> None:
@@ -155,15 +151,6 @@ def test_failing_channel_is_reported_through_others(fleet: Fleet, receiver: Rece
     receiver.answers = [Outcome(ok=True)]
     sent_after(fleet, *[100] * 4)
     assert ("channel.works", "pager") in told(state="TOLD")
-
-
-def test_retry_after_is_honoured(fleet: Fleet, receiver: Receiver) -> None:
-    receiver.answers = [Outcome(ok=False, again=True, status=429, wait_seconds=600), Outcome(ok=True)]
-    announced(fleet)
-    sent_after(fleet, 2, 2, *[100] * 5)
-    assert len(receiver.posts) == 1
-    sent_after(fleet, 110)
-    assert len(receiver.posts) == 2
 
 
 def test_gone_receiver_is_disabled(fleet: Fleet, receiver: Receiver) -> None:
