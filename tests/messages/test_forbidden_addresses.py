@@ -12,9 +12,8 @@ import pytest
 
 from fleet.domain.egress import AddressRefusal, refusal
 from fleet.notifications.sender.jobs import AppriseJob, HttpJob, Job, SendError, SmtpJob
-from fleet.notifications.sender.pool import COMMAND, Pool
-from tests.namespaces import Namespace, missing
-from tests.processes import PYTHON, ROOT, running, wait_for
+from fleet.notifications.sender.pool import Pool
+from tests.processes import ROOT
 from tests.receivers import PLAYED, receiver
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -48,44 +47,25 @@ REFUSED = {
     "[64:ff9b:1::a9fe:101]",
     "reserved": "192.0.0.8 198.18.0.1 240.0.0.1 [2001:10::1] [100::1] [5f00::1] [::8.8.8.8] [4000::1]",
 }
-ELSEWHERE = [
-    # Who signs in, or where the host ends.
-    "http://example.com@169.254.169.254/",
-    "http://user:secret@10.0.0.1/",
-    "http://169.254.169.254\\@example.com/",
-    "http://example.com\\@127.0.0.1/",
-    "http://127.0.0.1:80\\@example.com:80/",
-    # Schemes.
-    "file:///etc/passwd",
-    "ftp://127.0.0.1/",
-    "gopher://127.0.0.1:6379/_FLUSHALL",
-    "dict://127.0.0.1:11211/stats",
-    "http+unix://%2Fvar%2Frun%2Fdocker.sock/containers",
-    "//127.0.0.1/",
-    "127.0.0.1",
+# Who signs in, or where the host ends; schemes; scopes, escapes, and numbers of ports that are none.
+ELSEWHERE = r"""
+http://example.com@169.254.169.254/ http://user:secret@10.0.0.1/ http://169.254.169.254\@example.com/
+http://example.com\@127.0.0.1/ http://127.0.0.1:80\@example.com:80/
+file:///etc/passwd ftp://127.0.0.1/ gopher://127.0.0.1:6379/_FLUSHALL dict://127.0.0.1:11211/stats
+http+unix://%2Fvar%2Frun%2Fdocker.sock/containers //127.0.0.1/ 127.0.0.1
+http://[fe80::1%25eth0]/ http://[fe80::1%eth0]/ http://127%2e0.0.1/ http://example.com:0/ http://example.com:99999/
+http://[::1/
+"""
+# What ends a line, and what some parsers pass over.
+WITH_SPACE = [
     "",
-    # What ends a line, and what some parsers pass over.
     "http://127.0.0.1 .example.com/",
     "http://example.com/\r\nHost: 169.254.169.254",
     "http://\t127.0.0.1/",
-    "http://exam\nple.com/",
-    # Scopes, escapes, and numbers of ports that are none.
-    "http://[fe80::1%25eth0]/",
-    "http://[fe80::1%eth0]/",
-    "http://127%2e0.0.1/",
-    "http://example.com:0/",
-    "http://example.com:99999/",
-    "http://[::1/",
 ]
 # Other digits and dots, which some libraries make plain ones of.
-ODD = [
-    "http://169。254。169。254/",
-    "http://①②⑦.⓪.⓪.①/",
-    "http://１２７.0.0.1/",  # noqa: RUF001
-    "http://127.0.0.1./",
-    "http://0127..1/",
-    "http://localhost./",
-]
+ODD = "http://169。254。169。254/ http://①②⑦.⓪.⓪.①/ http://１２７.0.0.1/"  # noqa: RUF001
+ODD += " http://127.0.0.1./ http://0127..1/ http://localhost./"
 PORTS = (22, 23, 53, 135, 139, 389, 445, 2375, 2379, 3306, 3389, 5432, 6379, 6380, 9200, 10250, 11211, 27017, 32526)
 SERVICES = """
 json://169.254.169.254/ jsons://[::ffff:7f00:1]/ form://2852039166/ xml://0xa9fea9fe/ ntfy://127.0.0.1/topic
@@ -133,13 +113,13 @@ def test_forbidden_address_is_refused(pool: Pool, job: Job, reason: str) -> None
     assert not reason or answer.reason == reason
 
 
-@pytest.mark.parametrize("url", ELSEWHERE)
+@pytest.mark.parametrize("url", [*ELSEWHERE.split(), *WITH_SPACE, "http://exam\nple.com/"])
 def test_ambiguous_url_is_refused(pool: Pool, url: str) -> None:
     answer = pool.send(HttpJob("POST", url), now=NOW)
     assert (answer.ok, answer.error) == (False, SendError.BAD_URL), answer
 
 
-@pytest.mark.parametrize("url", ODD)
+@pytest.mark.parametrize("url", ODD.split())
 def test_unusual_digits_and_dots_are_refused(pool: Pool, url: str) -> None:
     answer = pool.send(HttpJob("POST", url), now=NOW)
     assert answer.error in (SendError.BAD_URL, SendError.REFUSED_ADDRESS, SendError.DNS), answer
@@ -191,32 +171,6 @@ def test_rebound_name_is_judged_at_connect_time(job: Callable[[int], Job]) -> No
         assert (second.error, second.reason) == (SendError.REFUSED_ADDRESS, "loopback")
         assert there.got == []
         pool.close()
-
-
-PROGRAM = str(Path(__file__).with_name("rebinding_dns.py"))
-ALLOWED, METADATA = "127.0.0.2", "169.254.169.254"
-
-
-@pytest.mark.real_time
-@pytest.mark.skipif(missing() != "", reason=missing())
-def test_the_second_answer_leads_nowhere(tmp_path: Path) -> None:
-    (tmp_path / "resolv.conf").write_text("nameserver 127.0.0.1\n")
-    (tmp_path / "nsswitch.conf").write_text("hosts: dns\n")
-    own = " && ".join(f"mount --bind {tmp_path / name} /etc/{name}" for name in ("resolv.conf", "nsswitch.conf"))
-    with Namespace(f"{METADATA}/32") as namespace:
-        server = namespace.command(PYTHON, PROGRAM, ALLOWED, METADATA)
-        # As in production, but for whom it asks: the process has the system's own resolver.
-        inside = namespace.command("unshare", "--mount", "sh", "-c", f'{own} && exec "$@"', "sh", *COMMAND)
-        pool = Pool(most=1, command=inside, allow=[f"{ALLOWED}/32"])
-        with running(server, environment={}, log=tmp_path / "log") as process:
-            wait_for(lambda: "ready" in process.said(), seconds=20, what="the name server listens")
-            first, second = (pool.send(HttpJob("GET", "http://changes.example/"), now=NOW) for _ in range(2))
-            said = process.said().splitlines()
-        pool.close()
-    assert (first.ok, first.status) == (True, 204)
-    assert (second.error, second.reason) == (SendError.REFUSED_ADDRESS, "azure")
-    # The sender resolved the name again for each message, and never connected to the second address.
-    assert said == ["ready", f"told {ALLOWED}", f"served {ALLOWED}", f"told {METADATA}"]
 
 
 # The sender's process has nothing worth having, and can do nothing but connect to where messages may go.

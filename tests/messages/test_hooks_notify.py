@@ -53,12 +53,9 @@ def test_the_end_of_a_phase_notifies_by_its_outcome(fleet: Fleet, phase: str, ou
     assert subjects == ({f"hooks:{fleet.agents['vm1'].machine.pk}"} if moments else set())
 
 
-def test_a_machine_of_another_set_notifies_of_nothing(fleet: Fleet) -> None:
+def test_a_machine_of_another_set_notifies_of_nothing_and_a_drill_is_marked(fleet: Fleet) -> None:
     fleet.enrol("admin", availability_set="db")
     assert ended(fleet, "admin", phase="prepare", outcome="failed") == []
-
-
-def test_a_drill_is_marked(fleet: Fleet) -> None:
     ScheduledEvent.objects.update(drill=True)
     ended(fleet, phase="recover", outcome="failed")
     assert Message.objects.get().drill
@@ -72,9 +69,4 @@ def test_after_the_event_only_its_preparation_is_no_longer_news(fleet: Fleet) ->
     ended(fleet, "vm2", phase="recover", outcome="succeeded")
     stale = [news(message, now=fleet.now).stale for message in Message.objects.order_by("pk")]
     assert stale == ["event-over", "", ""]
-
-
-def test_a_dry_run_counts_them(fleet: Fleet) -> None:
-    ended(fleet, phase="prepare", outcome="failed")
-    ended(fleet, "vm2", phase="prepare", outcome="succeeded")
-    assert dry_run.dry_run(route=Route(moments=MOMENTS), now=fleet.now).messages == 1
+    assert dry_run.dry_run(route=Route(moments=MOMENTS), now=fleet.now).messages == 3

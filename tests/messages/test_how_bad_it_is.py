@@ -12,7 +12,6 @@ from fleet.models.facts.events import load_facts
 from fleet.notifications.notification_types import NotificationType, cache_severity, severity, stay_up
 from fleet.projections.events import detail
 from tests.factories import NOW, Fleet, acting, admin, announced, change_set, listing, the_event, the_set
-from tests.words import sentence
 
 WHOLE = tuple(f"vm{number}" for number in range(1, 7))
 
@@ -82,40 +81,19 @@ def test_other_types_declare_their_severity() -> None:
 
 
 @pytest.mark.django_db
-class TestInTheFleet:
-    def needs(self, fleet: Fleet, count: int) -> None:
-        change_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, min_live=count)
-
-    def test_remaining_machines_agree_with_the_card(self) -> None:
-        fleet = Fleet()
-        announced(fleet, resources=("vm1", "vm2"))
-        other = "D" + the_event().event_id[1:]
+def test_remaining_machines_agree_with_the_card(fleet: Fleet) -> None:
+    announced(fleet, resources=("vm1", "vm2"))
+    other = "D" + the_event().event_id[1:]
+    for remaining, needed, how_bad in ((4, 4, "info"), (3, 5, "critical")):
+        change_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, min_live=needed)
+        known = load_facts([the_event().pk], now=fleet.now)[the_event().pk]
+        shown = detail.event_detail(event_id=the_event().event_id, now=fleet.now)
+        assert shown is not None
+        assert (stay_up(known), shown.blast.stay_up, shown.blast.min_live) == (remaining, remaining, needed)
+        assert severity(known) == how_bad
         fleet.later(1)
-        fleet.all_say(listing(), listing(other, status="Started", resources=("VM3",)))
-        self.needs(fleet, 4)
-        event = the_event()
-        known = load_facts([event.pk], now=fleet.now)[event.pk]
-        shown = detail.event_detail(event_id=event.event_id, now=fleet.now)
-        assert shown is not None
-        assert stay_up(known) == shown.blast.stay_up
-        assert shown.blast.min_live == 4
-
-    def test_card_states_what_the_set_needs(self) -> None:
-        fleet = Fleet()
-        announced(fleet)
-        shown = detail.event_detail(event_id=the_event().event_id, now=fleet.now)
-        assert shown is not None
-        assert sentence(shown.blast.summary) == "4 of 6 machines stay live"
-        self.needs(fleet, 5)
-        shown = detail.event_detail(event_id=the_event().event_id, now=fleet.now)
-        assert shown is not None
-        assert sentence(shown.blast.summary) == "4 of 6 machines stay live (minimum 5)"
-        assert severity(load_facts([the_event().pk], now=fleet.now)[the_event().pk]) == "critical"
-
-    def test_impossible_requirement_is_refused(self) -> None:
-        fleet = Fleet()
-        fleet.enrol_set(1)
-        for count in (-1, 1001, 10**12):
-            with pytest.raises(Refused) as error:
-                self.needs(fleet, count)
-            assert [one["field"] for one in error.value.details["errors"]] == ["min_live"]
+        fleet.all_say(listing(resources=("vm1", "vm2")), listing(other, status="Started", resources=("VM3",)))
+    for impossible in (-1, 1001, 10**12):
+        with pytest.raises(Refused) as error:
+            change_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, min_live=impossible)
+        assert [each["field"] for each in error.value.details["errors"]] == ["min_live"]

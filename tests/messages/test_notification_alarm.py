@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from fleet.models import Entry, LastRun
 from fleet.notifications import router
 from fleet.notifications import tasks as notification_tasks
-from fleet.notifications.grouping import ChannelHealth, NotificationHealth
+from fleet.notifications.grouping import ChannelHealth
 from fleet.notifications.models import Channel, Cursor, MessageDelivery
 from fleet.notifications.queries import ROUTER, notification_health
 from fleet.notifications.routing import FAILING_AFTER
@@ -35,24 +35,24 @@ def routed(now: datetime) -> None:
     LastRun.objects.update_or_create(name=router.NAME, defaults={"ran_at": now, "via": "celery"})
 
 
-def health(now: datetime) -> NotificationHealth:
-    return notification_health(now=now)
+def health(now: datetime) -> str:
+    return notification_health(now=now).value
 
 
 def test_health_is_the_worst_state(now: datetime) -> None:
-    assert health(now) is NotificationHealth.NO_CHANNEL
+    assert health(now) == "nobody"
     first = a_channel(at=now)
-    assert health(now) is NotificationHealth.STANDS_STILL
+    assert health(now) == "stands_still"
     routed(now)
-    assert health(now) is NotificationHealth.WORKS
+    assert health(now) == "works"
     second = a_channel(at=now, failures=FAILING_AFTER)
-    assert health(now) is NotificationHealth.SOME_FAIL
+    assert health(now) == "some_fail"
     Channel.objects.filter(pk=first.pk).update(enabled=False)
-    assert health(now) is NotificationHealth.ALL_FAIL
+    assert health(now) == "all_fail"
     Channel.objects.filter(pk=second.pk).update(failures=0)
-    assert health(now) is NotificationHealth.WORKS
+    assert health(now) == "works"
     with CaptureQueriesContext(connection) as caught:
-        assert health(now + timedelta(minutes=2)) is NotificationHealth.STANDS_STILL
+        assert health(now + timedelta(minutes=2)) == "stands_still"
     assert len(caught) == 4
 
 
@@ -60,13 +60,13 @@ def test_undelivered_event_is_an_alarm_for_an_hour(now: datetime) -> None:
     event, mail = announced(Fleet(now=now)), a_channel(at=now)
     routed(now)
     message = a_message(event, None, at=now, state="UNROUTED")
-    assert health(now) is NotificationHealth.UNDELIVERED
+    assert health(now) == "undelivered"
     message.delete()
-    assert health(now) is NotificationHealth.WORKS
+    assert health(now) == "works"
     a_post(mail, at=now, state="GIVEN_UP", moment="event.first_seen")
-    assert health(now) is NotificationHealth.UNDELIVERED
+    assert health(now) == "undelivered"
     MessageDelivery.objects.update(created_at=now - timedelta(hours=2))
-    assert health(now) is NotificationHealth.WORKS
+    assert health(now) == "works"
 
 
 def test_status_bar_shows_health_red_only_on_failure(now: datetime, client: Client) -> None:
@@ -105,20 +105,19 @@ def works(now: datetime) -> Fleet:
     return fleet
 
 
-def test_watchdog_is_pinged_once_a_minute(now: datetime, outside: Receiver) -> None:
-    works(now)
+@pytest.mark.parametrize("begin", [lambda now: Fleet(now=now).advance(), works], ids=["empty", "works"])
+def test_watchdog_is_pinged_once_a_minute(now: datetime, outside: Receiver, begin: Any, settings: Any) -> None:
+    begin(now)
     assert notification_tasks.ping(via="celery")
     assert not notification_tasks.ping(via="web")
     assert [(got.method, got.path, got.body) for got in outside.got] == [("POST", "/ping/abc", b"")]
     LastRun.objects.filter(name="watchdog").update(ran_at=now - timedelta(minutes=1))
     assert notification_tasks.ping(via="web")
     assert len(outside.got) == 2
-
-
-def test_installation_without_agents_and_channels_is_healthy(now: datetime, outside: Receiver) -> None:
-    Fleet(now=now).advance()
-    assert notification_tasks.ping(via="celery")
-    assert len(outside.got) == 1
+    LastRun.objects.filter(name="watchdog").delete()
+    settings.WATCHDOG_URL = ""
+    assert not notification_tasks.ping(via="celery")
+    assert not LastRun.objects.filter(name="watchdog").exists()
 
 
 def break_agents(now: datetime) -> None:
@@ -154,13 +153,6 @@ def test_failure_stops_or_fails_the_ping(
     assert (got.path, got.body) == ("/ping/abc/fail", code)
 
 
-def test_no_ping_without_url(now: datetime, outside: Receiver, settings: Any) -> None:
-    settings.WATCHDOG_URL = ""
-    works(now)
-    assert not notification_tasks.ping(via="celery")
-    assert not LastRun.objects.filter(name="watchdog").exists()
-
-
 def test_gauges_of_waiting_and_failed_by_channel_kind(fleet: Fleet) -> None:
     event = announced(fleet)
     slack, mail = a_channel("slack", at=fleet.now), a_channel("mail", kind="mail", at=fleet.now)
@@ -169,33 +161,30 @@ def test_gauges_of_waiting_and_failed_by_channel_kind(fleet: Fleet) -> None:
     a_post(mail, [a_message(event, mail, at=fleet.now)], at=fleet.now, state="QUEUED", tries=[failed(), failed()])
     a_post(mail, [a_message(event, mail, at=fleet.now)], at=fleet.now)
     fleet.later(90)
-    found = numbers(fleet)
-    assert (
-        found['drydock_notifications_waiting{kind="slack"}'] == found['drydock_notifications_waiting{kind="mail"}'] == 1
-    )
-    assert found["drydock_oldest_waiting_notification_seconds"] == 90
-    assert found['drydock_deliveries{kind="mail",state="DELIVERED"}'] == 1
-    assert found['drydock_deliveries{kind="mail",state="QUEUED"}'] == 1
-    assert found['drydock_delivery_attempts_failed{kind="mail"}'] == 2
+    expected = {
+        'drydock_notifications_waiting{kind="slack"}': 1,
+        'drydock_notifications_waiting{kind="mail"}': 1,
+        "drydock_oldest_waiting_notification_seconds": 90,
+        'drydock_deliveries{kind="mail",state="DELIVERED"}': 1,
+        'drydock_deliveries{kind="mail",state="QUEUED"}': 1,
+        'drydock_delivery_attempts_failed{kind="mail"}': 2,
+    }
+    assert numbers(fleet).items() >= expected.items()
     fleet.later(3600)
     later = numbers(fleet)
     assert not [name for name in later if name.startswith(("drydock_deliveries", "drydock_delivery_attempts_failed"))]
 
 
 def test_gauge_of_channels_by_health(fleet: Fleet) -> None:
-    for name, fields in {
-        "works": {"last_ok_at": fleet.now},
-        "new": {},
-        "held": {"last_ok_at": fleet.now, "held_until": fleet.now + seconds(9)},
-        "fails": {"failing_since": fleet.now, "held_until": fleet.now + seconds(9)},
-        "off": {"enabled": False},
-    }.items():
-        a_channel(name, at=fleet.now, **fields)
+    paused = {"held_until": fleet.now + seconds(9)}
+    a_channel("works", at=fleet.now, last_ok_at=fleet.now)
+    a_channel("new", at=fleet.now)
+    a_channel("held", at=fleet.now, last_ok_at=fleet.now, **paused)
+    a_channel("fails", at=fleet.now, failing_since=fleet.now, **paused)
+    a_channel("off", at=fleet.now, enabled=False)
     a_channel("gone", at=fleet.now, deleted_at=fleet.now)
     found = numbers(fleet)
-    assert [found[f'drydock_channels{{state="{health.value}"}}'] for health in ChannelHealth] == [1] * len(
-        ChannelHealth
-    )
+    assert {found[f'drydock_channels{{state="{health.value}"}}'] for health in ChannelHealth} == {1}
     Channel.objects.update(held_until=fleet.now)
     assert numbers(fleet)['drydock_channels{state="held"}'] == 0
 
