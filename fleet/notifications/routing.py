@@ -149,8 +149,6 @@ DELIVERY_MOVES: Mapping[DeliveryState, tuple[DeliveryState, ...]] = {
 }  # fmt: skip
 
 OPEN_DELIVERIES = [DeliveryState.QUEUED.value, DeliveryState.SENDING.value]
-# Final states: no automatic retry.
-SETTLED_DELIVERIES = frozenset({DeliveryState.DELIVERED, DeliveryState.DROPPED, DeliveryState.GIVEN_UP})
 
 # State of the messages in a delivery, by the state of the delivery.
 OF_DELIVERY: Mapping[DeliveryState, MessageState] = {

@@ -289,27 +289,22 @@ def test_repeated_webhook_is_taken_once(pager: PagerDutyCaller) -> None:
     body = acknowledged(KEY)
     for _ in range(3):
         assert pager.send(body) == 200
+        Claim.objects.update(ended_at=datetime.now(UTC))
     assert Claim.objects.count() == 1
-    Claim.objects.update(ended_at=datetime.now(UTC))
-    assert pager.send(body) == 200
-    assert Claim.objects.filter(ended_at=None).count() == 0
     # Nor does a repeat count whose header names the same signature among others, of an event without an id.
     body = acknowledged(KEY, id="")
-    signature = f"v1={digest(SECRET, body)}"
     for times in range(1, 4):
-        assert pager.send(body, **{"X-PagerDuty-Signature": ",".join([signature] * times)}) == 200
+        assert pager.send(body, **{"X-PagerDuty-Signature": ",".join([f"v1={digest(SECRET, body)}"] * times)}) == 200
         Claim.objects.update(ended_at=datetime.now(UTC))
     assert Claim.objects.count() == 2
 
 
 def test_old_acknowledgement_claims_nothing(pager: PagerDutyCaller) -> None:
     old = (datetime.now(UTC) - timedelta(hours=3)).isoformat()
-    for at in (old, "0001-01-01T00:00:00Z"):
+    # A clock that is ahead counts as now.
+    for at, count in ((old, 0), ("0001-01-01T00:00:00Z", 0), ("9999-12-31T23:59:59Z", 1)):
         assert pager.send(acknowledged(KEY, occurred_at=at)) == 200
-    assert not Claim.objects.exists()
-    # A clock that is ahead, or none at all, counts as now.
-    assert pager.send(acknowledged(KEY, occurred_at="9999-12-31T23:59:59Z")) == 200
-    assert Claim.objects.count() == 1
+        assert Claim.objects.count() == count
 
 
 def test_call_without_signature_of_pagerduty_gets_401(
@@ -317,13 +312,11 @@ def test_call_without_signature_of_pagerduty_gets_401(
 ) -> None:
     for signature in ("", "v1=", "v1=" + "0" * 64, "v0=" + "0" * 64, "x" * 5000, "v1=é"):
         assert pager.send(acknowledged(KEY), **{"X-PagerDuty-Signature": signature}) == 401
-        assert (Claim.objects.count(), state(row)) == (0, "")
-    another = channel_of("pagerduty", announced_fleet.now, routing_key="y" * 32, signing_secret="a third")
-    for channel in (another.pk, 999_999):
-        pager.channel = channel
-        assert pager.send(acknowledged(KEY)) == 401
     # One with the same secret holds no such incident.
-    second_channel = channel_of("pagerduty", announced_fleet.now, routing_key="y" * 32, signing_secret=SECRET)
-    pager.channel = second_channel.pk
-    assert pager.send(acknowledged(KEY)) == 200
-    assert not Claim.objects.exists()
+    for secret, status in (("a third", 401), (SECRET, 200)):
+        another = channel_of("pagerduty", announced_fleet.now, routing_key="y" * 32, signing_secret=secret)
+        pager.channel = another.pk
+        assert pager.send(acknowledged(KEY)) == status
+    pager.channel = 999_999
+    assert pager.send(acknowledged(KEY)) == 401
+    assert (Claim.objects.count(), state(row)) == (0, "")

@@ -1,11 +1,10 @@
 """Channels, routes and the log through the API: who sees what, who may what, and what a caller gets back."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
-from fleet.notifications.models import Channel, DeliveryAttempt, Message, MessageDelivery, Route
+from fleet.notifications.models import Channel, DeliveryAttempt, MessageDelivery, Route
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
 from tests.messages.sent import a_route, channel, delivered, told
@@ -131,18 +130,3 @@ def test_the_log_is_read_page_by_page_and_filtered(admin: Caller) -> None:
     assert found(f"event={event.event_id.lower()}") == [one.pk for one in rows]
     assert found("since=" + (now - timedelta(seconds=30)).isoformat().replace("+00:00", "Z")) == [rows[0].pk]
     problem(admin.get("messages/?state=LOST"), 422, "validation")
-
-
-def test_who_reads_by_scope_sees_messages_of_what_lies_there(admin: Caller, settings: Any) -> None:
-    settings.SCOPED_READ_ACCESS = True
-    now = datetime.now(UTC)
-    event = factories.freeze_completed(factories.Fleet(now=now))
-    seen = delivered(channel(), now, event=event)
-    told(channel("other"), now, moment="audit.failed", subject="fleet")
-    reader = caller(factories.viewer())
-    reader.user.scopes.create(kind="name", pattern="web")  # type: ignore[union-attr]
-    assert [row["id"] for row in reader.get("messages/").json()["results"]] == [seen.pk]
-    reader.user.scopes.update(pattern="db")  # type: ignore[union-attr]
-    assert reader.get("messages/").json()["results"] == []
-    assert reader.post("routes/dry-run/", {"route": {}}).json()["messages"] == 0
-    assert Message.objects.count() == 2
