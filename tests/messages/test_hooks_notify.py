@@ -7,8 +7,9 @@ from fleet.notifications import dry_run
 from fleet.notifications.models import Message, Route
 from tests.approvals.asking import hook
 from tests.factories import EVENT, Fleet, announced
+from tests.messages.sent import channel
 from tests.messages.telling import news
-from tests.messages.walk import a_channel, only, routed, told
+from tests.messages.walk import only, routed, told
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MOMENTS = ["prepare.failed", "recover.failed", "machine.serves_again"]
@@ -20,8 +21,8 @@ def fleet() -> Fleet:
     fleet = Fleet()
     announced(fleet)
     routed(fleet)
-    a_channel("ops", now=fleet.now)
-    only(now=fleet.now, moments=MOMENTS)
+    channel("ops")
+    only(moments=MOMENTS)
     return fleet
 
 

@@ -21,7 +21,8 @@ from fleet.operations.orders import advance
 from tests.approvals.racing import thread_group
 from tests.factories import EVENT, Fleet, acting, admin, announced, listing, operator, seconds
 from tests.holding import session
-from tests.messages.walk import a_channel, a_route, only, routed, told
+from tests.messages.sent import a_route, channel
+from tests.messages.walk import only, routed, told
 from tests.processes import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -39,8 +40,8 @@ def fleet() -> Fleet:
 def test_entries_before_the_first_run_are_not_routed() -> None:
     fleet = Fleet()
     announced(fleet)
-    a_channel(now=fleet.now)
-    a_route(now=fleet.now)
+    channel("shop-ops")
+    a_route()
     assert routed(fleet).messages == 0
     assert routed(fleet).messages == 0
     assert Cursor.objects.count() == 1
@@ -48,9 +49,9 @@ def test_entries_before_the_first_run_are_not_routed() -> None:
 
 def test_channel_gets_one_message_however_many_routes_match(fleet: Fleet) -> None:
     for name in ("shop-ops", "pager"):
-        a_channel(name, now=fleet.now)
-    only(now=fleet.now, moments=["event.first_seen"])
-    a_route("again", now=fleet.now, moments=["event.first_seen", "event.claimed"])
+        channel(name)
+    only(moments=["event.first_seen"])
+    a_route("again", moments=["event.first_seen", "event.claimed"])
     announced(fleet)
     assert [routed(fleet).messages for _ in range(2)] == [2, 0]
     claims.claim(event_id=EVENT, actor=acting(operator()), now=fleet.now)
@@ -60,7 +61,7 @@ def test_channel_gets_one_message_however_many_routes_match(fleet: Fleet) -> Non
 
 
 def test_message_states_the_route_as_it_was_when_it_sent_the_message(fleet: Fleet) -> None:
-    route = only(now=fleet.now, name="night", channel=a_channel(now=fleet.now), event_types=["Freeze"])
+    route = only(name="night", channel=channel("shop-ops"), event_types=["Freeze"])
     announced(fleet)
     routed(fleet)
     ada = acting(admin())
@@ -72,8 +73,8 @@ def test_message_states_the_route_as_it_was_when_it_sent_the_message(fleet: Flee
 
 
 def test_channel_with_a_card_follows_the_event_to_its_end(fleet: Fleet) -> None:
-    keeps, other = a_channel("cards", kind="slack", now=fleet.now), a_channel("hook", now=fleet.now)
-    only(now=fleet.now, moments=["event.first_seen"])
+    keeps, other = channel("cards", kind="slack"), channel("hook")
+    only(moments=["event.first_seen"])
     event = announced(fleet)
     routed(fleet)
     for row in (keeps, other):
@@ -86,8 +87,8 @@ def test_channel_with_a_card_follows_the_event_to_its_end(fleet: Fleet) -> None:
 
 
 def test_crash_before_commit_and_a_late_commit_lose_nothing(fleet: Fleet) -> None:
-    a_channel(now=fleet.now)
-    only(now=fleet.now, moments=["event.first_seen"])
+    channel("shop-ops")
+    only(moments=["event.first_seen"])
     with session() as other:
         # It has its number, and commits after the others.
         other.execute("SELECT pg_current_xact_id()")
@@ -105,8 +106,8 @@ def test_crash_before_commit_and_a_late_commit_lose_nothing(fleet: Fleet) -> Non
 
 
 def test_event_that_no_route_wants_is_unrouted(fleet: Fleet) -> None:
-    a_channel(now=fleet.now)
-    only(now=fleet.now, service="payments")
+    channel("shop-ops")
+    only(service="payments")
     announced(fleet)
     routed(fleet)
     assert [(row.state, row.channel, row.event_id is not None) for row in Message.objects.all()] == [
@@ -115,8 +116,8 @@ def test_event_that_no_route_wants_is_unrouted(fleet: Fleet) -> None:
 
 
 def test_failing_entry_is_unrouted_and_others_are_routed(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    a_channel(now=fleet.now)
-    only(now=fleet.now, moments=["event.first_seen"])
+    channel("shop-ops")
+    only(moments=["event.first_seen"])
     fleet.all_say(*(listing(f"{EVENT[:-1]}{number}", resources=[f"vm{number}"]) for number in range(1, 4)))
     real = router._candidates
 
@@ -132,9 +133,9 @@ def test_failing_entry_is_unrouted_and_others_are_routed(fleet: Fleet, monkeypat
 
 
 def test_what_is_due_by_the_clock_waits_for_it(fleet: Fleet) -> None:
-    a_channel(now=fleet.now)
-    only(now=fleet.now, unclaimed_after_seconds=120)
-    a_route(now=fleet.now, moments=["approval.overdue"])
+    channel("shop-ops")
+    only(unclaimed_after_seconds=120)
+    a_route(moments=["approval.overdue"])
     event = announced(fleet)
     approval = fleet.approve()
     advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
@@ -147,8 +148,8 @@ def test_what_is_due_by_the_clock_waits_for_it(fleet: Fleet) -> None:
 
 
 def test_step_before_the_deadline_moves_with_it(fleet: Fleet) -> None:
-    a_channel(now=fleet.now)
-    only(now=fleet.now, before_decide_by_seconds=60)
+    channel("shop-ops")
+    only(before_decide_by_seconds=60)
     announced(fleet)
     routed(fleet)
     [first] = Message.objects.all()
@@ -164,9 +165,9 @@ def test_step_before_the_deadline_moves_with_it(fleet: Fleet) -> None:
 
 
 def test_channel_is_not_notified_about_itself(fleet: Fleet) -> None:
-    broken = a_channel("broken", now=fleet.now)
-    a_channel("works", now=fleet.now)
-    only(now=fleet.now, moments=["channel.failing", "channel.works"])
+    broken = channel("broken")
+    channel("works")
+    only(moments=["channel.failing", "channel.works"])
     for _ in range(3):
         delivery.record_health(broken.pk, Outcome(ok=False, again=True, error="timeout"), now=fleet.now)
     delivery.record_health(broken.pk, Outcome(ok=True), now=fleet.now)
@@ -176,8 +177,8 @@ def test_channel_is_not_notified_about_itself(fleet: Fleet) -> None:
 
 def test_first_event_of_a_set_passes_the_storm_of_another(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(router, "MOST", 10)
-    a_channel(now=fleet.now)
-    only(now=fleet.now, moments=["event.first_seen"])
+    channel("shop-ops")
+    only(moments=["event.first_seen"])
     fleet.enrol("quiet", availability_set="quiet")
     routed(fleet)
     loud = [f"0FF00000-0000-4000-8000-{number:012}" for number in range(24)]
@@ -231,8 +232,8 @@ def test_hanging_channel_delays_no_other(today: Fleet, monkeypatch: pytest.Monke
     monkeypatch.setattr(notification_tasks, "LINGER_SECONDS", 1.0)
     monkeypatch.setattr(delivery, "RENEW_SECONDS", 0.2)
     for name in ("hangs", "works", "works too"):
-        a_channel(name, now=today.now)
-    only(now=today.now, moments=["event.first_seen"])
+        channel(name)
+    only(moments=["event.first_seen"])
     announced(today)
     one = notification_tasks.Worker()
     one.start(via="test")

@@ -22,7 +22,8 @@ from tests import receivers
 from tests.approvals.racing import thread_group
 from tests.databases import database_named
 from tests.factories import EVENT, Fleet, acting, announced, listing, operator, seconds
-from tests.messages.walk import Receiver, a_channel, due_channels, only, routed, send_all, told
+from tests.messages.sent import channel
+from tests.messages.walk import Receiver, due_channels, only, routed, send_all, told
 from tests.processes import PYTHON, start, wait_for
 from tests.searches import searched
 
@@ -36,8 +37,8 @@ def fleet() -> Fleet:
     fleet = Fleet()
     fleet.enrol_set()
     routed(fleet)
-    a_channel(now=fleet.now)
-    only(now=fleet.now)
+    channel("shop-ops")
+    only()
     return fleet
 
 
@@ -145,7 +146,7 @@ def test_failing_channel_is_reported_through_others(fleet: Fleet, receiver: Rece
     receiver.answers = [AWAY]
     announced(fleet)
     sent_after(fleet, *[5] * 8)
-    a_channel("pager", now=fleet.now)
+    channel("pager")
     routed(fleet)
     assert Channel.objects.get(name="shop-ops").failures >= 3
     receiver.answers = [Outcome(ok=True)]
@@ -236,8 +237,8 @@ def test_every_message_arrives_and_only_what_was_in_flight_comes_twice(rounds: i
 
     with receivers.receiver() as there:
         there.answer = slowly
-        a_channel(now=fleet.now, url=there.url, secret="whsec_" + "c2VjcmV0" * 4)
-        only(now=fleet.now, moments=["event.first_seen"])
+        channel("shop-ops", settings={"url": there.url, "secret": "whsec_" + "c2VjcmV0" * 4})
+        only(moments=["event.first_seen"])
         for _ in range(rounds):
             more = partial(_more, there, than=len(there.got))
             worker = start([PYTHON, "-m", "tests.messages.a_worker"], environment=environment, log=log)

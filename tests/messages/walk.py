@@ -1,4 +1,4 @@
-"""Walkers for messages out: channels and routes as people make them, the router, and a channel that writes down."""
+"""Walkers for messages out: the router, and a channel that writes down what it gets."""
 
 import time
 from dataclasses import dataclass, field, replace
@@ -7,24 +7,15 @@ from typing import Any
 
 from fleet.notifications import delivery, router
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome
-from fleet.notifications.models import Channel, Message, Route
+from fleet.notifications.models import Message, Route
 from tests.factories import Fleet
+from tests.messages.sent import a_route
 
 
-def a_channel(name: str = "shop-ops", *, now: datetime, kind: str = "webhook", **values: Any) -> Channel:
-    """A channel of the installation. Nothing is sent before a test says how."""
-    return Channel.objects.create(kind=kind, name=name, settings=values, created_at=now, changed_at=now)
-
-
-def a_route(name: str = "all", *, now: datetime, **fields: Any) -> Route:
-    """A route of the installation; nothing said means all."""
-    return Route.objects.create(name=name, created_at=now, changed_at=now, **fields)
-
-
-def only(*, now: datetime, **fields: Any) -> Route:
+def only(name: str = "all", **fields: Any) -> Route:
     """A route that stands alone: the ready-made one is switched off."""
     Route.objects.filter(enabled=True).update(enabled=False)
-    return a_route(now=now, **fields)
+    return a_route(name, **fields)
 
 
 def routed(fleet: Fleet) -> router.Routed:
