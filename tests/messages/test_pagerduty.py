@@ -18,7 +18,7 @@ from fleet.notifications.notification_types import NotificationType
 from tests import factories
 from tests.factories import EVENT, Fleet
 from tests.messages.posts import ChannelDriver, claim, driver_of, wave
-from tests.messages.pretend import Said, listening
+from tests.messages.pretend import listening
 from tests.messages.pretend_pagerduty import ROUTING_KEY, PretendPagerDuty, said
 
 pytestmark = pytest.mark.django_db
@@ -141,24 +141,17 @@ def test_unknown_routing_key_is_retried(driver: ChannelDriver, there: PretendPag
     assert not Reference.objects.exists()
 
 
-@pytest.mark.parametrize(
-    ("answer", "again", "wait", "opened"),
-    [
-        (said(403, {}), True, 60.0, 0),
-        (said(429, {"message": "Too Many Requests"}), True, 60.0, 0),
-        (said(500, {}), True, None, 0),
-        # A refused event does not block others.
-        (said(400, {"status": "invalid event", "errors": ["'payload.summary' is odd"]}), False, None, 2),
-    ],
-)
-def test_refusal_is_retried_unless_it_is_about_one_event(
-    driver: ChannelDriver, there: PretendPagerDuty, answer: Said, again: bool, wait: float | None, opened: int
-) -> None:
+def test_refusal_is_retried_unless_it_is_about_one_event(driver: ChannelDriver, there: PretendPagerDuty) -> None:
     events = wave(driver.fleet, 3)
-    there.instead = [answer]
-    outcome = driver.first_seen(*events)
-    assert (outcome.ok, outcome.again, outcome.status) == (False, again, answer.status)
-    assert (outcome.wait_seconds, len(there.open)) == (wait, opened)
+    for status, again, wait, opened in (
+        *[(403, True, 60.0, 0), (429, True, 60.0, 0), (500, True, None, 0)],
+        # A refused event does not block others.
+        (400, False, None, 2),
+    ):
+        there.instead = [said(status, {"status": "invalid event", "errors": ["'payload.summary' is odd"]})]
+        outcome = driver.first_seen(*events)
+        assert (outcome.ok, outcome.again, outcome.status) == (False, again, status)
+        assert (outcome.wait_seconds, len(there.open)) == (wait, opened)
 
 
 def test_calls_before_the_rate_limit_are_not_repeated(driver: ChannelDriver, there: PretendPagerDuty) -> None:

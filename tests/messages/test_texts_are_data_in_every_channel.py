@@ -214,38 +214,26 @@ def test_slack_gets_plain_text(told: MessageNews, there: PretendSlack) -> None:
         assert all(unseen(text) == [] and broken_lines(text) == [] for text in texts(arguments))
 
 
-def test_pagerduty_gets_one_line(told: MessageNews) -> None:
-    payload = pagerduty.trigger_of(post_of(told), list(post_of(told).items), "name")["payload"]
-    for name in ("summary", "source", "component", "group", "class"):
-        assert is_seen(payload[name]), name
-    assert all(is_seen(machine) for machine in payload["custom_details"]["machines"])
-    assert broken_lines(payload["custom_details"]["text"]) == []
-
-
-def test_mail_has_one_link_and_no_injected_header(told: MessageNews, settings: Any) -> None:
+def test_pager_mail_browser_webhook_and_alerts_get_lines_of_text(told: MessageNews, settings: Any) -> None:
     settings.BASE_URL = BASE
+    payload = pagerduty.trigger_of(post_of(told), list(post_of(told).items), "name")["payload"]
+    fields = {name: payload[name] for name in ("summary", "source", "component", "group", "class")}
+    assert all(is_seen(text) for text in (*fields.values(), *payload["custom_details"]["machines"])), fields
     got: Any = message_from_bytes(mail.written(post_of(told), "ann@example.org", now=told.at), policy=policy.default)
-    assert got["Bcc"] is None and len(got.get_all("To", [])) == 1
-    assert is_seen(str(got["Subject"]))
+    # A mail has one link and no injected header.
+    assert got["Bcc"] is None and len(got.get_all("To", [])) == 1 and is_seen(str(got["Subject"]))
     text, html = (got.get_body([kind]).get_content() for kind in ("plain", "html"))
     assert html.count("<a ") == 1 and "<!channel>" not in html and "<https" not in html
-    for body in (text, html):
-        assert [link for link in LINKS if link in body] == []
-        assert unseen(body) == [] and broken_lines(body) == []
-
-
-def test_browser_and_webhook_get_text(told: MessageNews) -> None:
+    assert [link for link in LINKS if link in text + html] == []
     pushed = json.loads(webpush.payload(post_of(told)))
-    assert is_seen(pushed["title"]) and broken_lines(pushed["body"]) == [] and unseen(pushed["body"]) == []
+    assert is_seen(pushed["title"])
+    for body in (payload["custom_details"]["text"], text, html, pushed["body"]):
+        assert (unseen(body), broken_lines(body)) == ([], [])
     # What programs get is the data itself, as JSON has it.
-    sent = json.loads(webhook.body_of(post_of(told)))
-    assert sent["data"]["resources"] == [STORABLE]
-
-
-def test_alertmanager_gets_single_lines(told: MessageNews) -> None:
+    assert json.loads(webhook.body_of(post_of(told)))["data"]["resources"] == [STORABLE]
     thing, *_ = open_things()
     assert {"service", "availability_set"} <= set(thing.labels)
-    assert [text for text in (*thing.labels.values(), thing.summary, thing.description) if not is_seen(text)] == []
+    assert all(is_seen(text) for text in (*thing.labels.values(), thing.summary, thing.description))
     assert len(thing.labels["service"]) == LONGEST_LABEL
 
 
