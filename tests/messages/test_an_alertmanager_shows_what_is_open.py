@@ -2,7 +2,6 @@
 
 from copy import copy
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -13,7 +12,7 @@ from fleet.models import AvailabilitySet, ScheduledEvent
 from fleet.notifications.channels import alertmanager
 from fleet.notifications.channels.alertmanager import Alertmanager
 from tests.factories import Fleet, announced, listing
-from tests.messages.alertmanagers import RealAlertmanager, channel_to, real_alertmanager, restarted
+from tests.messages.alertmanagers import RealAlertmanager, channel_to
 from tests.processes import free_port
 
 pytestmark = pytest.mark.flow
@@ -66,18 +65,6 @@ def test_renewal_moves_the_lease_and_changed_labels_replace_the_alert(today: Fle
     mirror.round()
     found = [alert for alert in am.get("/alerts") if alert["labels"].get("event_id") == event_id]
     assert [alert["labels"]["service"] for alert in found] == ["till"]
-
-
-def test_a_restart_that_loses_all_alerts_is_made_good_by_the_next_round(today: Fleet, tmp_path: Path) -> None:
-    with real_alertmanager(tmp_path) as found:
-        event_id = new_id()
-        announced(today, event_id=event_id)
-        mirror = channel_to(found.url)
-        mirror.round()
-        with restarted(found):
-            assert found.alerts() == {}
-            mirror.round()
-            assert set(found.alerts()) == {event_id}
 
 
 def test_one_alert_that_will_not_do_takes_no_other_with_it(
