@@ -140,16 +140,15 @@ def test_recipient_must_be_one_address(pool: Pool, recipient: str) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-@pytest.mark.parametrize(
-    "target", ["http://169.254.169.254/metadata/instance", "http://127.0.0.1:1/", "file:///etc/passwd"]
-)
-def test_redirect_is_reported_and_not_followed(loopback_pool: Pool, status: int, target: str) -> None:
+def test_redirect_is_reported_and_not_followed(loopback_pool: Pool, status: int) -> None:
     with receiver() as there:
-        there.status, there.headers = status, {"Location": target}
-        for job in (HttpJob("POST", f"{there.url}/hook"), AppriseJob(f"json://127.0.0.1:{there.port}/", body="x")):
-            answer = loopback_pool.send(job, now=NOW)
-            assert (answer.ok, answer.status, answer.error) == (False, status, SendError.REDIRECT)
-    assert len(there.got) == 2
+        there.status = status
+        for target in ("http://169.254.169.254/metadata/instance", "http://127.0.0.1:1/", "file:///etc/passwd"):
+            there.headers = {"Location": target}
+            for job in (HttpJob("POST", f"{there.url}/hook"), AppriseJob(f"json://127.0.0.1:{there.port}/", body="x")):
+                answer = loopback_pool.send(job, now=NOW)
+                assert (answer.ok, answer.status, answer.error) == (False, status, SendError.REDIRECT)
+    assert len(there.got) == 6
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -10,7 +9,6 @@ from fleet.notifications.channels import slack
 from fleet.notifications.formats import for_slack
 from fleet.notifications.models import Reference
 from fleet.notifications.notification_types import NotificationType
-from fleet.notifications.text import MessageWords
 from tests import factories
 from tests.factories import EVENT, Fleet
 from tests.messages.posts import ChannelDriver, claim, driver_of, wave
@@ -199,19 +197,3 @@ def test_channel_test_is_posted(driver: ChannelDriver, there: PretendSlack) -> N
     driver.values.pop("signing_secret")
     driver.first_seen(EVENT)
     assert EVENT not in there.cards[1].buttons.values()
-
-
-def test_simulated_slack_enforces_limits() -> None:
-    header: dict[str, Any] = {"type": "header", "text": {"type": "plain_text", "text": "h" * 151}}
-    section = {"type": "section", "text": {"type": "plain_text", "text": "s" * 3001}}
-    for arguments in (
-        {"text": ""},
-        {"text": "a < b"},
-        {"text": "t", "blocks": [header]},
-        {"text": "t", "blocks": [section]},
-        {"text": "t", "blocks": [{"type": "divider?"}]},
-        {"text": "t", "blocks": [{"type": "section", "text": {"type": "plain_text", "text": "s" * 2900}}] * 5},
-    ):
-        assert list(faults(arguments)), arguments
-    words = MessageWords("t", "t", ("t", "l"), "t", "/")
-    assert not list(faults({"text": "t", "blocks": slack.blocks_of(words, "https://x/", claims="E")}))
