@@ -129,7 +129,7 @@ BAD_URLS: list[Any] = [
 
 def test_what_a_kind_cannot_use_is_refused_at_its_field(ada: Any) -> None:
     url = {"url": "https://a.example.org"}
-    for kind, values, field in (
+    faults: tuple[tuple[str, dict[str, Any], str], ...] = (
         ("carrier-pigeon", {}, "kind"),
         ("webhook", {}, "url"),
         *(("webhook", {"url": bad}, "url") for bad in BAD_URLS),
@@ -141,7 +141,8 @@ def test_what_a_kind_cannot_use_is_refused_at_its_field(ada: Any) -> None:
         ("mail", {"recipients": [" "]}, "recipients"),
         ("mail", {"recipients": [f"a{n}@example.org" for n in range(51)]}, "recipients"),
         ("apprise", {"url": "no url"}, "url"),
-    ):
+    )
+    for kind, values, field in faults:
         with refused_at(field):
             created(ada, kind, "x", **values)
         assert not Channel.objects.exists()

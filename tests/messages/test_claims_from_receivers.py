@@ -183,7 +183,8 @@ def test_answers_are_sent_only_to_slack(caller: SlackCaller, there: PretendSlack
 
 
 def test_names_in_answers_are_escaped(caller: SlackCaller, there: PretendSlack) -> None:
-    for changed in ({"user": "<!channel>&"}, {"team": {"id": "<T>"}}):
+    changes: tuple[dict[str, Any], ...] = ({"user": "<!channel>&"}, {"team": {"id": "<T>"}})
+    for changed in changes:
         assert "<" not in pressed(caller, there, **changed)
 
 

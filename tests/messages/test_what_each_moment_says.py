@@ -223,7 +223,7 @@ def reader(fleet: Fleet) -> Reader:
 
 def hostile(told: MessageNews, name: str, **fields: Any) -> MessageNews:
     assert told.event is not None and told.card is not None
-    named = {"resources": (name,) * 9, "set": replace(told.event.set, name=name), "event_type": name}
+    named: dict[str, Any] = {"resources": (name,) * 9, "set": replace(told.event.set, name=name), "event_type": name}
     event = replace(told.event, **named, **fields)
     return replace(told, event=event, card=replace(told.card, event=event), service=name, first=(name, (name,)))
 
@@ -248,8 +248,8 @@ def test_digest_of_a_thousand_is_as_short_as_of_twenty(fleet: Fleet) -> None:
     many = []
     for number in range(1000):
         severity, due = "warning" if number % 5 else "critical", told.deadline - timedelta(seconds=number % 60)
-        of = {"subject": f"event:{number}", "service": f"service {number % 30}"}
-        many.append(replace(told, **of, severity=severity, deadline=due))
+        subject, service = f"event:{number}", f"service {number % 30}"
+        many.append(replace(told, subject=subject, service=service, severity=severity, deadline=due))
     words = group_words(many, replace(reader(fleet), zone=ZoneInfo("UTC")))
     assert words.title == "1000 events, decide the first by 22:25:58 UTC"
     head = ("Severity: 200 critical, 800 warning.", "event announced: 1000.", "service 0: 34 Reboot.")
