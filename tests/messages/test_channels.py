@@ -114,17 +114,11 @@ def test_after_a_rotation_the_secret_before_counts_for_a_day(ada: Any) -> None:
         channel_services.rotate(channel_id=made(ada, "pagerduty", "p", routing_key=KEY).pk, actor=ada, now=NOW)
 
 
-BAD_URLS: list[Any] = [
-    *[
-        "ftp://a.example.org",
-        "file:///etc/passwd",
-        "https://",
-        "https://ada:pw@a.example.org/",
-        "https://a.example.org/#x",
-    ],
-    *("https://a.example.org:99999/", "https://[::1/", "https://a.example.org/\r\nHost: b", ["https://a.example.org"]),
-    "https://a.example.org/" + "x" * 2000,
-]
+BAD_URLS = """
+ftp://a.example.org file:///etc/passwd https:// https://ada:pw@a.example.org/ https://a.example.org/#x https://[::1/
+https://a.example.org:99999/
+"""
+ODD_URLS = ("https://a.example.org/\r\nHost: b", ["https://a.example.org"], "https://a.example.org/" + "x" * 2000)
 
 
 def test_what_a_kind_cannot_use_is_refused_at_its_field(ada: Any) -> None:
@@ -132,7 +126,7 @@ def test_what_a_kind_cannot_use_is_refused_at_its_field(ada: Any) -> None:
     faults: tuple[tuple[str, dict[str, Any], str], ...] = (
         ("carrier-pigeon", {}, "kind"),
         ("webhook", {}, "url"),
-        *(("webhook", {"url": bad}, "url") for bad in BAD_URLS),
+        *(("webhook", {"url": bad}, "url") for bad in (*BAD_URLS.split(), *ODD_URLS)),
         *(("webhook", {**url, name: value}, name) for name, value in (("time_zone", "Mars"), ("secret", "mine"))),
         ("webhook", {**url, "colour": "red"}, "colour"),
         ("pagerduty", {"routing_key": "short"}, "routing_key"),
