@@ -1,21 +1,27 @@
-"""A mail server for tests, as a process of its own: prints each mail as a line of JSON.
+"""A mail server for tests, in a thread of its own, that keeps what it got.
 
-`python mail_server.py PORT [CERTIFICATE [tls]]`. Recipients decide the result: `nobody@` is refused permanently and
-`later@` temporarily. With a certificate there is STARTTLS, with `tls` TLS from the first byte. The login is `ann` with
-the password `hunter2`.
+Recipients decide the result: `nobody@` is refused permanently and `later@` temporarily. The login is `ann` with the
+password `hunter2`.
 """
 
-import json
-import ssl
-import sys
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email import message_from_string, policy
+from email.message import EmailMessage
 from typing import Any
 
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
 
+from tests.processes import free_port
 
-class Handler:
+
+@dataclass
+class MailServer:
+    port: int
+    got: list[dict[str, Any]] = field(default_factory=list)
+
     async def handle_RCPT(self, server: Any, session: Any, envelope: Any, address: str, options: Any) -> str:  # noqa: N802
         if address.startswith("nobody@"):
             return "550 no such mailbox"
@@ -25,12 +31,18 @@ class Handler:
         return "250 OK"
 
     async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:  # noqa: N802
-        text = envelope.content.decode()
         tls = server.transport.get_extra_info("ssl_object") is not None
-        said = {"from": envelope.mail_from, "to": envelope.rcpt_tos, "text": text, "tls": tls}
-        sys.stdout.write(json.dumps({**said, "by": session.auth_data}) + "\n")
-        sys.stdout.flush()
+        mail = {"to": envelope.rcpt_tos, "text": envelope.content.decode(), "tls": tls, "by": session.auth_data}
+        self.got.append(mail)
         return "250 taken as 4711"
+
+    def said(self) -> list[dict[str, Any]]:
+        """What came since the last time."""
+        got, self.got = self.got, []
+        return got
+
+    def mails(self) -> list[EmailMessage]:
+        return [message_from_string(each["text"], policy=policy.default) for each in self.said()]  # type: ignore[misc]
 
 
 def known(server: Any, session: Any, envelope: Any, mechanism: str, data: Any) -> AuthResult:
@@ -38,13 +50,16 @@ def known(server: Any, session: Any, envelope: Any, mechanism: str, data: Any) -
     return AuthResult(success=right, auth_data="ann" if right else None, handled=False)
 
 
-port, *certificate = sys.argv[1:]
-options: dict[str, Any] = {"authenticator": known, "auth_require_tls": False}
-if certificate:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate[0])
-    options["ssl_context" if certificate[1:] else "tls_context"] = context
-Controller(Handler(), hostname="127.0.0.1", port=int(port), **options).start()
-sys.stdout.write("ready\n")
-sys.stdout.flush()
-threading.Event().wait()
+@contextmanager
+def mail_server(**options: Any) -> Iterator[MailServer]:
+    """The server listens, for the length of a block. With a `tls_context` there is STARTTLS, with an `ssl_context` TLS
+    from the first byte.
+    """
+    found = MailServer(free_port())
+    options |= {"hostname": "127.0.0.1", "port": found.port, "authenticator": known, "auth_require_tls": False}
+    controller = Controller(found, **options)
+    controller.start()
+    try:
+        yield found
+    finally:
+        controller.stop()

@@ -1,10 +1,9 @@
 """Mail channel: a real server gets one mail for each recipient, once, and no name adds a header."""
 
-import json
+import ssl
 from collections.abc import Iterator
 from dataclasses import replace
 from email import message_from_string, policy
-from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
@@ -18,43 +17,17 @@ from fleet.notifications.sender.pool import COMMAND, Pool
 from tests import factories
 from tests.certificates import Authority
 from tests.factories import EVENT, Fleet
+from tests.messages.mail_server import MailServer, mail_server
 from tests.messages.posts import ChannelDriver, driver_of
-from tests.processes import PYTHON, Process, free_port, running, wait_for
+from tests.processes import free_port
 
 pytestmark = pytest.mark.django_db
-PROGRAM = str(Path(__file__).with_name("mail_server.py"))
-
-
-class MailServer:
-    """What it got, as mails."""
-
-    def __init__(self, process: Process, port: int) -> None:
-        self.process = process
-        self.port = port
-        self.read = 0
-
-    def said(self) -> list[dict[str, Any]]:
-        """What came since the last time."""
-        lines = [line for line in self.process.said().splitlines() if line.startswith("{")][self.read :]
-        self.read += len(lines)
-        return [json.loads(line) for line in lines]
-
-    def mails(self) -> list[EmailMessage]:
-        return [message_from_string(each["text"], policy=policy.default) for each in self.said()]  # type: ignore[misc]
-
-
-def serve(tmp_path: Path, *arguments: str) -> Any:
-    port = free_port()
-    process = running([PYTHON, PROGRAM, str(port), *arguments], environment={}, log=tmp_path / f"mail-{port}.log")
-    return port, process
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MailServer]:
-    port, process = serve(tmp_path_factory.mktemp("mail"))
-    with process as running_process:
-        wait_for(lambda: "ready" in running_process.said(), seconds=20, what="the mail server listens")
-        yield MailServer(running_process, port)
+def server() -> Iterator[MailServer]:
+    with mail_server() as found:
+        yield found
 
 
 @pytest.fixture
@@ -179,12 +152,11 @@ def test_certificates_of_the_server_are_checked(
 ) -> None:
     authority = Authority(tmp_path)
     authority.server("127.0.0.1")
-    port, process = serve(tmp_path, str(tmp_path / "127.0.0.1.pem"), *(["tls"] if at_once else []))
-    settings.EMAIL_PORT, settings.EMAIL_USE_SSL, settings.EMAIL_USE_TLS = port, at_once, not at_once
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "127.0.0.1.pem")
     trusting = Pool(most=1, command=(*COMMAND, str(authority.path)))
-    with process as running_process:
-        there = MailServer(running_process, port)
-        wait_for(lambda: "ready" in running_process.said(), seconds=20, what="the mail server listens")
+    with mail_server(**{"ssl_context" if at_once else "tls_context": context}) as there:
+        settings.EMAIL_PORT, settings.EMAIL_USE_SSL, settings.EMAIL_USE_TLS = there.port, at_once, not at_once
         assert driver.first_seen(EVENT).error == "tls"
         monkeypatch.setattr(mail, "send_job", trusting.send)
         assert driver.first_seen(EVENT).ok
