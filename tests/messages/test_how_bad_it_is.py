@@ -8,8 +8,9 @@ from fleet.domain.approvals.guards import EventFacts, MachineFacts, OtherEvent
 from fleet.domain.event_types import Severity
 from fleet.domain.reasons import Refused
 from fleet.domain.states import EventStatus, Presence
+from fleet.domain.timeline import EntryKind
 from fleet.models.facts.events import load_facts
-from fleet.notifications.notification_types import NotificationType, cache_severity, severity, stay_up
+from fleet.notifications.notification_types import NotificationType, cache_severity, severity, stay_up, type_of_entry
 from fleet.projections.events import detail
 from tests.factories import NOW, Fleet, acting, admin, announced, change_set, listing, the_event, the_set
 
@@ -78,6 +79,18 @@ def test_other_types_declare_their_severity() -> None:
     assert NotificationType.AUDIT_FAILED.severity == "critical"
     assert NotificationType.SET_UNWATCHED.severity == "warning"
     assert NotificationType.COVERAGE_CLOSED.severity == "info"
+
+
+def test_end_of_a_phase_of_hooks_notifies_by_its_outcome() -> None:
+    failed = ("failed", "timed-out")
+    for phase, outcome, moment in (
+        *(("prepare", outcome, None) for outcome in ("succeeded", "nothing")),
+        *(("prepare", outcome, NotificationType.PREPARE_FAILED) for outcome in failed),
+        *(("recover", outcome, NotificationType.RECOVER_FAILED) for outcome in failed),
+        ("recover", "succeeded", NotificationType.SERVES_AGAIN),
+        ("recover", "anything", None),
+    ):
+        assert type_of_entry(EntryKind.HOOKS_ENDED, {"phase": phase, "outcome": outcome}) is moment
 
 
 @pytest.mark.django_db

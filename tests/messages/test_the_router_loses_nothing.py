@@ -10,18 +10,20 @@ import pytest
 from django.db import transaction
 
 from fleet.domain.db_timeouts import role
-from fleet.models import LastRun
-from fleet.notifications import delivery, log, route_services, router
+from fleet.models import LastRun, ScheduledEvent
+from fleet.notifications import delivery, dry_run, log, route_services, router
 from fleet.notifications import tasks as notification_tasks
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome
-from fleet.notifications.models import Channel, Cursor, Message
+from fleet.notifications.models import Channel, Cursor, Message, Route
 from fleet.notifications.route_services import RouteChangeSerializer
 from fleet.operations.approvals import claims
 from fleet.operations.orders import advance
+from tests.approvals.asking import hook
 from tests.approvals.racing import thread_group
 from tests.factories import EVENT, Fleet, acting, admin, announced, listing, operator, seconds
 from tests.holding import session
 from tests.messages.sent import a_route, channel
+from tests.messages.telling import news
 from tests.messages.walk import only, routed, told
 from tests.processes import wait_for
 
@@ -194,6 +196,35 @@ def test_first_event_of_a_set_passes_the_storm_of_another(fleet: Fleet, monkeypa
     assert Message.objects.count() < len(loud)
     routed(fleet)
     assert sorted(Message.objects.values_list("event__event_id", flat=True)) == sorted([*loud, theirs])
+
+
+def test_hooks_notify_of_failures_and_of_machines_that_serve_again(fleet: Fleet) -> None:
+    channel("ops")
+    moments = ["prepare.failed", "recover.failed", "machine.serves_again"]
+    only(moments=moments)
+    announced(fleet)
+    fleet.enrol("admin", availability_set="db")
+
+    def ends(name: str, phase: str, outcome: str) -> None:
+        hook(fleet, name, EVENT, "hook", outcome, phase=phase, hook="10-a")
+        hook(fleet, name, EVENT, "end", outcome, phase=phase)
+
+    # A machine of another set notifies of nothing.
+    ends("admin", "prepare", "failed")
+    ends("vm1", "prepare", "failed")
+    fleet.later(5)
+    fleet.all_say()
+    ends("vm1", "recover", "failed")
+    ends("vm2", "recover", "succeeded")
+    ScheduledEvent.objects.update(drill=True)
+    routed(fleet)
+    machines = [f"hooks:{fleet.agents[name].machine.pk}" for name in ("vm1", "vm1", "vm2")]
+    rows = list(Message.objects.order_by("pk"))
+    assert [(row.moment, row.subject) for row in rows] == list(zip(moments, machines, strict=True))
+    assert all(row.drill for row in rows)
+    # After the event, only its preparation is no longer news.
+    assert [news(row, now=fleet.now).stale for row in rows] == ["event-over", "", ""]
+    assert dry_run.dry_run(route=Route(moments=moments), now=fleet.now).messages == 3
 
 
 # The worker of one process: a thread for each channel that has something to send, and nothing when nothing is due.
