@@ -13,16 +13,18 @@ import pytest
 from django.test import Client
 
 from fleet.accounts import logins
+from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, AvailabilitySet, Order
 from fleet.notifications.models import Message
 from fleet.notifications.news import MessageNews, news_of
-from fleet.notifications.notification_types import NotificationType
+from fleet.notifications.notification_types import SILENCEABLE, STEPS, NotificationType, why_stale
 from fleet.notifications.text import group_words, message_words
 from fleet.notifications.text import test_words as words_of_a_try
 from fleet.operations import blind_spots
 from fleet.operations.approvals import claims, conditions
 from fleet.operations.orders import advance
+from fleet.projections.events.rows import ClaimRow
 from fleet.wording.times import Form, Reader, one_line
 from tests.approvals.asking import hook
 from tests.caches.walking import EXAMPLE, Listeners
@@ -298,16 +300,31 @@ def stale(fleet: Fleet, *messages: Message) -> list[str]:
     return [news(message, now=fleet.now).stale for message in messages]
 
 
-def test_only_the_end_of_an_ended_event_is_sent(fleet: Fleet) -> None:
-    announced(fleet)
-    messages = [a_message(EntryKind.EVENT_SEEN, now=fleet.now)]
-    claims.claim(**by_otto(fleet, ""))
-    messages.append(a_message(EntryKind.EVENT_CLAIMED, now=fleet.now))
-    assert stale(fleet, *messages) == ["", ""]
-    fleet.later(60)
-    fleet.all_say()
-    ended = a_message(EntryKind.EVENT_ENDED, now=fleet.now)
-    assert stale(fleet, *messages, ended) == ["event-over", "event-over", ""]
+def test_message_is_stale_once_its_event_has_moved_on(fleet: Fleet) -> None:
+    announced(fleet, event_type="Reboot")
+    told = news(a_message(EntryKind.EVENT_SEEN, now=fleet.now), now=fleet.now)
+    assert told.event is not None
+    over, decided, silenced = {"status": EventStatus.ENDED}, {"needs_decision": False}, {"silenced_until": fleet.now}
+    claimed = {"claim": ClaimRow("otto", fleet.now, "")}
+    cases: tuple[tuple[NotificationType, dict[str, Any], str, str], ...] = (
+        (NotificationType.FIRST_SEEN, {}, "warning", ""),
+        (NotificationType.FIRST_SEEN, over, "warning", "event-over"),
+        (NotificationType.PREPARE_FAILED, over, "warning", "event-over"),
+        (NotificationType.RECOVER_FAILED, over, "warning", ""),
+        (NotificationType.ENDED, over, "warning", ""),
+        (NotificationType.ENDED, {}, "warning", "event-open-again"),
+        (NotificationType.UNCLAIMED, claimed, "warning", "claimed"),
+        (NotificationType.UNDECIDED, claimed, "warning", ""),
+        *((step, decided, "warning", "decided") for step in STEPS),
+        *((moment, silenced, "warning", "silenced") for moment in SILENCEABLE),
+        # What is critical, what a user has done, and what has failed is not held back.
+        (NotificationType.FIRST_SEEN, silenced, "critical", ""),
+        (NotificationType.RECOVER_FAILED, silenced, "warning", ""),
+        (NotificationType.WITHDRAWN, silenced, "warning", ""),
+    )
+    for moment, changes, severity, code in cases:
+        changed = replace(told, moment=moment, severity=severity, event=replace(told.event, **changes))
+        assert why_stale(changed) == code, (moment, changes)
 
 
 def test_older_change_is_superseded_in_the_same_channel(fleet: Fleet) -> None:
@@ -319,37 +336,6 @@ def test_older_change_is_superseded_in_the_same_channel(fleet: Fleet) -> None:
         kind = EntryKind.EVENT_CHANGED
         messages += [a_message(kind, now=fleet.now, channel=a_channel(name)) for name in names]
     assert stale(fleet, *messages) == ["superseded", "", ""]
-
-
-def test_step_is_stale_after_a_claim_or_decision(fleet: Fleet) -> None:
-    announced(fleet)
-    steps = [
-        a_message(EntryKind.EVENT_SEEN, now=fleet.now, moment=moment, channel=a_channel(moment))
-        for moment in (NotificationType.UNCLAIMED, NotificationType.UNDECIDED)
-    ]
-    assert stale(fleet, *steps) == ["", ""]
-    claims.claim(**by_otto(fleet, ""))
-    assert stale(fleet, *steps) == ["claimed", ""]
-    fleet.approve()
-    assert stale(fleet, *steps) == ["decided", "decided"]
-
-
-def test_silence_holds_back_what_alerts_but_is_not_critical(fleet: Fleet) -> None:
-    announced(fleet, event_type="Reboot")
-    first = a_message(EntryKind.EVENT_SEEN, now=fleet.now)
-    step = a_message(EntryKind.EVENT_SEEN, now=fleet.now, moment=NotificationType.UNCLAIMED)
-    claims.silence(**by_otto(fleet, ""), whole_set=False, until=fleet.now + timedelta(hours=1))
-    assert stale(fleet, first, step) == ["silenced", "silenced"]
-    # What a user has done, and what has failed, is not held back.
-    claims.claim(**by_otto(fleet, ""))
-    claimed = a_message(EntryKind.EVENT_CLAIMED, now=fleet.now)
-    fleet.approve()
-    granted = [
-        a_message(EntryKind.APPROVAL_GRANTED, now=fleet.now, moment=moment)
-        for moment in (NotificationType.DECIDED, NotificationType.OVERDUE)
-    ]
-    Message.objects.filter(pk=first.pk).update(severity="critical")
-    assert stale(fleet, claimed, *granted, first) == ["", "", "", ""]
 
 
 def test_silence_of_a_set_ends_at_its_time(fleet: Fleet) -> None:
