@@ -237,6 +237,7 @@ def test_pager_mail_browser_webhook_and_alerts_get_lines_of_text(told: MessageNe
     assert len(thing.labels["service"]) == LONGEST_LABEL
 
 
+@pytest.mark.parametrize("told", [claimed], indirect=True)
 def test_calendar_stays_valid(told: MessageNews, client: Client) -> None:
     now = datetime.now(UTC)
     ScheduledEvent.objects.update(not_before=now + timedelta(minutes=15), first_seen_at=now)
