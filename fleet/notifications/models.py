@@ -425,9 +425,10 @@ def routes_in_force() -> list[tuple[Route, list[Channel]]]:
     usable = list(Channel.objects.filter(enabled=True, deleted_at__isnull=True, kind__in=kinds_where(messages=True)))
     in_force = []
     for row in rows:
+        shared = [each for each in usable if each.owner_id is None]
+        channels = shared if row.channel_id is None else [each for each in usable if each.pk == row.channel_id]
         # A route reaches only channels of its own owner.
-        own = [each for each in usable if row.channel_id in (None, each.pk) and each.owner_id == row.owner_id]
-        if own:
+        if own := [each for each in channels if each.owner_id == row.owner_id]:
             in_force.append((row, own))
     return in_force
 
