@@ -134,7 +134,7 @@ def test_failing_entry_is_unrouted_and_others_are_routed(fleet: Fleet, monkeypat
     assert Message.objects.get(state="UNROUTED").why == "own-failure"
 
 
-def test_what_is_due_by_the_clock_waits_for_it(fleet: Fleet) -> None:
+def test_notification_due_by_the_clock_waits_for_it(fleet: Fleet) -> None:
     channel("shop-ops")
     only(unclaimed_after_seconds=120)
     a_route(moments=["approval.overdue"])
