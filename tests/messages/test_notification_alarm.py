@@ -176,7 +176,7 @@ def test_gauges_of_waiting_and_failed_by_channel_kind(fleet: Fleet) -> None:
 
 
 def test_gauge_of_channels_by_health(fleet: Fleet) -> None:
-    paused = {"held_until": fleet.now + seconds(9)}
+    paused: dict[str, Any] = {"held_until": fleet.now + seconds(9)}
     a_channel("works", at=fleet.now, last_ok_at=fleet.now)
     a_channel("new", at=fleet.now)
     a_channel("held", at=fleet.now, last_ok_at=fleet.now, **paused)

@@ -233,7 +233,7 @@ def test_a_failing_channel_shows_since_when_with_its_own_answer_to_who_may_chang
     admin: Client, otto: Client
 ) -> None:
     failing = {"failing_since": NOW, "failures": 4, "last_error": "status", "last_answer": "<b>552</b> full"}
-    a_channel("Mail", kind="mail", **failing)
+    Channel.objects.filter(pk=a_channel("Mail", kind="mail").pk).update(**failing)
     mine, theirs = admin.get("/messages/"), otto.get("/messages/")
     assert "fails" in states(mine) and "fails" in states(theirs)
     assert b"&lt;b&gt;552&lt;/b&gt; full" in mine.content and b"552" not in theirs.content

@@ -329,7 +329,7 @@ def test_message_is_stale_once_its_event_has_moved_on(fleet: Fleet) -> None:
 
 def test_older_change_is_superseded_in_the_same_channel(fleet: Fleet) -> None:
     announced(fleet)
-    messages = []
+    messages: list[Message] = []
     for due, names in ((600, ("ops", "night")), (500, ("ops",))):
         fleet.later(1)
         fleet.all_say(listing(not_before=fleet.now + seconds(due), resources=("vm1", "vm2")))
