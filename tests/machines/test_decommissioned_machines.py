@@ -184,9 +184,10 @@ def rules(settings: Settings) -> Any:
 
 
 def pass_days(fleet: Fleet, days: float, *heard: str) -> None:
-    """Let time pass in which these machines are heard every ten minutes, and the rules run."""
-    for _ in range(int(days * 144)):
-        fleet.later(600)
+    """Let time pass in which the rules run and these machines are heard, with pauses that do not count as an outage."""
+    end = fleet.now + timedelta(days=days)
+    while (left := end - fleet.now) > timedelta(seconds=1):
+        fleet.later(min(left, decommission.LONGEST_PAUSE * 0.8).total_seconds())
         fleet.heard(*heard) if heard else None
         decommission.apply_rules(now=fleet.now)
 
