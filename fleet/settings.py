@@ -206,6 +206,7 @@ TEMPLATES = [
             "libraries": {
                 "drydock": "fleet.dashboard.tags",
                 "accounts": "fleet.accounts.text",
+                "audit": "fleet.audit.text",
                 "notifications": "fleet.notifications.labels",
             },
             "context_processors": [

@@ -32,7 +32,7 @@ def count_chart(name: str, counts: Counts) -> Chart | None:
             label, tick = class_named(key, following), duration(int(key))
         rows.append(Row(label, counts.rows[key], tick=tick))
     series = [Series(CODES.get(column, column), str(number)) for number, column in enumerate(counts.columns, 1)]
-    table = charts.counted(name, COUNTS[name].head, capfirst(FIRST_COLUMNS[name].partition("_")[0]), series, rows)
+    table = charts.counted(name, COUNTS[name], capfirst(FIRST_COLUMNS[name].partition("_")[0]), series, rows)
     if table is None:
         return None
     return charts.bars(table) if name == "decisions" else charts.columns(table, is_histogram=name == "times")

@@ -75,7 +75,7 @@ def send(*, since: datetime | None, until: datetime | None, actor: Actor, now: d
         if (sent.entry.actor, sent.entry.data["until"]) == (actor.name, times["until"]):
             return sent
     found = handover(since=begin, until=end, now=now)
-    decided = next(part for part in found.parts if part.name == "decided")
+    decided = found.parts["decided"]
     parts = {"open": found.still_open, "due": found.due, "decided": decided.rows, "missed": found.missed}
     counts: dict[str, Any] = {name: len(rows) for name, rows in parts.items()}
     counts["more"] = found.more_open or decided.more or found.more_missed

@@ -138,7 +138,6 @@ class Part:
     shows all of them in the timeline.
     """
 
-    name: str
     rows: tuple[TimelineRow, ...]
     more: bool
     kinds: tuple[EntryKind, ...] = ()
@@ -146,13 +145,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """Handover of a shift. `parts` are the sections in reading order. `still_open` are all events that are open now,
+    """Handover of a shift. `parts` are the sections by name. `still_open` are all events that are open now,
     least time left first. `missed` are the events whose NotBefore passed in this time without a decision.
     """
 
     since: datetime
     until: datetime
-    parts: tuple[Part, ...]
+    parts: Mapping[str, Part]
     still_open: tuple[EventRow, ...]
     more_open: bool
     missed: tuple[EventRow, ...]
@@ -191,11 +190,11 @@ def handover(*, since: datetime, until: datetime, now: datetime) -> Handover:
     return Handover(
         since=since,
         until=until,
-        parts=(
-            _part("decided", acts, DECISIONS),
-            *(_part(name, within, kinds) for name, kinds in MILESTONES.items()),
-            _part("desk", acts.exclude(kind__in=not_of_desk)),
-        ),
+        parts={
+            "decided": _part(acts, DECISIONS),
+            **{name: _part(within, kinds) for name, kinds in MILESTONES.items()},
+            "desk": _part(acts.exclude(kind__in=not_of_desk)),
+        },
         still_open=event_rows(events[:MAX_HANDOVER_ROWS], now=now),
         more_open=len(events) > MAX_HANDOVER_ROWS,
         missed=event_rows(late[:MAX_HANDOVER_ROWS], now=now),
@@ -204,11 +203,10 @@ def handover(*, since: datetime, until: datetime, now: datetime) -> Handover:
     )
 
 
-def _part(name: str, rows: QuerySet[Entry], kinds: tuple[EntryKind, ...] = ()) -> Part:
-    found = fleet(
-        entries=rows.filter(kind__in=[kind.value for kind in kinds]) if kinds else rows, size=MAX_HANDOVER_ROWS
-    )
-    return Part(name, found.results, more=found.next is not None, kinds=kinds)
+def _part(rows: QuerySet[Entry], kinds: tuple[EntryKind, ...] = ()) -> Part:
+    entries = rows.filter(kind__in=[kind.value for kind in kinds]) if kinds else rows
+    page = fleet(entries=entries, size=MAX_HANDOVER_ROWS)
+    return Part(page.results, more=page.next is not None, kinds=kinds)
 
 
 def lapsed(events: QuerySet[ScheduledEvent], *, now: datetime) -> QuerySet[ScheduledEvent]:

@@ -1,9 +1,8 @@
 """Retention: drops old partitions after the archive contains all of their rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from time import monotonic
 
 import structlog
@@ -64,17 +63,8 @@ def days_until(most: int, kinds: Sequence[Growth], rest: int) -> int | None:
     """Return the days until the database reaches `most` bytes, or None if that takes more than ten years. `rest` is the
     size of everything else, which does not grow.
     """
-
-    def total(days: int) -> float:
-        return rest + sum(kind.after(days) for kind in kinds)
-
-    if total(MOST_DAYS) < most:
-        return None
-    low, high = 0, MOST_DAYS
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if total(middle) >= most else (middle + 1, high)
-    return low
+    sizes = (rest + sum(kind.after(days) for kind in kinds) for days in range(MOST_DAYS + 1))
+    return next((days for days, size in enumerate(sizes) if size >= most), None)
 
 
 # Retention: partitions that are old enough are dropped one by one, after all of their rows are archived.
@@ -88,9 +78,6 @@ SECONDS = 20.0
 MOST_COPIED = 5_000
 
 WHY = {RetainReason.NEEDED: Held.NEEDED, RetainReason.NOT_COPIED: Held.NEEDED, RetainReason.NOT_SEALED: Held.UNSEALED}
-
-# Function that drops a partition. It returns why it could not, or None.
-Drop = Callable[[ExpiringPartition], Held | None]
 
 log = structlog.get_logger(__name__)
 
@@ -108,17 +95,16 @@ class Retained:
     fault: str = ""
 
 
-def retain(*, now: datetime, drop: Drop | None = None, seconds: float = SECONDS) -> Retained:
+def retain(*, now: datetime, seconds: float = SECONDS) -> Retained:
     """Archive and drop expired partitions for about `seconds`. Returns at once if another process is doing so."""
     where = store()
     with exclusively(Lock.ARCHIVE) as free:
         if not free:
             return Retained(ran=False)
         done = Retained()
-        drop = drop or partial(take_out, now=now)
         if where is not None:
             try:
-                _work(where, done, now=now, drop=drop, until=monotonic() + seconds)
+                _work(where, done, now=now, until=monotonic() + seconds)
             except StoreError as error:
                 done.fault = error.fault.value
                 log.error("archive.failed", fault=done.fault, store=where.shown())
@@ -136,7 +122,7 @@ def take_out(one: ExpiringPartition, *, now: datetime) -> Held | None:
     return None if why is None else WHY.get(why, Held.BUSY)
 
 
-def _work(where: Store, done: Retained, *, now: datetime, drop: Drop, until: float) -> None:
+def _work(where: Store, done: Retained, *, now: datetime, until: float) -> None:
     # Complete the drops of an earlier run.
     finish_drops()
     _settle(now=now)
@@ -151,7 +137,7 @@ def _work(where: Store, done: Retained, *, now: datetime, drop: Drop, until: flo
             archive_next(where, one.kind, *one.ids, now=now)
             done.files += 1
         if why is None:
-            why = _leave(one, done, now=now, drop=drop)
+            why = _leave(one, done, now=now)
         if why is not None:
             done.held[one.kind.value] = why.value
     _drop_bodies(done, now=now)
@@ -174,7 +160,7 @@ def _drop_bodies(done: Retained, *, now: datetime) -> None:
         return
 
 
-def _leave(one: ExpiringPartition, done: Retained, *, now: datetime, drop: Drop) -> Held | None:
+def _leave(one: ExpiringPartition, done: Retained, *, now: datetime) -> Held | None:
     """Drop a partition after checking again that it need not be retained, because archiving takes time. Return the
     reason if it must be retained, else None.
     """
@@ -184,7 +170,7 @@ def _leave(one: ExpiringPartition, done: Retained, *, now: datetime, drop: Drop)
         return why
     if one.kind is ArchiveKind.OBSERVATIONS:
         copy_forward(one, now=now)
-    if (why := drop(one)) is not None:
+    if (why := take_out(one, now=now)) is not None:
         return why
     done.dropped.append(one.partition.name)
     _settle(now=now)

@@ -1,19 +1,25 @@
 """Texts of reports: outcomes of events, names of months, headings of tables."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+from django.template import Library
 from django.utils.text import capfirst
 
 from fleet.domain.history import Decided, Happened, Month
+from fleet.domain.reasons import Reason
 from fleet.domain.states import EndedAs
 from fleet.domain.timeline import EntryKind
+from fleet.projections.approvals import ApprovalRow
+from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
 from fleet.wording.badges import BY_KIND
 from fleet.wording.events import NOTHING_LOST, named
+from fleet.wording.say import recorded, say, why_apart
 from fleet.wording.sentences import EntryText, Sentence, quoted
-from fleet.wording.times import Reader
+from fleet.wording.times import API, Reader
 
 DECIDED: dict[Decided, str] = {
     Decided.UNDER_WAY: "approved by {by}, and being sent to Azure",
@@ -61,30 +67,46 @@ def verdict(values: Mapping[str, Any], reader: Reader) -> str:
     return f"A drill. {text}" if values["drill"] else text
 
 
+# Filters of the Markdown report of an event: `{% load audit %}`. Times are in UTC.
+register = Library()
+register.filter(recorded)
+# Characters with a meaning in Markdown, or in HTML within it.
+MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
+
+
+@register.filter
+def plain(value: Reason | datetime | str | None) -> str:
+    """Return a reason, a time or a text as one line that Markdown shows literally."""
+    if value is None or isinstance(value, datetime):
+        return times.at(value, API) if value else "none"
+    return MARKUP.sub(r"\\\1", " ".join(say(value, API).split()))
+
+
+@register.filter
+def fenced(text: str | Sequence[str], kind: str) -> str:
+    """Return a Markdown code block with this text, or with these lines. The text cannot end the block."""
+    text = text if isinstance(text, str) else "\n".join(text)
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{kind}\n{text}\n{fence}"
+
+
+@register.filter
+def reason_apart(row: TimelineRow) -> str:
+    return why_apart(row, API)
+
+
+@register.filter
+def steps_done(approval: ApprovalRow) -> str:
+    """Return the steps that an approval has reached, with their times, and how it ended."""
+    steps = "; ".join(f"{plain(step.label)} {plain(step.at)}" for step in approval.steps if step.at)
+    return f"{steps}. {plain(approval.reason)}".removesuffix(" ")
+
+
 def month_named(month: Month) -> str:
     """Return the name of a month, for example `November 2026`."""
     return f"{month.begin:%B} {month.year}"
 
-
-@dataclass(frozen=True, slots=True)
-class PartWords:
-    """Texts of a section of a handover: heading, description, and the text if it is empty."""
-
-    head: str
-    told: str
-    none: str
-
-
-HANDOVER: dict[str, PartWords] = {
-    "decided": PartWords("Decided", "By users and rules", "No event was decided."),
-    "failed": PartWords(
-        "Failed approvals", "Lapsed, refused or void", "No approval lapsed, was refused or became void."
-    ),
-    "started": PartWords("Started", "Events, cache maintenance and drills", "No event started."),
-    "ended": PartWords("Ended", "Events, cache maintenance and drills", "No event ended."),
-    "announced": PartWords("Announced", "By Azure", "Azure announced no event."),
-    "desk": PartWords("Other changes", "Claims, rules, users, sets and machines", "There were no other changes."),
-}
 
 # Labels of the fields of the audit's search form, by parameter.
 FILTER_LABELS = {
@@ -112,15 +134,8 @@ CODES = {
 }
 
 
-NO_EVENTS = "There were no events in this month. Choose another month above."
-# Tables of counts of a month, and the first column of each in its file.
-COUNTS: dict[str, PartWords] = {
-    "days": PartWords("Events by day", "By type, on the day (UTC) on which they were first seen", NO_EVENTS),
-    "times": PartWords(
-        "Time to a decision", "From the announcement of an event to its approval", "No event was approved."
-    ),
-    "decisions": PartWords("Decisions and outcomes", "Who decided, and how the events ended", NO_EVENTS),
-}
+# Titles of the tables of counts of a month, and the first column of each in its file.
+COUNTS = {"days": "Events by day", "times": "Time to a decision", "decisions": "Decisions and outcomes"}
 FIRST_COLUMNS = {"days": "day", "times": "time_from_seconds", "decisions": "decision"}
 
 

@@ -1,6 +1,5 @@
 """Pages for reports, storage and the audit. Reports can be downloaded as Markdown and CSV."""
 
-import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
@@ -10,14 +9,15 @@ from urllib.parse import urlencode
 from django import forms
 from django.http import Http404, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
 from django.urls import reverse
 
 from fleet.audit import handovers, months, queries, reports
 from fleet.audit.charts import count_chart, notice_chart, size_chart
 from fleet.audit.months import Counts
 from fleet.audit.queries import storage
-from fleet.audit.reports import EventReport, Part, event_report, handover, span
-from fleet.audit.text import COLUMNS, COUNTS, FILTER_LABELS, FIRST_COLUMNS, HANDOVER, month_named
+from fleet.audit.reports import EventReport, event_report, handover, span
+from fleet.audit.text import COLUMNS, COUNTS, FILTER_LABELS, FIRST_COLUMNS, month_named
 from fleet.dashboard.events import REPORT_PANELS, UNKNOWN
 from fleet.dashboard.export import csv_file, exported, named
 from fleet.dashboard.forms import Sent, line
@@ -25,18 +25,15 @@ from fleet.dashboard.lanes.timeline import draw_event
 from fleet.dashboard.pages import Asked, action_view, done, known, listed, loaded, page, query_with, read_view
 from fleet.domain.history import FIRST_YEAR, Month, month_of
 from fleet.domain.people import Right
-from fleet.domain.reasons import Reason
 from fleet.domain.timeline import EntryKind
 from fleet.operations import profile
 from fleet.operations.inputs import MomentField
 from fleet.projections.events import rows as event_rows
 from fleet.projections.events.rows import EventRow
 from fleet.projections.filters import EventFilter
-from fleet.projections.intake import RawDocument
 from fleet.wording import times
-from fleet.wording.badges import badge_of
 from fleet.wording.events import effect_of
-from fleet.wording.say import recorded, say, who_acted, why_apart
+from fleet.wording.say import say
 from fleet.wording.timeline import VIAS
 from fleet.wording.times import API
 
@@ -80,7 +77,6 @@ def answer(request: Asked, /, **context: Any) -> HttpResponse:
         request,
         "history/handover.html",
         found=found,
-        told=[(part, HANDOVER[part.name], _all_of(part, begin, end)) for part in found.parts],
         sent_handovers=handovers.recent(now=request.now),
         wrong=sorted(form.errors),
         choices=[(hours, _address(request.now - timedelta(hours=hours), None)) for hours in CHOICES],
@@ -89,15 +85,6 @@ def answer(request: Asked, /, **context: Any) -> HttpResponse:
         after=_address(end, None) if request.now - end > timedelta(minutes=1) else "",
         **context,
     )
-
-
-def _all_of(part: Part, since: datetime, until: datetime) -> str:
-    """Return the address of a list with all entries of an incomplete section."""
-    if not part.more:
-        return ""
-    at = [("since", times.iso(since)), ("until", times.iso(until))]
-    kinds = [("kind", kind.value) for kind in part.kinds]
-    return f"{reverse('timeline') if kinds else reverse('audit')}?{urlencode([*kinds, *at])}"
 
 
 handover_page = read_view(answer)
@@ -125,106 +112,6 @@ def send(request: Asked) -> HttpResponse:
 def confirm(request: Asked, handover_id: int) -> HttpResponse:
     sent = handovers.confirm(handover_id=handover_id, actor=request.actor, now=request.now)
     return done(request, f"You confirmed the handover of {sent.entry.actor}.", "handover")
-
-
-# Report of an event as Markdown, for a post-mortem.
-
-# Characters with a meaning in Markdown, or in HTML within it.
-MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
-
-
-def plain(text: object) -> str:
-    """Return a text as one line that Markdown shows literally."""
-    return MARKUP.sub(r"\\\1", " ".join(str(text).split()))
-
-
-def fenced(text: str, kind: str = "") -> str:
-    """Return a Markdown code block with this text. The text cannot end the block."""
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{kind}\n{text}\n{fence}"
-
-
-def written(report: EventReport) -> str:
-    """Return the whole report as Markdown, with times in UTC."""
-    return "\n\n".join(_parts(report)) + "\n"
-
-
-def _at(moment: datetime | None) -> str:
-    return times.at(moment, API) if moment else "none"
-
-
-def _said(reason: Reason | str) -> str:
-    return plain(say(reason, API))
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _parts(report: EventReport) -> Iterator[str]:
-    event = report.detail.event
-    yield f"# {plain(event.event_type or 'Event')} of {plain(', '.join(event.resources) or 'no named machine')}"
-    yield f"**{_said(report.verdict)}**"
-    yield _table(("what", "value"), _facts(report))
-    yield "## Decisions"
-    yield "\n".join(_decisions(report)) or "No decision was recorded here."
-    yield "## Machines"
-    yield _table(
-        ("machine", "says", "first listed", "as Started", "gone"),
-        [
-            (plain(row.machine.resource_name), _said(row.says), *map(_at, (row.first_at, row.started_at, row.gone_at)))
-            for row in report.detail.sightings
-        ],
-    )
-    yield "## Timeline"
-    yield "\n".join(f"- {_at(row.at)} {plain(who_acted(row))}: {plain(recorded(row))}" for row in report.timeline)
-    if report.more:
-        yield "The timeline has more entries: this report holds only the first ones."
-    yield "## Raw documents"
-    for document in report.raw.documents:
-        yield from _document(document)
-    yield f"Made by Drydock at {_at(report.made_at)}."
-
-
-def _facts(report: EventReport) -> list[tuple[str, ...]]:
-    event = report.detail.event
-    expected = event.expected_notice_seconds
-    notice = "none" if event.notice_seconds is None else times.duration(event.notice_seconds)
-    return [
-        ("EventId", plain(event.event_id)),
-        ("set", _said(event.set.label)),
-        ("state", plain(badge_of(event.status).label)),
-        ("first seen", _at(event.first_seen_at)),
-        ("NotBefore", _at(event.not_before)),
-        ("notice given", f"{notice}, expected {times.duration(expected)}" if expected else notice),
-        ("started", _at(event.started_at)),
-        ("gone", _at(event.ended_at)),
-        ("seen", _said(report.detail.seen_summary)),
-        ("source", plain(event.source or "not stated")),
-        ("description", plain(event.description or "none")),
-    ]
-
-
-def _decisions(report: EventReport) -> Iterator[str]:
-    for row in report.acts:
-        why = why_apart(row, API)
-        yield f"- {_at(row.at)} {plain(recorded(row))}" + (f" Reason: {plain(why)}" if why else "")
-    for approval in reversed(report.detail.approvals):
-        steps = "; ".join(f"{_said(step.label)} {_at(step.at)}" for step in approval.steps if step.at)
-        end = f" {_said(approval.reason)}" if approval.reason else ""
-        yield f"- The approval by {_said(approval.by)}: {steps}.{end}"
-
-
-def _document(document: RawDocument) -> Iterator[str]:
-    readers = ", ".join(plain(reading.machine.resource_name) for reading in document.readings)
-    yield f"### {document.hash[:12]}, first read {_at(document.first_at)}"
-    yield f"Read by {readers}."
-    if document.compared_with and document.difference:
-        yield f"Against {document.compared_with[:12]}:"
-        yield fenced("\n".join(document.difference), "diff")
-    yield fenced(document.body, "json")
 
 
 # Reports of an event for a post-mortem, and of a month: as pages, in print and as files.
@@ -258,9 +145,9 @@ def event_page(request: Asked, event_id: str) -> HttpResponse:
 
 @read_view
 def event_markdown(request: Asked, event_id: str) -> HttpResponse:
-    found = _event(request, event_id)
-    answer = HttpResponse(written(found), content_type="text/markdown; charset=utf-8")
-    return named(answer, f"{found.detail.event.event_id}.md")
+    report = _event(request, event_id)
+    text = render_to_string("history/event_markdown.txt", {"report": report}).strip() + "\n"
+    return named(HttpResponse(text, content_type="text/markdown; charset=utf-8"), f"{report.detail.event.event_id}.md")
 
 
 @read_view
@@ -298,7 +185,7 @@ def month_page(request: Asked, month: Month) -> HttpResponse:
         title=month_named(month),
         later=later,
         earlier=earlier,
-        counted={name: (words, count_chart(name, getattr(found, name))) for name, words in COUNTS.items()},
+        counted={name: (title, count_chart(name, getattr(found, name))) for name, title in COUNTS.items()},
         notice_chart=notice_chart(found.notice),
     )
 

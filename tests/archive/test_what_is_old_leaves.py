@@ -40,11 +40,12 @@ def old(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Expir
     under_seals(1, 5)
     partition = Partition("fleet_entry", "old", first, last + 1, first, last, 10, 1, LATER, LATER)
     leaving = ExpiringPartition(ArchiveKind.ENTRIES, partition, LATER)
+    monkeypatch.setattr(retention, "take_out", drop)
     monkeypatch.setattr(retention, "due", lambda *, now: [leaving] if Entry.objects.filter(pk=first).exists() else [])
     return leaving
 
 
-def drop(one: ExpiringPartition) -> None:
+def drop(one: ExpiringPartition, *, now: datetime) -> None:
     """As a partition goes: without a DELETE that triggers would hear of."""
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE fleet_entry DISABLE TRIGGER USER")
@@ -53,7 +54,7 @@ def drop(one: ExpiringPartition) -> None:
 
 
 def run() -> retention.Retained:
-    return retention.retain(now=LATER, drop=drop)
+    return retention.retain(now=LATER)
 
 
 def whole() -> None:
@@ -74,11 +75,11 @@ def test_old_rows_are_archived_and_recorded_once(old: ExpiringPartition) -> None
     whole()
     assert run().files == 0
     # Nor does a clock that is set back drop anything twice.
-    retention.retain(now=LATER - timedelta(days=900), drop=drop)
+    retention.retain(now=LATER - timedelta(days=900))
     whole()
 
 
-STEPS = ((archive, "next_portion _write _keep"), (retention, "covered _settle tell _note"))
+STEPS = ((archive, "next_portion _write _keep"), (retention, "covered take_out _settle tell _note"))
 
 
 def test_process_killed_at_any_step_continues_where_it_was(
@@ -102,18 +103,6 @@ def test_process_killed_at_any_step_continues_where_it_was(
             connection.close()
     for _ in range(2):
         run()
-    whole()
-
-
-def test_killed_between_dropping_and_marking(old: ExpiringPartition) -> None:
-    def killed(one: ExpiringPartition) -> None:
-        drop(one)
-        raise Killed
-
-    with pytest.raises(Killed):
-        retention.retain(now=LATER, drop=killed)
-    connection.close()
-    run()
     whole()
 
 

@@ -16,7 +16,7 @@ from fleet.audit.months import month_report
 from fleet.audit.reports import event_report, handover, span
 from fleet.audit.text import COLUMNS
 from fleet.domain.history import Month, month_of, months_back
-from fleet.models import AvailabilitySet, Entry, Profile, Rule, ScheduledEvent
+from fleet.models import AvailabilitySet, Entry, Profile, ScheduledEvent
 from fleet.operations.approvals import claims
 from fleet.projections.events.detail import event_detail
 from tests import factories
@@ -52,9 +52,8 @@ def test_missing_decision_left_event_and_lapsed_approval_differ(fleet: factories
     assert decoded(operator)["verdict"]
 
 
-def test_the_report_has_the_picture_the_decisions_and_the_documents_with_their_differences(
-    fleet: factories.Fleet, viewer: Client
-) -> None:
+def test_page_json_and_list_of_an_event_that_ended(fleet: factories.Fleet, viewer: Client) -> None:
+    fleet.now -= timedelta(days=40)
     factories.freeze_completed(fleet)
     page = viewer.get(ADDRESS)
     body = page.content.decode()
@@ -62,6 +61,13 @@ def test_the_report_has_the_picture_the_decisions_and_the_documents_with_their_d
     assert 'class="diff-new"' in body and 'class="diff-old"' in body
     assert {"event-verdict", "step-answered"} <= set(codes(page))
     assert f'href="/events/{factories.EVENT}/"' in body
+    told: dict[str, Any] = decoded(viewer)
+    names = ("verdict", "made_at", "event", "type", "local", "timeline", "timeline_goes_on", "documents")
+    assert (set(told), len(told["documents"]), told["made_at"][-1]) == ({*names}, 3, "Z")
+    listed = viewer.get("/reports/").content.decode()
+    assert f'href="{ADDRESS}"' in listed
+    assert listed.count('href="/reports/2') >= 2
+    assert f'href="/reports/{datetime.now(UTC):%Y-%m}/"' in listed
 
 
 def test_markdown_is_whole_and_what_strangers_wrote_stays_text(fleet: factories.Fleet, operator: Client) -> None:
@@ -84,32 +90,9 @@ def test_markdown_is_whole_and_what_strangers_wrote_stays_text(fleet: factories.
     assert "```diff" in operator.get(f"{ADDRESS}report.md").content.decode()
 
 
-def test_json_has_everything_in_utc(fleet: factories.Fleet, viewer: Client) -> None:
-    factories.freeze_completed(fleet)
-    told = decoded(viewer)
-    assert set(told) == {
-        "verdict", "made_at", "event", "type", "local", "timeline", "timeline_goes_on", "documents"
-    }  # fmt: skip
-    assert len(told["documents"]) == 3  # type: ignore[arg-type]
-    assert str(told["made_at"]).endswith("Z")
-
-
-def test_an_unknown_event_has_no_report(fleet: factories.Fleet, viewer: Client) -> None:
-    for address in (ADDRESS, f"{ADDRESS}report.md", f"{ADDRESS}report.json"):
-        assert viewer.get(address).status_code == 404
-
-
-def test_the_list_leads_to_months_and_to_events_that_ended(fleet: factories.Fleet, viewer: Client) -> None:
-    fleet.now -= timedelta(days=40)
-    factories.freeze_completed(fleet)
-    body = viewer.get("/reports/").content.decode()
-    assert f'href="{ADDRESS}"' in body
-    now = datetime.now(UTC)
-    assert body.count('href="/reports/2') >= 2
-    assert f'href="/reports/{now:%Y-%m}/"' in body
-
-
 def test_an_open_event_has_a_report_and_is_not_among_those_that_ended(fleet: factories.Fleet, viewer: Client) -> None:
+    files = (ADDRESS, f"{ADDRESS}report.md", f"{ADDRESS}report.json")
+    assert [viewer.get(address).status_code for address in files] == [404] * 3
     event = factories.announced(fleet)
     assert f'href="{ADDRESS}"' in viewer.get(f"/events/{factories.EVENT}/").content.decode()
     assert f'href="{ADDRESS}"' not in viewer.get("/reports/").content.decode()
@@ -196,17 +179,6 @@ def test_who_decided_how_fast_what_was_left_and_what_lapsed(walked: factories.Fl
     assert {line["event_id"] for line in table(viewer, month, "lapsed")} == {IDS[0], IDS[1], IDS[3]}
 
 
-def test_decisions_of_rules_are_listed_apart_from_people(walked: factories.Fleet) -> None:
-    rule = Rule.objects.create(
-        name="Nights", reason="No user notices.", action="hold", created_at=walked.now, changed_at=walked.now
-    )
-    approval = walked.approve(IDS[1], overrides={"set-busy": "go"})
-    type(approval).objects.filter(pk=approval.pk).update(rule=rule, decided_by=None)
-    found = report(walked.now)
-    assert found.people == ()
-    assert [(row["by"], row["rule_id"], row["approvals"]) for row in found.rules] == [("Nights", rule.pk, 1)]
-
-
 def test_every_table_is_a_file_and_no_cell_is_a_formula(walked: factories.Fleet, viewer: Client) -> None:
     ScheduledEvent.objects.filter(event_id=IDS[0]).update(source="=HYPERLINK(1)")
     month = month_of(walked.now)
@@ -221,19 +193,13 @@ def test_every_table_is_a_file_and_no_cell_is_a_formula(walked: factories.Fleet,
 
 def test_empty_month_is_stated_and_a_future_month_is_404(fleet: factories.Fleet, viewer: Client) -> None:
     month = month_of(fleet.now)
-    shown = text_of(viewer.get(f"/reports/{month}/"))
-    assert "There were no events in this month." in shown
-    assert "All events were decided in time." in shown
-    assert viewer.get(f"/reports/{month.next}/").status_code == 404
-    assert viewer.get(f"/reports/{month.previous}/").status_code == 200
-    assert viewer.get("/reports/2026-13/").status_code == 404
-
-
-def test_drills_count_apart_and_other_months_not_at_all(walked: factories.Fleet) -> None:
-    ScheduledEvent.objects.filter(event_id=IDS[0]).update(drill=True)
-    ScheduledEvent.objects.filter(event_id=IDS[1]).update(first_seen_at=month_of(walked.now).previous.begin)
-    found = report(walked.now)
-    assert (found.decisions.total, found.drills) == (2, 1)
+    answer = viewer.get(f"/reports/{month}/")
+    assert 'class="chart"' not in answer.content.decode()
+    for words in ("There were no events in this month.", "Choose another", "All events were decided in time."):
+        assert words in text_of(answer)
+    assert {line["total"] for line in table(viewer, month, "days")} == {"0"}
+    for name, status in ((month.next, 404), (month.previous, 200), ("2026-13", 404)):
+        assert viewer.get(f"/reports/{name}/").status_code == status, name
 
 
 def test_a_month_costs_the_same_however_much_happened_and_goes_by_the_index(
@@ -294,7 +260,7 @@ def test_it_tells_what_was_decided_started_ended_and_is_open_and_by_whom(
 ) -> None:
     now = datetime.now(UTC)
     found = handover(since=now - timedelta(hours=2), until=now, now=now)
-    rows = {part.name: part.rows for part in found.parts}
+    rows = {name: part.rows for name, part in found.parts.items()}
     assert {row.kind.value for row in rows["decided"]} == {"approval_granted"}
     # A user who claims an event has decided nothing yet.
     assert "event_claimed" in {row.kind.value for row in rows["desk"]}
@@ -340,12 +306,15 @@ def test_handover_starts_where_the_user_stopped_reading(shift: factories.Fleet, 
     assert "has read what changed until" in text_of(viewer.get("/audit/"))
 
 
-def test_times_that_cannot_be_read_are_named_and_left_out(fleet: factories.Fleet, viewer: Client) -> None:
+def test_times_that_cannot_be_read_are_named_and_an_empty_shift_is_stated(
+    fleet: factories.Fleet, viewer: Client
+) -> None:
     shown = text_of(viewer.get("/handover/?since=soon&until=9999-99-99"))
     assert "could not be read and were ignored: since, until" in shown
     answer = viewer.post("/handover/read/", {"until": "soon"})
-    assert answer.status_code == 422
-    assert "Say until when you have read." in text_of(answer)
+    assert (answer.status_code, "Say until when you have read." in text_of(answer)) == (422, True)
+    for words in ("No event is open.", "No event was decided.", "No event started.", "No event ended."):
+        assert words in shown
 
 
 def test_a_look_never_covers_more_than_a_month_nor_what_is_to_come() -> None:
@@ -361,9 +330,3 @@ def test_milestones_go_by_their_index(shift: factories.Fleet) -> None:
     now = datetime.now(UTC)
     found = Entry.objects.filter(kind__in=["event_started", "drill_began"], at__gte=now - timedelta(days=1), at__lt=now)
     assert is_answered_by(found.order_by("-at", "-pk")[:100], "entry_of_milestones")
-
-
-def test_empty_shift_is_stated(fleet: factories.Fleet, viewer: Client) -> None:
-    shown = text_of(viewer.get("/handover/", follow=True))
-    for words in ("No event is open.", "No event was decided.", "No event started.", "No event ended."):
-        assert words in shown
