@@ -2,16 +2,15 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
-from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
-from django.http.response import HttpResponseBase
+from django.http import HttpRequest, HttpResponse
 from django.utils.crypto import constant_time_compare
+from django.views.decorators.http import conditional_page
 from icalendar import Calendar, Event
 
 from fleet.accounts.sessions import CALENDARS, locked
@@ -290,7 +289,8 @@ def _state(is_over: bool, *, has_started: bool) -> str:
 
 
 @read_only
-def feed(request: HttpRequest, token: str) -> HttpResponseBase:
+@conditional_page
+def feed(request: HttpRequest, token: str) -> HttpResponse:
     """Return the current iCalendar file for the secret in the address. The answer is 304 if the file is unchanged, and
     404 if the address is unknown or revoked.
     """
@@ -300,11 +300,6 @@ def feed(request: HttpRequest, token: str) -> HttpResponseBase:
         return bare("not-found")
     visibility.set_reader(rights(calendar.user), name=calendar.user.get_username(), number=calendar.user.pk)
     events = dates(set_pattern=calendar.set_pattern, service=calendar.service, now=now)
-    body = ics(calendar.name, events)
-    etag = f'"{sha256(body).hexdigest()[:32]}"'
-    etags = {part.strip().removeprefix("W/") for part in request.headers.get("If-None-Match", "").split(",")}
-    response: HttpResponse = (
-        HttpResponseNotModified() if etag in etags else HttpResponse(body, content_type="text/calendar; charset=utf-8")
-    )
-    response["ETag"], response["Cache-Control"] = etag, "private, no-cache"
+    response = HttpResponse(ics(calendar.name, events), content_type="text/calendar; charset=utf-8")
+    response["Cache-Control"] = "private, no-cache"
     return response

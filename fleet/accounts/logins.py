@@ -6,8 +6,8 @@ by address, and by name.
 """
 
 import hashlib
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from ipaddress import IPv6Address, ip_address, ip_network
 
@@ -28,39 +28,35 @@ from fleet.operations.timeline.entries import tell
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Throttle rule. The first `free` attempts have no delay. The next has a delay of `first`, which doubles with each
-    attempt up to `most`. After the time `forgotten` without an attempt, counting starts again.
+    """Throttle rule, with times in seconds. The first `free` attempts have no delay. The next has a delay of `first`,
+    which doubles with each attempt up to `most`. After the time `forgotten` without an attempt, counting starts again.
     """
 
     free: int
-    first: timedelta
-    most: timedelta
-    forgotten: timedelta
+    first: int
+    most: int
+    forgotten: int
 
-    def wait(self, count: int) -> timedelta:
+    def wait(self, count: int) -> int:
         """Return the required delay after the last of `count` attempts."""
-        return min(self.first * 2 ** min(count - self.free, 30), self.most) if count >= self.free else timedelta()
-
-
-def _limit(free: int, first: float, most: float, forgotten: float) -> Limit:
-    return Limit(free, timedelta(seconds=first), timedelta(seconds=most), timedelta(seconds=forgotten))
+        return min(self.first * 2 ** min(count - self.free, 30), self.most) if count >= self.free else 0
 
 
 # A name on a device with an earlier sign-in.
-DEVICE = _limit(10, 1, 60, 3600)
+DEVICE = Limit(10, 1, 60, 3600)
 # All other attempts.
-NAME_AND_ADDRESS = _limit(5, 1, 300, 3600)
-ADDRESS = _limit(50, 1, 60, 300)
-NAME = _limit(20, 30, 3600, 3600)
+NAME_AND_ADDRESS = Limit(5, 1, 300, 3600)
+ADDRESS = Limit(50, 1, 60, 300)
+NAME = Limit(20, 30, 3600, 3600)
 # After this many failures in a row, the password is accepted only on known devices, until a success there or a new
 # password.
 MOST_IN_A_ROW = 100
 FOR_GOOD = 100 * 365 * 86400
-IN_A_ROW = _limit(MOST_IN_A_ROW, FOR_GOOD, FOR_GOOD, FOR_GOOD)
+IN_A_ROW = Limit(MOST_IN_A_ROW, FOR_GOOD, FOR_GOOD, FOR_GOOD)
 
 # Second factors: per user, and per challenge, after which the password is requested again.
-FACTOR = _limit(20, 3600, 3600, 3600)
-MOST_OF_A_CHALLENGE = 5
+FACTOR = Limit(20, 3600, 3600, 3600)
+CHALLENGE = Limit(5, FOR_GOOD, FOR_GOOD, FOR_GOOD)
 
 DEVICE_DAYS = 90
 MOST_DEVICES = 10
@@ -89,29 +85,39 @@ def begin(*, username: str, address: str, device: str = "", now: datetime) -> At
     """
     known = _known(username, device, now)
     limits = {known: DEVICE} if known else _limits(username, address)
-    rows = _locked(limits, now)
-    waits = []
-    for row in rows:
-        limit, at = limits[row.key], row.at or row.since
-        if at <= now - limit.forgotten:
-            row.count, row.since = 0, now
-        waits.append((at + limit.wait(row.count) - now).total_seconds())
-        if limit is IN_A_ROW and row.count >= MOST_IN_A_ROW:
-            log.warning("login.known_devices_only", address=address)
-            return Attempt(None)
-    if max(waits) > 0:
+    attempt, rows = _count(limits, now)
+    if attempt.wait is None:
+        log.warning("login.known_devices_only", address=address)
+        return attempt
+    if attempt.wait > 0:
         # Log neither the name nor the password: users type one into the field of the other.
-        log.warning("login.throttled", address=address, seconds=round(max(waits)))
-        return Attempt(max(waits))
-    for row in rows:
-        row.count, row.at = row.count + 1, now
-        if limits[row.key] is IN_A_ROW and row.count == MOST_IN_A_ROW:
-            _tell(username, now)
-    LoginAttempts.objects.bulk_update(rows, ["count", "since", "at"])
+        log.warning("login.throttled", address=address, seconds=round(attempt.wait))
+        return attempt
+    if any(limits[row.key] is IN_A_ROW and row.count == MOST_IN_A_ROW for row in rows):
+        _tell(username, now)
     if any(row.count == 1 for row in rows):
         old = LoginAttempts.objects.filter(since__lt=now - OLD, at__lt=now - OLD, count__lt=MOST_IN_A_ROW)
         LoginAttempts.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:REMOVED])).delete()
-    return Attempt(0.0, tuple(limits), known_device=bool(known))
+    return replace(attempt, known_device=bool(known))
+
+
+def _count(limits: Mapping[str, Limit], now: datetime) -> tuple[Attempt, list[LoginAttempts]]:
+    """Count an attempt by these keys, unless one of them must wait. Return the attempt, and the locked rows."""
+    rows, waits = _locked(limits, now), [0.0]
+    for row in rows:
+        limit, passed = limits[row.key], (now - (row.at or row.since)).total_seconds()
+        if passed >= limit.forgotten:
+            row.count, row.since = 0, now
+        wait = limit.wait(row.count)
+        if wait == FOR_GOOD:
+            return Attempt(None), rows
+        waits.append(wait - passed)
+    if max(waits) > 0:
+        return Attempt(max(waits)), rows
+    for row in rows:
+        row.count, row.at = row.count + 1, now
+    LoginAttempts.objects.bulk_update(rows, ["count", "since", "at"])
+    return Attempt(0.0, tuple(limits)), rows
 
 
 def forget_sessions(*, now: datetime) -> None:
@@ -162,21 +168,11 @@ def begin_factor(*, user: User, challenge: str, now: datetime) -> Attempt:
     """Count an attempt at a second factor. In the result, `wait` is None if this `challenge` accepts no more attempts;
     the user must then enter the password again.
     """
-    person, one = _key("factor", f"{user.pk}"), _key("challenge", challenge)
-    rows = {row.key: row for row in _locked((person, one), now)}
-    if rows[one].count >= MOST_OF_A_CHALLENGE:
-        return Attempt(None)
-    at = rows[person].at or rows[person].since
-    if at <= now - FACTOR.forgotten:
-        rows[person].count = 0
-    wait = (at + FACTOR.wait(rows[person].count) - now).total_seconds()
-    if wait > 0:
-        log.warning("login.factor_throttled", person=user.get_username(), seconds=round(wait))
-        return Attempt(wait)
-    for row in rows.values():
-        row.count, row.at = row.count + 1, now
-    LoginAttempts.objects.bulk_update(rows.values(), ["count", "at"])
-    return Attempt(0.0, (person, one))
+    limits = {_key("factor", f"{user.pk}"): FACTOR, _key("challenge", challenge): CHALLENGE}
+    attempt, _ = _count(limits, now)
+    if attempt.wait:
+        log.warning("login.factor_throttled", person=user.get_username(), seconds=round(attempt.wait))
+    return attempt
 
 
 def factor_succeeded(attempt: Attempt) -> None:

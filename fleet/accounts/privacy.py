@@ -6,7 +6,7 @@ account but can name no user are listed in `tests/people/impersonal_columns.txt`
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -25,6 +25,7 @@ from fleet.accounts import logins
 from fleet.accounts.models import keys_by
 from fleet.accounts.services import any_admin, changeable
 from fleet.accounts.sessions import end_made_with
+from fleet.accounts.text import MOST_COUNTED
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.pseudonyms import erased_name, hash_of_name, pseudonym, rename_in_reasons
 from fleet.domain.reasons import Reason, Refused
@@ -111,21 +112,8 @@ def columns_with(action: ErasureAction) -> tuple[str, ...]:
 # Erasure of a user: the name and all personal data are removed; the record of their actions stays under a pseudonym.
 
 WITH_REASONS: tuple[type[Approval | Wave | Drill], ...] = (Approval, Wave, Drill)
-# Actions that stay are counted up to this limit.
-MOST_COUNTED = 10_000
 # Registered by annexes: whether they keep entries outside the database, which may contain the name itself.
 UNCHANGEABLE: list[Callable[[], bool]] = []
-
-
-@dataclass(frozen=True, slots=True)
-class OfPerson:
-    """Number of rows of one kind that name a user. `what` is the kind, a code of `FORGOTTEN` in
-    `fleet.accounts.text`.
-    """
-
-    what: str
-    count: int
-    most: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +135,15 @@ OWN: list[Own] = []
 
 @dataclass(frozen=True, slots=True)
 class Forgetting:
-    """Plan of an erasure: which rows are deleted and which remain under a pseudonym. `older` counts the user's timeline
-    entries from before 0.2.0, which contain the name itself.
+    """Plan of an erasure: how many rows of each kind are deleted (`goes`) and how many remain under a pseudonym
+    (`stays`), by codes of `FORGOTTEN` in `fleet.accounts.text`. `older` counts the user's timeline entries from before
+    0.2.0, which contain the name itself.
     """
 
-    username: str
     pseudonym: str
     former: str
-    goes: tuple[OfPerson, ...]
-    stays: tuple[OfPerson, ...]
+    goes: Mapping[str, int]
+    stays: Mapping[str, int]
     older: int
 
 
@@ -196,8 +184,8 @@ def forget(*, username: str, now: datetime, actor: Actor = COMMAND_LINE, confirm
     person.save()
     if had_admins and not any_admin():
         raise Refused("validation", Reason("last-admin"))
-    data = {"goes": {part.what: part.count for part in plan.goes}, "person": plan.pseudonym}
-    tell(EntryKind.PERSON_FORGOTTEN, actor, at=now, before={"name": "known"}, after={"name": "erased"}, **data)
+    known = {"before": {"name": "known"}, "after": {"name": "erased"}}
+    tell(EntryKind.PERSON_FORGOTTEN, actor, at=now, **known, goes=plan.goes, person=plan.pseudonym)
     return plan
 
 
@@ -211,15 +199,18 @@ def _checked(username: str, actor: Actor) -> User:
 
 
 def _look(person: User) -> Forgetting:
-    goes = [OfPerson(what, rows.count()) for what, rows in _going(person).items()]
-    goes += [OfPerson(own.what, own.count(person)) for own in OWN]
+    goes = {what: rows.count() for what, rows in _going(person).items()} | {own.what: own.count(person) for own in OWN}
+    stays = {"acts": _acts(pseudonym(person.pk))}
+    for name in columns_with(ErasureAction.LEADS):
+        model, column = _column(name)
+        if not any(model in own.models for own in OWN):
+            stays[name] = model._default_manager.filter(**{column.name: person}).count()
     return Forgetting(
-        username=person.get_username(),
         pseudonym=pseudonym(person.pk),
         former=erased_name(person.pk),
-        goes=tuple(part for part in goes if part.count),
-        stays=tuple(part for part in _staying(person) if part.count),
-        older=_acts(person.get_username()).count,
+        goes={what: count for what, count in goes.items() if count},
+        stays={what: count for what, count in stays.items() if count},
+        older=min(_acts(person.get_username()), MOST_COUNTED),
     )
 
 
@@ -239,18 +230,10 @@ def _going(person: User) -> dict[str, QuerySet[Any]]:
     return rows
 
 
-def _staying(person: User) -> Iterator[OfPerson]:
-    yield _acts(pseudonym(person.pk))
-    for name in columns_with(ErasureAction.LEADS):
-        model, column = _column(name)
-        if not any(model in own.models for own in OWN):
-            yield OfPerson(name, model._default_manager.filter(**{column.name: person}).count())
-
-
-def _acts(name: str) -> OfPerson:
+def _acts(name: str) -> int:
+    """Return how many actions the timeline has of this actor, at most one more than `MOST_COUNTED`."""
     rows = Entry.objects.filter(actor=name, via__in=ACTING)
-    count = rows.order_by("-at", "-pk")[: MOST_COUNTED + 1].count()
-    return OfPerson("acts", min(count, MOST_COUNTED), most=count > MOST_COUNTED)
+    return rows.order_by("-at", "-pk")[: MOST_COUNTED + 1].count()
 
 
 def _column(name: str) -> tuple[type[Model], Any]:
@@ -262,7 +245,7 @@ def _column(name: str) -> tuple[type[Model], Any]:
 def _in_older_lines(name: str) -> bool:
     """Return whether a timeline entry from before 0.2.0 contains this name, as the actor or as the changed user."""
     about = Entry.objects.filter(kind__in=[kind.value for kind in kinds_with(Trait.NAMES_PERSON)])
-    return bool(_acts(name).count) or about.filter(data__person=name).exists()
+    return bool(_acts(name)) or about.filter(data__person=name).exists()
 
 
 def _end_claims(person: User, actor: Actor, now: datetime) -> None:

@@ -130,24 +130,10 @@ def dry_run(grants: Iterable[Grant] | None = None, *, pasted: str = "") -> Mappi
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """Latest use of the emergency account: user name and time. It is false and empty if there was none."""
-
-    person: str = ""
-    at: datetime | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self.person)
-
-
-def emergency_account_used(*, since: datetime) -> Broken:
-    """Return the latest use of the emergency account since this time. Two queries."""
+def emergency_account_used(*, since: datetime) -> tuple[str, datetime] | None:
+    """Return the user name and time of the latest use of the emergency account since this time. Two queries."""
     entry = visible(Entry).filter(kind=EntryKind.EMERGENCY_SIGN_IN.value, at__gte=since).order_by("-pk").first()
-    if entry is None:
-        return Broken()
-    (names,) = named([entry])
-    return Broken(str(names.data.get("person", "")), entry.at)
+    return (str(named([entry])[0].data.get("person", "")), entry.at) if entry else None
 
 
 def _line(row: SignOnGrant) -> GrantRow:

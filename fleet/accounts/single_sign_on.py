@@ -55,13 +55,11 @@ def notices(request: HttpRequest) -> dict[str, Any]:
     }
     if (asked := as_asked(request)) is None:
         return ways
-    since = asked.now - sign_on.TOLD_FOR
     return ways | {
         "grace_ends_at": sign_on.grace_ends_at(asked.user, now=asked.now),
         # Queried only if an emergency account is configured.
-        "broken": SimpleLazyObject(lambda: known.emergency_account_used(since=since))
-        if settings.EMERGENCY_ACCOUNT
-        else None,
+        "emergency": settings.EMERGENCY_ACCOUNT
+        and SimpleLazyObject(lambda: known.emergency_account_used(since=asked.now - sign_on.TOLD_FOR)),
     }
 
 

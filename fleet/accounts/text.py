@@ -247,10 +247,19 @@ FORGOTTEN = {
 }
 
 
-def counted_part(what: str, count: int, *, more: bool = False) -> str:
-    """Return a count with a noun, for example `3 API tokens`. `what` is `app.Model` for rows that are erased with a
-    user, or `app.Model.column` for rows that name the user.
+# Actions that stay are counted up to this limit.
+MOST_COUNTED = 10_000
+
+
+@register.filter
+def counted_parts(counts: Mapping[str, int]) -> list[str]:
+    """Return numbers of rows with nouns, for example `3 API tokens`. The keys are `app.Model` for rows that are erased
+    with a user, or `app.Model.column` for rows that name the user.
     """
+    return [_part(what, count) for what, count in counts.items()]
+
+
+def _part(what: str, count: int) -> str:
     if what in FORGOTTEN:
         one, many = FORGOTTEN[what]
     else:
@@ -261,11 +270,13 @@ def counted_part(what: str, count: int, *, more: bool = False) -> str:
         except (LookupError, ValueError):
             # Written by another release.
             one, many = f"row of {what}", f"rows of {what}"
-    return f"more than {count:,} {many}" if more else f"{count:,} {one if count == 1 else many}"
+    if what == "acts" and count > MOST_COUNTED:
+        return f"more than {MOST_COUNTED:,} {many}"
+    return f"{count:,} {one if count == 1 else many}"
 
 
 def person_forgotten(row: TimelineRow, reader: Reader) -> str:
-    gone = [counted_part(what, count) for what, count in row.data["goes"].items()]
+    gone = counted_parts(row.data["goes"])
     also = f" Also erased or renamed: {listed(gone)}." if gone else ""
     return f"{row.actor} erased a user, whose pseudonym is {row.data['person']}.{also}"
 

@@ -35,7 +35,7 @@ from fleet.accounts.post_login import session_key
 from fleet.accounts.queries import SessionRow, TokenRow, session_rows
 from fleet.accounts.service_accounts import NewServiceForm, ServiceForm
 from fleet.accounts.services import ChangePersonForm, PersonForm
-from fleet.accounts.text import OUTSIDE, PASSWORD_WRONG, all_roles, counted_part
+from fleet.accounts.text import OUTSIDE, PASSWORD_WRONG, all_roles
 from fleet.accounts.tokens import TokenForm
 from fleet.dashboard.forms import refused_form
 from fleet.dashboard.pages import (
@@ -263,15 +263,7 @@ def forget_answer(request: Asked, /, username: str, **context: Any) -> HttpRespo
         plan = privacy.preview(username=username, actor=request.actor)
     except Refused as error:
         context = {**refused(error), **context}
-    return page(
-        request,
-        "people/forget.html",
-        plan=plan,
-        username=username,
-        goes=[counted_part(part.what, part.count) for part in plan.goes] if plan else [],
-        stays=[counted_part(part.what, part.count, more=part.most) for part in plan.stays] if plan else [],
-        **context,
-    )
+    return page(request, "people/forget.html", plan=plan, username=username, **context)
 
 
 forget_page = read_view(forget_answer)

@@ -22,6 +22,14 @@ def otto(db: None) -> User:
     return factories.operator()
 
 
+@pytest.fixture
+def fleet(db: None) -> factories.Fleet:
+    """With an announced event."""
+    found = factories.Fleet(now=datetime.now(UTC))
+    factories.announced(found)
+    return found
+
+
 @pytest.fixture(scope="session")
 def a_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Directory]:
     with directory(tmp_path_factory.mktemp("entra"), f"{BASE}{BACK}") as found:
@@ -29,8 +37,8 @@ def a_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Directory]
 
 
 @pytest.fixture
-def entra(a_directory: Directory, settings: Any) -> Directory:
-    """Switched on against the pretended Entra ID, which tells no lies yet."""
+def entra(a_directory: Directory, settings: Any, db: None) -> Directory:
+    """Single sign-on against the pretended Entra ID, which tells no lies yet, with its operators and admins mapped."""
     settings.BASE_URL = BASE
     settings.OIDC_ISSUER = a_directory.issuer
     settings.OIDC_SUBJECT_PREFIX = subject_prefix(a_directory.issuer)
@@ -38,14 +46,15 @@ def entra(a_directory: Directory, settings: Any) -> Directory:
     settings.OIDC_CLIENT_SECRET = "pretended-secret-of-drydock"
     a_directory.control("calm")
     provider.forget()
+    for group in ("operator", "admin"):
+        root, value = factories.acting(factories.admin("root")), f"Drydock.{group.capitalize()}"
+        accounts.map_group(actor=root, value=value, group=group, now=datetime.now(UTC))
     return a_directory
 
 
 @pytest.fixture
 def browser(entra: Directory) -> Client:
     """The browser of Otto, who signed in by single sign-on as an operator."""
-    admin = factories.acting(factories.admin("root"))
-    accounts.map_group(actor=admin, value="Drydock.Operator", group="operator", now=datetime.now(UTC))
     client = Client()
     assert come(client, "otto").status_code == 302
     return client

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from fleet.accounts.privacy import forget, preview
-from fleet.accounts.text import counted_part
+from fleet.accounts.text import counted_parts
 from fleet.management.helpers import OperationCommand
 
 
@@ -18,11 +18,11 @@ class Command(OperationCommand):
         plan = forget(username=username, now=now) if yes else preview(username=username)
         self.stdout.write("Erased:" if yes else "Would be erased:")
         self.stdout.write("  the name, the password, the e-mail address")
-        for part in plan.goes:
-            self.stdout.write(f"  {counted_part(part.what, part.count)}")
+        for part in counted_parts(plan.goes):
+            self.stdout.write(f"  {part}")
         self.stdout.write(f"Retained, as done by “{plan.former}”:")
-        for part in plan.stays:
-            self.stdout.write(f"  {counted_part(part.what, part.count, more=part.most)}")
+        for part in counted_parts(plan.stays):
+            self.stdout.write(f"  {part}")
         if plan.older:
             self.stdout.write(f"{plan.older} acts are in lines of before 0.2.0, whose seal covers the name.")
         if not yes:
