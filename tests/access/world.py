@@ -2,14 +2,18 @@
 of an address and the body to send. Callers whose scopes are here act in sets named `web*`.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
+from django.db import transaction
 from django.test import Client
 from drydock_agent import wire
+from pytest_django.plugin import DjangoDbBlocker
 
 from fleet.accounts import sessions
 from fleet.accounts.external_accounts import invitation
@@ -81,6 +85,17 @@ def busy_world() -> World:
         fleet.hear("vm1", line(f"NodeMaintenance{kind}"))
     fleet.cover("vm1", "lost", reason="closed by the server")
     return found
+
+
+@contextmanager
+def rolled_back(blocker: DjangoDbBlocker) -> Iterator[None]:
+    """A transaction around all tests of a module that share a world; each of them works in a savepoint within it."""
+    together = transaction.atomic()
+    # As Django marks its own around tests: what has to be a transaction of its own may run inside.
+    together._from_testcase = True  # type: ignore[attr-defined]
+    with blocker.unblock(), together:
+        yield
+        transaction.set_rollback(True)
 
 
 def lasting_world(monkeypatch: Any, settings: Any) -> World:

@@ -73,12 +73,6 @@ def test_who_loses_the_role_loses_what_the_token_may_with_the_next_question(
     assert may(script) == (True, True)
 
 
-def test_a_line_of_the_mapping_that_goes_counts_for_tokens_at_once(script: Caller) -> None:
-    admin = factories.acting(User.objects.get(username="root"))
-    sign_on.delete(actor=admin, grant_id=SignOnGrant.objects.get().pk, now=datetime.now(UTC))
-    assert may(script) == (False, False)
-
-
 def test_token_continues_while_the_provider_is_unavailable(
     entra: Directory, browser: Client, script: Caller, settings: Any
 ) -> None:
@@ -124,8 +118,6 @@ def otto(entra: Directory) -> Client:
     factories.announced(fleet)
     admin = factories.acting(factories.admin("root"))
     factories.change_set(set_id=factories.the_set().pk, step_up=True, actor=admin, now=fleet.now)
-    accounts.map_group(actor=admin, value="Drydock.Operator", group="operator", now=fleet.now)
-    accounts.map_group(actor=admin, value="Drydock.Admin", group="admin", now=fleet.now)
     client = Client()
     assert come(client, "otto").status_code == 302
     return client
@@ -278,8 +270,7 @@ def test_a_refused_sign_on_ends_what_the_person_still_has(
     address = f"/calendar/{accounts.calendar(actor=factories.acting(otto), name='mine', now=now())[1]}.ics"
     refused(entra, how, settings)
     assert rights_of(User.objects.get(pk=otto.pk)).role == ""
-    assert not is_in(browser)
-    assert not is_in(local)
+    assert not is_in(browser) and not is_in(local)
     assert script.get("machines/").status_code == 401
     assert Client().get(address).status_code == 404
     # Once the provider admits him again, he signs in again; revoked sessions stay revoked.
@@ -287,15 +278,11 @@ def test_a_refused_sign_on_ends_what_the_person_still_has(
     entra.control("accounts", name="otto", roles=["Drydock.Operator"])
     fresh = Client()
     assert come(fresh, "otto").status_code == 302
-    assert is_in(fresh)
-    assert not is_in(browser)
-    assert not is_in(local)
-
-
-def test_in_the_browser_itself_a_refusal_signs_out(entra: Directory, browser: Client) -> None:
+    assert is_in(fresh) and not is_in(browser) and not is_in(local)
+    # A refusal in the browser itself signs out there.
     entra.control("accounts", name="otto", roles=["Drydock.Nobody"])
-    assert come(browser, "otto").status_code == 403
-    assert not is_in(browser)
+    assert come(fresh, "otto").status_code == 403
+    assert not is_in(fresh)
 
 
 def test_a_refusal_while_people_are_logged_in_is_for_good(entra: Directory, browser: Client) -> None:
@@ -307,11 +294,14 @@ def test_a_refusal_while_people_are_logged_in_is_for_good(entra: Directory, brow
     assert not is_in(browser)
 
 
-def test_a_line_of_the_mapping_that_comes_back_revives_no_session(entra: Directory, browser: Client) -> None:
+def test_a_line_of_the_mapping_that_goes_counts_at_once_and_revives_no_session_when_it_comes_back(
+    browser: Client, script: Caller
+) -> None:
     admin = factories.acting(User.objects.get(username="root"))
-    sign_on.delete(actor=admin, grant_id=SignOnGrant.objects.get().pk, now=now())
-    assert not is_in(browser)
-    accounts.map_group(actor=admin, value="Drydock.Operator", group="operator", now=now())
+    line = SignOnGrant.objects.get(value="Drydock.Operator")
+    sign_on.delete(actor=admin, grant_id=line.pk, now=now())
+    assert (may(script), is_in(browser)) == ((False, False), False)
+    accounts.map_group(actor=admin, value=line.value, group="operator", now=now())
     assert come(Client(), "otto").status_code == 302
     assert not is_in(browser)
 
@@ -349,7 +339,7 @@ def test_a_changed_mapping_counts_for_people_of_the_login_proxy_at_once(proxied:
     sign_on.change(sent, actor=admin, grant_id=line.pk, now=now())
     assert by_proxy(proxied, "ops") == 200
     assert rights_of(User.objects.get(username="otto")).role == "viewer"
-    sign_on.delete(actor=admin, grant_id=SignOnGrant.objects.get().pk, now=now())
+    sign_on.delete(actor=admin, grant_id=line.pk, now=now())
     assert by_proxy(proxied, "ops") == 403
 
 

@@ -19,7 +19,8 @@ from fleet.accounts import factors, logins, verification
 from fleet.models import Entry, KnownDevice
 from fleet.operations import step_up
 from tests import factories
-from tests.dashboard.conftest import logged_in, text_of
+from tests.api.conftest import in_person
+from tests.dashboard.conftest import text_of
 from tests.people.soft_key import ORIGIN, SoftKey
 
 pytestmark = pytest.mark.django_db
@@ -188,25 +189,15 @@ def test_what_was_sealed_for_any_row_is_read_and_then_bound_to_its_own(signing_i
     assert factors.check_code(actor=actor, code=signing_in.codes[3], now=now) is None, "it was used"
 
 
-def test_factor_of_another_user_cannot_be_removed(signing_in: Otto, client: Client) -> None:
-    vera = factories.viewer()
-    other = logged_in(vera)
-    session = other.session
-    step_up.note(session, at=timezone.now())
-    session.save()
+def test_factor_of_another_user_cannot_be_removed(signing_in: Otto) -> None:
+    other, ada = (in_person(person).client for person in (factories.viewer(), factories.admin()))
     row = Authenticator.objects.get(type="totp")
     assert other.post(f"/you/signing-in/{row.pk}/remove/").status_code == 422
     assert other.post("/people/otto/factors/").status_code in (403, 422)
     assert Authenticator.objects.filter(pk=row.pk).exists()
-    ada = logged_in(factories.admin())
     assert ada.post("/people/otto/factors/").status_code == 302
     assert not Authenticator.objects.exists()
     assert Entry.objects.get(data__did="factors-reset").before == {"factors": 1}
-
-
-@pytest.fixture
-def fleet() -> factories.Fleet:
-    return factories.Fleet(now=timezone.now())
 
 
 def test_whatever_a_browser_sends_for_a_passkey_is_refused_and_no_more(client: Client) -> None:
@@ -234,25 +225,21 @@ def test_who_only_asks_for_a_challenge_is_forgotten_within_minutes(db: None) -> 
 
 
 @pytest.mark.parametrize("htmx", [False, True])
-def test_a_session_that_ended_asks_for_the_code_in_its_place_too(
-    fleet: factories.Fleet, signing_in: Otto, htmx: bool
-) -> None:
-    event = factories.announced(fleet)
-    signing_in.client.force_login(signing_in.user)
-    signing_in.client.get(f"/events/{event.event_id}/")
+def test_a_session_that_ended_asks_for_the_code_in_its_place_too(signing_in: Otto, htmx: bool) -> None:
+    event, client = factories.announced(factories.Fleet(now=timezone.now())), signing_in.client
+    client.force_login(signing_in.user)
+    client.get(f"/events/{event.event_id}/")
     Session.objects.all().delete()
     headers: dict[str, Any] = {"HX-Request": "true", "X-Drydock-User": "otto"} if htmx else {}
     sent = {"comment": "drained", "when": "now"}
-    asked = signing_in.client.post(f"/events/{event.event_id}/approve/", sent, headers=headers)
-    kept = {} if htmx else {"kept": asked.context["kept"].sealed}
-    answer = signing_in.client.post(
-        "/accounts/login/", {"login": "otto", "password": PASSWORD, **kept}, headers=headers, follow=True
-    )
+    asked = client.post(f"/events/{event.event_id}/approve/", sent, headers=headers)
+    proof = {"login": "otto", "password": PASSWORD} | ({} if htmx else {"kept": asked.context["kept"].sealed})
+    answer = client.post("/accounts/login/", proof, headers=headers, follow=True)
     assert "enter your second factor" in text_of(answer).lower()
     assert not signing_in.is_in
-    wrong = signing_in.client.post("/accounts/second-factor/", {"code": "000000"}, headers=headers)
+    wrong = client.post("/accounts/second-factor/", {"code": "000000"}, headers=headers)
     assert (wrong.status_code, signing_in.is_in) == (401, False)
-    back = signing_in.client.post("/accounts/second-factor/", {"code": signing_in.code()}, headers=headers, follow=True)
+    back = client.post("/accounts/second-factor/", {"code": signing_in.code()}, headers=headers, follow=True)
     assert (back.status_code, signing_in.is_in) == (200, True)
     assert ("drained" in text_of(back)) is not htmx
 

@@ -24,10 +24,10 @@ from fleet.models import Entry
 from tests import factories
 from tests.api.conftest import caller, in_person
 from tests.dashboard.conftest import text_of
+from tests.people.signed_in import FIREFOX
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "harbour-otto"
-FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:133.0) Gecko/20100101 Firefox/133.0"
 SAFARI = "Mozilla/5.0 (iPhone; CPU iPhone OS 18_1 like Mac OS X) AppleWebKit/605.1.15 Version/18.1 Mobile Safari/604.1"
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -138,13 +138,12 @@ def test_only_a_superuser_ends_the_sessions_of_one() -> None:
 
 def test_the_api_lists_and_ends_them(otto: User) -> None:
     one, two = logged_in(otto), logged_in(otto, SAFARI)
-    reads, acts, admin = caller(otto, "read"), caller(otto, "read", "approve"), caller(factories.admin())
-    listed = reads.get("sessions/").json()["results"]
-    shown_there = [(row["browser"], row["system"], row["is_current"]) for row in listed]
-    assert shown_there == [("Safari", "iOS", False), ("Firefox", "Linux", False)]
-    assert acts.delete(f"sessions/{own(one).pk}/").status_code == 204
+    who, admin = caller(otto, "read", "approve"), caller(factories.admin())
+    listed = [(row["browser"], row["system"], row["is_current"]) for row in who.get("sessions/").json()["results"]]
+    assert listed == [("Safari", "iOS", False), ("Firefox", "Linux", False)]
+    assert who.delete(f"sessions/{own(one).pk}/").status_code == 204
     assert [is_in(one), is_in(two)] == [False, True]
-    assert acts.post("sessions/end/", {"person": "ada"}).status_code == 403
+    assert who.post("sessions/end/", {"person": "ada"}).status_code == 403
     assert len(admin.get("people/otto/sessions/").json()["results"]) == 1
     assert admin.get("people/nobody/sessions/").status_code == 404
     assert admin.post("sessions/end/", {"person": "otto"}).json() == {"ended": 1}
