@@ -110,19 +110,17 @@ def test_a_store_that_hangs_is_left_after_its_time(event: ScheduledEvent, monkey
         os.close(end)
 
 
-def test_what_was_read_once_is_kept(event: ScheduledEvent, tmp_path: Path) -> None:
-    first = archived_entries.entries_of(event.event_id)
-    assert first.entries
-    for path in (tmp_path / "archive").iterdir():
-        path.unlink()
-    assert [row.pk for row in archived_entries.entries_of(event.event_id).entries] == [row.pk for row in first.entries]
-
-
-def test_an_altered_file_is_not_shown(event: ScheduledEvent, tmp_path: Path) -> None:
+def test_an_altered_file_is_not_shown_and_what_was_read_once_is_kept(event: ScheduledEvent, tmp_path: Path) -> None:
     (path,) = (tmp_path / "archive").glob("*.gz")
+    whole = path.read_bytes()
     damage(path)
     told = archived_entries.entries_of(event.event_id)
     assert (told.entries, told.fault) == ((), "archive-altered")
+    path.write_bytes(whole)
+    first = archived_entries.entries_of(event.event_id)
+    assert first.entries
+    path.unlink()
+    assert [row.pk for row in archived_entries.entries_of(event.event_id).entries] == [row.pk for row in first.entries]
 
 
 def test_who_may_not_see_the_set_reads_nothing_of_it_from_the_archive(event: ScheduledEvent, settings: Any) -> None:
@@ -168,11 +166,17 @@ def printed(*options: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.getvalue().split("\n")[:-1]]
 
 
-def test_everything_that_has_left_is_printed_in_its_order(left: list[Entry]) -> None:
+def test_everything_that_has_left_is_printed_in_its_order(left: list[Entry], monkeypatch: pytest.MonkeyPatch) -> None:
     assert ArchiveFile.objects.count() == 2
-    assert [row["id"] for row in printed()] == [row.pk for row in left]
-    assert [row["kind"] for row in printed()] == [row.kind for row in left]
-    assert all(row["text"] for row in printed())
+    rows = printed()
+    assert [(row["id"], row["kind"]) for row in rows] == [(row.pk, row.kind) for row in left]
+    assert all(row["text"] for row in rows)
+    # A span that begins later opens no earlier file.
+    opened = []
+    whole = stores.fetched
+    monkeypatch.setattr(stores, "fetched", lambda store, one, **more: opened.append(one) or whole(store, one, **more))
+    newest = ArchiveFile.objects.order_by("-last_at")[0].last_at
+    assert (printed("--since", (newest + timedelta(days=1)).isoformat()), opened) == ([], [])
 
 
 def test_print_is_limited_by_the_filters(left: list[Entry]) -> None:
@@ -194,12 +198,13 @@ def test_print_is_limited_by_the_filters(left: list[Entry]) -> None:
 
 
 def test_a_time_that_is_none_is_refused(db: None) -> None:
+    assert printed() == []
     for text in ("yesterday", "2026-13-01", "2026-02-30T99:00"):
         with pytest.raises(CommandError, match="is no time"):
-            call_command("archived_entries", "--since", text)
+            printed("--since", text)
 
 
-def test_a_file_that_is_not_as_it_was_written_ends_it(left: list[Entry], tmp_path: Path) -> None:
+def test_a_file_that_is_not_as_it_was_written_ends_it(left: list[Entry], tmp_path: Path, settings: Any) -> None:
     damage(max((tmp_path / "archive").glob("*.gz")))
     out = StringIO()
     with pytest.raises(CommandError, match="what follows is not printed"):
@@ -207,16 +212,9 @@ def test_a_file_that_is_not_as_it_was_written_ends_it(left: list[Entry], tmp_pat
     whole = [json.loads(line)["id"] for line in out.getvalue().split("\n")[:-1]]
     assert whole == [row.pk for row in left[: len(whole)]]
     assert 0 < len(whole) < len(left)
-
-
-def test_without_an_archive_the_command_prints_nothing_and_fails(left: list[Entry], settings: Any) -> None:
     settings.ARCHIVE_URL = ""
     with pytest.raises(CommandError, match="broken off"):
         printed()
-
-
-def test_nothing_has_left_yet(db: None) -> None:
-    assert printed() == []
 
 
 def test_lists_name_the_file_and_the_command_to_admins(left: list[Entry], client: Client) -> None:
@@ -239,12 +237,3 @@ def test_lists_name_the_file_and_the_command_to_admins(left: list[Entry], client
     page = client.get("/audit/").content.decode()
     assert newest not in page
     assert "An administrator can print" in page
-
-
-def test_a_span_that_begins_later_opens_no_earlier_file(left: list[Entry], monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = []
-    whole = stores.fetched
-    monkeypatch.setattr(stores, "fetched", lambda store, one, **more: opened.append(one) or whole(store, one, **more))
-    newest = ArchiveFile.objects.order_by("-last_at")[0].last_at
-    printed("--since", (newest + timedelta(days=1)).isoformat())
-    assert opened == []
