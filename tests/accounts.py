@@ -1,15 +1,18 @@
 """Tokens, accounts, calendars and lines of the mapping, as tests create and change them."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.test import Client
 
-from fleet.accounts import calendars, service_accounts, services, sign_on, tokens
+from fleet.accounts import calendars, factors, service_accounts, services, sign_on, tokens
 from fleet.accounts.models import SignOnGrant
+from fleet.domain import actor as actors
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.models import ApiToken, CalendarFeed, JoinToken, ServiceAccount
+from fleet.operations import step_up
 from fleet.operations.machines import entrance
 
 
@@ -39,6 +42,21 @@ def token(
     lifetime = expires_at - now if expires_at else timedelta(days=90)
     data = {**sent, "expires_in_seconds": int(lifetime.total_seconds())}
     return tokens.issue_token(tokens.MakeTokenSerializer(data=data), user=user, now=now, actor=actor)
+
+
+def add_app(user: User) -> tuple[str, list[str]]:
+    """Add an authenticator app to this user. Return its secret and the recovery codes."""
+    # Long ago, so that today's codes are fresh.
+    secret, at = factors.new_secret(), datetime.fromtimestamp(0, UTC)
+    code, who = factors.code_at(secret, 0), actors.person(user, "page")
+    return secret, factors.add_app(actor=who, secret=secret, code=code, now=at)
+
+
+def prove(client: Client) -> None:
+    """Note in the session of this client that its user has just proved who they are."""
+    session = client.session
+    step_up.note(session, at=datetime.now(UTC))
+    session.save()
 
 
 def calendar(*, actor: Actor, now: datetime, **sent: str) -> tuple[CalendarFeed, str]:

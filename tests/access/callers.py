@@ -11,17 +11,15 @@ from django.contrib.auth.models import User
 from django.test import Client, override_settings
 from drydock_agent.backend.machine_key import Key, authorization
 
-from fleet.accounts import factors, sign_on
+from fleet.accounts import sign_on
 from fleet.accounts.models import SignOn
 from fleet.domain.secrets import new_secret
 from fleet.domain.sign_on import TOLD_BY_PROXY, HeaderLogin, ToldByProxy
 from fleet.models import ApiToken, AvailabilitySet, Scope
-from fleet.operations import step_up
-from tests import factories
+from tests import accounts, factories
 from tests.access.world import ISSUER, World
 from tests.rows import TokenFactory
 
-PASSWORD = "a pier of green heart"
 PROXY = HeaderLogin((ip_network("10.0.0.1/32"),), "a-secret-that-nobody-guesses", "x-remote-user", "x-remote-groups")
 
 # Each column and its caller. The columns after `operator` are the same person and differ only as described.
@@ -73,9 +71,7 @@ def by_session(user: User, *, proved: bool = True, backend: str | None = None, *
     client = Client()
     client.force_login(user, backend=backend)
     if proved:
-        session = client.session
-        step_up.note(session, at=datetime.now(UTC))
-        session.save()
+        accounts.prove(client)
     return Caller(client.cookies[settings.SESSION_COOKIE_NAME].value, **more)
 
 
@@ -92,15 +88,9 @@ def bearer(secret: str) -> Caller:
 
 def half_in() -> Caller:
     """As the login leaves it between its two steps."""
-    user = factories.operator("hal")
-    user.set_password(PASSWORD)
-    user.save()
-    secret = factors.new_secret()
-    code = factors.code_at(secret, 0)
-    long_ago = datetime.fromtimestamp(0, UTC)
-    factors.add_app(actor=factories.acting(user), secret=secret, code=code, now=long_ago)
+    accounts.add_app(factories.operator("hal"))
     client = Client()
-    answer = client.post("/accounts/login/", {"login": "hal", "password": PASSWORD})
+    answer = client.post("/accounts/login/", {"login": "hal", "password": "harbour-hal"})
     assert answer["Location"] == "/accounts/second-factor/"
     return Caller(client.cookies[settings.SESSION_COOKIE_NAME].value)
 

@@ -9,8 +9,7 @@ from django.test import Client
 
 from fleet.domain.people import TOKEN_SCOPES
 from fleet.domain.secrets import new_secret
-from fleet.operations import step_up
-from tests import factories
+from tests import accounts, factories
 from tests.api.described import as_described
 from tests.rows import TokenFactory
 
@@ -64,9 +63,7 @@ def in_person(user: User) -> Caller:
     """The same without a token: by the session of a browser, which has just proved who they are."""
     found = Caller(user=user)
     found.client.force_login(user)
-    session = found.client.session
-    step_up.note(session, at=datetime.now(UTC))
-    session.save()
+    accounts.prove(found.client)
     return found
 
 

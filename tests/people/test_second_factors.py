@@ -4,7 +4,7 @@ re-authenticates changes them.
 
 import json
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from html import unescape
 from typing import Any
 
@@ -18,7 +18,7 @@ from django.utils import timezone
 from fleet.accounts import factors, logins, verification
 from fleet.models import Entry, KnownDevice
 from fleet.operations import step_up
-from tests import factories
+from tests import accounts, factories
 from tests.api.conftest import in_person
 from tests.dashboard.conftest import text_of
 from tests.people.soft_key import ORIGIN, SoftKey
@@ -27,20 +27,13 @@ pytestmark = pytest.mark.django_db
 PASSWORD = "harbour-otto"
 
 
-def with_app(name: str) -> tuple[User, str, list[str]]:
-    """Return a user with an authenticator app, its secret and its recovery codes."""
-    user, secret = factories.operator(name), factors.new_secret()
-    # Long ago, so that today's codes are fresh.
-    code, at = factors.code_at(secret, 0), datetime.fromtimestamp(0, UTC)
-    return user, secret, factors.add_app(actor=factories.acting(user), secret=secret, code=code, now=at)
-
-
 class Otto:
     """With an authenticator app; `code` is what it says, `later` in that many steps."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.user, self.secret, self.codes = with_app("otto")
+        self.user = factories.operator()
+        self.secret, self.codes = accounts.add_app(self.user)
 
     def code(self, at: float | None = None) -> str:
         step = int((timezone.now().timestamp() if at is None else at) // factors.STEP)
@@ -148,7 +141,8 @@ def test_swapped_database_rows_do_not_sign_an_attacker_in(
     signing_in: Otto, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An attacker with write access to the tables, and an app of their own, tries to sign in as Otto."""
-    thief, secret, _ = with_app("eve")
+    thief = factories.operator("eve")
+    secret, _ = accounts.add_app(thief)
     rows = {row.user_id: row for row in Authenticator.objects.filter(type="totp")}
     mine, theirs = rows[thief.pk], rows[signing_in.user.pk]
     mine.data["secret"], theirs.data["secret"] = theirs.data["secret"], mine.data["secret"]
@@ -378,9 +372,7 @@ def test_the_address_is_compared_as_browsers_write_it(settings: Any) -> None:
 def test_a_passkey_is_added_on_the_page_that_asked(otto: User, wrong: dict[str, Any]) -> None:
     client = browser()
     client.force_login(otto)
-    session = client.session
-    step_up.note(session, at=timezone.now())
-    session.save()
+    accounts.prove(client)
     challenge = options_of(client.get("/you/signing-in/passkey/"))["publicKey"]["challenge"]
     told = json.dumps(SoftKey(otto).registration(challenge, **wrong))
     answers = [
