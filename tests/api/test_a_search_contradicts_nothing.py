@@ -8,18 +8,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests import factories
+from tests.access.world import busy_world
 from tests.api.conftest import caller
 from tests.architecture.sources import ROOT
 from tests.browser.conftest import of_this_run
-from tests.browser.every_page import whole_fleet
-from tests.caches.walking import Listeners
 from tests.gateway_process import running_gateway
 
 CONFIG = Path(__file__).parent / "schemathesis.toml"
@@ -56,23 +54,23 @@ class Searched:
 
 @pytest.fixture
 def searched(transactional_db: None, redis_url: str, tmp_path: Path) -> Iterator[Searched]:
-    whole = whole_fleet(Listeners(now=datetime.now(UTC)))
+    values = busy_world().values
     people = {"admin": factories.admin()}
     tokens = {name: caller(person).headers["authorization"].partition(" ")[2] for name, person in people.items()}
     document = tmp_path / "openapi.json"
-    document.write_text(json.dumps(with_what_is_there(whole.values)))
+    document.write_text(json.dumps(with_what_is_there(values), default=str))
     with running_gateway(of_this_run(), tmp_path, environment={"LOG_LEVEL": "ERROR", "LOG_FORMAT": "json"}) as gateway:
         yield Searched(gateway.url, tokens, document)
 
 
-def with_what_is_there(values: dict[str, list[object]]) -> dict[str, Any]:
+def with_what_is_there(values: dict[str, Any]) -> dict[str, Any]:
     """The document with what is there as examples of places, so that the search finds more than nothing."""
     document: dict[str, Any] = json.loads((ROOT / "docs" / "openapi.json").read_text())
     for methods in document["paths"].values():
         for operation in methods.values():
             for parameter in operation.get("parameters", []):
-                if parameter["in"] == "path" and (there := values.get(parameter["name"])):
-                    parameter["examples"] = {str(number): {"value": each} for number, each in enumerate(there)}
+                if parameter["in"] == "path" and parameter["name"] in values:
+                    parameter["examples"] = {"0": {"value": values[parameter["name"]]}}
     return document
 
 

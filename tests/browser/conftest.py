@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -51,10 +51,10 @@ def gateway(one_gateway: Gateway, transactional_db: None, redis_url: str) -> Gat
 
 
 @pytest.fixture
-def own_gateway(gateway: Gateway, tmp_path: Path) -> Iterator[Gateway]:
-    """A server of this test alone, to be killed."""
-    with running_gateway(gateway.urls, tmp_path) as it:
-        yield it
+def own_gateway(gateway: Gateway, tmp_path: Path) -> Iterator[Callable[..., Gateway]]:
+    """Return a function that starts a server of this test alone, with these options of `running_gateway`."""
+    with ExitStack() as servers:
+        yield lambda **options: servers.enter_context(running_gateway(gateway.urls, tmp_path, **options))
 
 
 @pytest.fixture
@@ -115,13 +115,12 @@ class Watched:
     def open(self, path: str) -> None:
         self.page.goto(f"{self.url}{path}")
 
-    def log_in(self, username: str, password: str) -> None:
+    def log_in(self, username: str, password: str, then: str = "/") -> None:
         """As a person does it, with the form."""
-        self.open("/accounts/login/")
+        self.open(f"/accounts/login/?next={then}")
         self.page.get_by_label("Name").fill(username)
         self.page.get_by_label("Password").fill(password)
         self.page.get_by_role("button", name="Sign in").click()
-        self.page.locator("#queue").wait_for()
 
     def faults(self) -> list[str]:
         """What keeps people from using the page as it is: serious findings of axe-core, and a cut-off right side."""

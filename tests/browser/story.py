@@ -1,7 +1,6 @@
 """A fleet with something of everything, for pictures and for the check of every page."""
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
@@ -18,22 +17,14 @@ SESSIONS = "sessions.redis.cache.windows.net"
 MIGRATION = "Virtual machine is being paused because of a memory-preserving Live Migration operation."
 
 
-@dataclass(frozen=True, slots=True)
-class Story:
-    fleet: Fleet
-    waiting: str
-    ended: str
-    under_way: str
-    set_id: int
-    machine_id: int
-
-
 def new_id() -> str:
     return str(uuid4()).upper()
 
 
-def tell(fleet: Fleet) -> Story:
-    """Events that wait, are under way, lie days ahead, ended and were cancelled; agents live, late and never heard."""
+def tell(fleet: Fleet) -> tuple[str, int]:
+    """Tell of events that wait, are under way, lie days ahead, ended and were cancelled, and of agents that are live,
+    late and never heard. Return the EventId of a waiting event, and its set.
+    """
     now = datetime.now(UTC)
     fleet.now = now - timedelta(minutes=42)
     fleet.enrol_set()
@@ -46,7 +37,7 @@ def tell(fleet: Fleet) -> Story:
     fleet.enrol("newcomer", availability_set="cloud_service:legacy", fault_domain=0, update_domain=1, heard=False)
     for name in (*WORKERS, *LEGACY, "billing", "stray-vm"):
         fleet.say(name)
-    ended = completed(fleet)
+    completed(fleet)
     cancelled(fleet)
 
     fleet.now = now - timedelta(seconds=75)
@@ -69,21 +60,13 @@ def tell(fleet: Fleet) -> Story:
         new_id(), event_type="Redeploy", resources=("billing",), not_before=now + timedelta(days=3, hours=5)
     )
     fleet.all_say(degraded, names=["billing"])
-    under_way = approved(fleet, now)
+    approved(fleet, now)
     fleet.now = now
     fleet.heard(*WEB[:5], *WORKERS, *LEGACY, "billing", "stray-vm")
-    machine = fleet.agents["vm1"].machine
-    return Story(
-        fleet=fleet,
-        waiting=waiting,
-        ended=ended,
-        under_way=under_way,
-        set_id=machine.availability_set_id,
-        machine_id=machine.pk,
-    )
+    return waiting, fleet.agents["vm1"].machine.availability_set_id
 
 
-def completed(fleet: Fleet) -> str:
+def completed(fleet: Fleet) -> None:
     """A migration, approved after two minutes."""
     event_id = new_id()
     fleet.later(20)
@@ -102,7 +85,6 @@ def completed(fleet: Fleet) -> str:
     fleet.all_say(listing(event_id, resources=("vm2", "vm4"), status="Started", Description=MIGRATION), names=WEB)
     fleet.later(90)
     fleet.all_say(names=WEB)
-    return event_id
 
 
 def cancelled(fleet: Fleet) -> None:
@@ -114,7 +96,7 @@ def cancelled(fleet: Fleet) -> None:
     fleet.all_say(names=LEGACY)
 
 
-def approved(fleet: Fleet, now: datetime) -> str:
+def approved(fleet: Fleet, now: datetime) -> None:
     """A user's restart, approved and accepted, that has not started yet."""
     event_id = new_id()
     fleet.now = now - timedelta(seconds=24)
@@ -125,7 +107,6 @@ def approved(fleet: Fleet, now: datetime) -> str:
     fleet.delivered(order)
     fleet.later(0.6)
     fleet.receipt(order)
-    return event_id
 
 
 def restart(event_id: str, name: str, due: datetime) -> dict[str, object]:
@@ -143,24 +124,27 @@ def restart(event_id: str, name: str, due: datetime) -> dict[str, object]:
 def caches_told(now: datetime) -> Listeners:
     """A failover twenty minutes ago on one cache, an announcement on the other, and a time without a listener."""
     walker = Listeners(now=now - timedelta(hours=2))
+    three = ("web-1", "web-2", "web-3")
     for number in range(1, 5):
         walker.enrol(f"web-{number}", fault_domain=number % 2, update_domain=number % 2)
-    for name in ("web-1", "web-2", "web-3"):
-        walker.cover(name, "subscribed", tier="standard")
+
+    def covered(state: str, names: tuple[str, ...] = three, **more: str) -> None:
+        for name in names:
+            walker.cover(name, state, **more)
+
+    covered("subscribed", tier="standard")
     walker.cover("web-3", "subscribed", host=SESSIONS, tier="basic")
     walker.cover("web-4", "refused", host=SESSIONS, reason="NOPERM this user has no permissions")
     walker.now = now - timedelta(minutes=80)
     walker.heard()
     walker.advance()
-    for name in ("web-1", "web-2", "web-3"):
-        walker.cover(name, "lost", reason="closed by the server")
+    covered("lost", reason="closed by the server")
     walker.now = now - timedelta(minutes=62)
-    for name in ("web-1", "web-2", "web-3"):
-        walker.cover(name, "subscribed")
+    covered("subscribed")
     walker.now = now - timedelta(minutes=21)
     start = (walker.now + timedelta(seconds=858)).strftime("%Y-%m-%dT%H:%M:%S")
 
-    def told(raw: str, names: tuple[str, ...] = ("web-1", "web-2", "web-3")) -> None:
+    def told(raw: str, names: tuple[str, ...] = three) -> None:
         for name in names:
             walker.hear(name, raw)
 
@@ -171,11 +155,9 @@ def caches_told(now: datetime) -> Listeners:
     walker.later(20)
     told(line("NodeMaintenanceStart"))
     walker.later(1)
-    for name in ("web-1", "web-2"):
-        walker.cover(name, "lost", reason="closed by the server")
+    covered("lost", three[:2], reason="closed by the server")
     walker.later(9)
-    for name in ("web-1", "web-2"):
-        walker.cover(name, "subscribed")
+    covered("subscribed", three[:2])
     told(line("NodeMaintenanceFailover", port=15001), ("web-3",))
     walker.later(172)
     told(line("NodeMaintenanceEnded", replica="True") + f"|StartTimeInUTC|{walker.now:%Y-%m-%dT%H:%M:%S}")

@@ -2,36 +2,30 @@
 
 from base64 import b64encode
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import combinations
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from django.contrib.auth.models import User
-from django.test import Client
 from playwright.sync_api import Page, expect
 
 from fleet.dashboard.tags import icon
-from fleet.models import AvailabilitySet, PresenceRow
+from fleet.models import AvailabilitySet, PresenceRow, ScheduledEvent
+from fleet.notifications.channels import KINDS
 from fleet.operations.policy import rules as stop
 from fleet.urls import PAGES
 from tests import accounts, factories
+from tests.access.walks import pages
+from tests.access.world import busy_world
 from tests.browser.conftest import PHONE, WIDE, OpenPage, Watched, described, width_beyond
-from tests.browser.every_page import pages, whole_fleet
-from tests.browser.story import START_NOW, tell
+from tests.browser.story import START_NOW
 from tests.browser.test_deciding_in_a_browser import announce
-from tests.caches.walking import Listeners
+from tests.dashboard.conftest import logged_in
 from tests.dashboard.test_states_have_shape_and_words import TABLES
-from tests.factories import Fleet, acting, listing, seconds
-from tests.gateway_process import Gateway
+from tests.factories import EVENT, Fleet, acting, listing, seconds
 
 pytestmark = [pytest.mark.browser, pytest.mark.real_time]
-
-
-@pytest.fixture
-def fleet(gateway: Gateway) -> Listeners:
-    return Listeners(now=datetime.now(UTC))
 
 
 # What WCAG 2.2 asks for up to level AA, and axe-core's own good practice: landmarks, headings, regions.
@@ -97,30 +91,24 @@ def faults(page: Page, rules: Mapping[str, object] = RULES) -> list[str]:
     ]
 
 
-def looked_at(watched: Watched, path: str, rules: Mapping[str, object] = RULES) -> list[str]:
-    """Return the accessibility faults of a page, at the size and in the theme that it is opened in."""
-    page = watched.page
-    watched.open(path)
-    if page.locator("#raw").count():
-        page.locator("#raw").scroll_into_view_if_needed()
-        page.locator("#raw > *").first.wait_for()
-    page.evaluate("for (const box of document.querySelectorAll('main details:not([name])')) box.open = true")
-    page.evaluate("scrollTo(0, 0)")
-    found = faults(page, rules)
-    found += [f"{path}: without a keyboard: {one}" for one in page.evaluate(UNREACHED)]
-    if width_beyond(page) > 0:
-        found.append(f"{path} is wider than its window by {width_beyond(page)} px")
-    viewport = page.viewport_size
-    if viewport and viewport["width"] < 500:
-        found += [f"{path}: too small for a thumb: {one}" for one in page.evaluate(SMALL_TARGETS)]
+def looked_at(watched: Watched, *paths: str, rules: Mapping[str, object] = RULES) -> list[str]:
+    """Return the accessibility faults of pages, at the size and in the theme that they are opened in."""
+    page, found = watched.page, list[str]()
+    for path in paths:
+        watched.open(path)
+        if page.locator("#raw").count():
+            page.locator("#raw").scroll_into_view_if_needed()
+            page.locator("#raw > *").first.wait_for()
+        page.evaluate("for (const box of document.querySelectorAll('main details:not([name])')) box.open = true")
+        page.evaluate("scrollTo(0, 0)")
+        found += faults(page, rules)
+        found += [f"{path}: without a keyboard: {one}" for one in page.evaluate(UNREACHED)]
+        if width_beyond(page) > 0:
+            found.append(f"{path} is wider than its window by {width_beyond(page)} px")
+        viewport = page.viewport_size
+        if viewport and viewport["width"] < 500:
+            found += [f"{path}: too small for a thumb: {one}" for one in page.evaluate(SMALL_TARGETS)]
     return found
-
-
-def test_every_address_of_the_routing_table_has_an_example(fleet: Listeners) -> None:
-    session = Client()
-    whole = whole_fleet(fleet)
-    session.force_login(User.objects.get(username="ada"))
-    assert len(pages(whole, session, every_state=False)) > 35
 
 
 # Together: contrast in both schemes, sizes of targets at three widths, and the pages of a reader.
@@ -130,26 +118,25 @@ SEEN_BY = [("ada", "dark"), ("ada", "phone"), ("ada", "zoomed"), ("vera", "force
 @pytest.mark.long
 @pytest.mark.parametrize(("who", "view"), SEEN_BY, ids=map("-".join, SEEN_BY))
 def test_every_page_of_the_routing_table_can_be_used_by_everybody(
-    fleet: Listeners, open_page: OpenPage, who: str, view: str
+    fleet: Fleet, open_page: OpenPage, who: str, view: str
 ) -> None:
-    whole = whole_fleet(fleet)
-    factories.person("vera", "viewer")
-    accounts.token(user=User.objects.get(username=who), name="The deployment pipeline", scopes=["read"], now=fleet.now)
-    session = Client()
-    session.force_login(User.objects.get(username=who))
+    whole = busy_world()
+    person = factories.admin() if who == "ada" else factories.viewer()
+    accounts.token(user=person, name="The deployment pipeline", scopes=["read"], now=fleet.now)
     window, rules = VIEWS[view]
-    # Of other views one example of each page: they have the same words.
-    paths = pages(whole, session, every_state=view == "phone", may_all=who == "ada")
-    assert len(paths) > 35
+    paths = [address for address, _ in pages(logged_in(person), whole.values)]
+    assert len(paths) > 40
+    paths += ["/bulk/?do=approve&all=on&of=queue", "/waves/begin/?service=pier"]
+    if view == "phone":
+        # Of other views one example of each page: they have the same words.
+        paths += [f"/events/{event_id}/" for event_id in ScheduledEvent.objects.values_list("event_id", flat=True)]
+        paths += [f"/channels/new/{kind}/" for kind in KINDS]
     watched = open_page("/", who=who, **window)
-    found = []
-    for path in [*paths, "/no/such/page/", "/sets/999999/"]:
-        if path in ("/no/such/page/", "/sets/999999/"):
-            watched.expected = ("404",)
-        found += looked_at(watched, path, rules)
+    found = looked_at(watched, *paths, rules=rules)
+    watched.expected = ("404",)
+    found += looked_at(watched, "/no/such/page/", "/sets/999999/", rules=rules)
     watched.page.context.clear_cookies()
-    found += looked_at(watched, "/accounts/login/", rules)
-    assert found == []
+    assert found + looked_at(watched, "/accounts/login/", rules=rules) == []
 
 
 @pytest.mark.parametrize("view", ["zoomed", "forced"])
@@ -159,7 +146,7 @@ def test_a_long_queue_and_a_decision_can_be_used_by_everybody(fleet: Fleet, open
     window, rules = VIEWS[view]
     watched = open_page("/", **window)
     page = watched.page
-    found = looked_at(watched, "/", rules)
+    found = looked_at(watched, "/", rules=rules)
     fold = page.locator("#queue .fold > details")
     fold.locator("> summary").press("Enter")
     rows = fold.locator(".desk-row")
@@ -179,7 +166,7 @@ def test_a_long_queue_and_a_decision_can_be_used_by_everybody(fleet: Fleet, open
     expect(fold.locator("> summary")).to_be_focused()
     page.get_by_role("link", name="shop 8").click()
     expect(page.locator("#queue .desk-row")).to_have_count(8)
-    found += looked_at(watched, "/events/00000000-0000-4000-8000-000000000003/#decision", rules)
+    found += looked_at(watched, "/events/00000000-0000-4000-8000-000000000003/#decision", rules=rules)
     assert found == []
     page.goto("about:blank")
     watched.open("/events/00000000-0000-4000-8000-000000000003/#decision")
@@ -194,34 +181,26 @@ BARE = [f"/{pattern.pattern}" for pattern in PAGES if "<" not in str(pattern.pat
 @pytest.mark.long
 @pytest.mark.parametrize(("scheme", "rules"), [("light", RULES), ("dark", SEEN)])
 def test_an_empty_installation_can_be_used_by_everybody(
-    open_page: OpenPage, gateway: Gateway, scheme: str, rules: Mapping[str, object]
+    open_page: OpenPage, scheme: str, rules: Mapping[str, object]
 ) -> None:
-    ada = factories.admin()
-    session = Client()
-    session.force_login(ada)
+    session = logged_in(factories.admin())
     watched = open_page("/", who="ada", color_scheme=scheme, viewport=PHONE)
-    found = []
-    for path in BARE:
-        answer = session.get(path)
-        if answer.status_code == 200 and b"<main" in getattr(answer, "content", b""):
-            found += looked_at(watched, path, rules)
-    assert found == []
+    answers: dict[str, Any] = {path: session.get(path) for path in BARE}
+    shown = {path: answer for path, answer in answers.items() if b"<main" in getattr(answer, "content", b"")}
+    assert looked_at(watched, *(path for path in shown if shown[path].status_code == 200), rules=rules) == []
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_fleet_in_trouble_can_be_used_by_everybody(fleet: Listeners, open_page: OpenPage, scheme: str) -> None:
+def test_a_fleet_in_trouble_can_be_used_by_everybody(fleet: Fleet, open_page: OpenPage, scheme: str) -> None:
     """Everything is stopped, no agent is live, a form was refused, and the pages have not been renewed for a while."""
-    whole = whole_fleet(fleet)
-    fleet.now -= timedelta(minutes=30)
-    PresenceRow.objects.update(last_heard_at=fleet.now, last_poll_at=fleet.now)
-    stop.stop_all(actor=acting(User.objects.get(username="ada"), why="Something is wrong."), now=fleet.now)
+    values, past = busy_world().values, fleet.now - timedelta(minutes=30)
+    PresenceRow.objects.update(last_heard_at=past, last_poll_at=past)
+    stop.stop_all(actor=acting(factories.admin(), why="Something is wrong."), now=fleet.now)
     watched = open_page("/", who="ada", color_scheme=scheme, viewport=PHONE)
     page = watched.page
-    found = []
-    event, home = whole.values["event_id"][0], whole.values["set_id"][1]
-    for path in ("/", "/fleet/", f"/sets/{home}/", f"/events/{event}/", "/blind-spots/", "/machines/", "/stop/"):
-        found += looked_at(watched, path)
+    places = (f"/sets/{values['stray_id']}/", f"/events/{EVENT}/", "/blind-spots/", "/machines/", "/stop/")
+    found = looked_at(watched, "/", "/fleet/", *places)
     watched.expected = ("422",)
     watched.open("/inventory/")
     page.get_by_label("Or paste the output").fill("no inventory")
@@ -248,9 +227,9 @@ def test_axe_finds_nothing_serious_where_an_admin_makes_join_tokens(fleet: Fleet
 def test_axe_finds_nothing_serious_where_an_admin_names_and_merges_sets(
     fleet: Fleet, open_page: OpenPage, size: object
 ) -> None:
-    tell(fleet)
+    fleet.enrol("vm1")
+    stray = fleet.enrol("stray-vm", availability_set="").machine.availability_set_id
     factories.admin()
-    stray = fleet.agents["stray-vm"].machine.availability_set_id
     watched = open_page(f"/sets/{stray}/", who="ada", viewport=size)
     page = watched.page
     page.get_by_text("Merge this set into another").click()
@@ -289,11 +268,10 @@ def test_a_decision_can_be_made_with_the_keyboard_alone(fleet: Fleet, open_page:
     expect(page.locator("#decision")).to_contain_text("by otto")
 
 
-def test_a_row_is_selected_with_the_keyboard_where_rows_can_be(fleet: Listeners, open_page: OpenPage) -> None:
-    whole = whole_fleet(fleet)
-    watched = open_page("/", who="ada")
-    watched.open(f"/waves/begin/?set={whole.values['set_id'][0]}")
-    page = watched.page
+def test_a_row_is_selected_with_the_keyboard_where_rows_can_be(fleet: Fleet, open_page: OpenPage) -> None:
+    announce(fleet, 2)
+    AvailabilitySet.objects.update(service="shop")
+    page = open_page("/waves/begin/?service=shop").page
     boxes = page.locator('[data-rows="candidates"] input[type=checkbox]')
     before = [box.is_checked() for box in boxes.all()]
     assert before
@@ -328,7 +306,7 @@ DIFFERING = """async ([first, second]) => {
 
 
 @pytest.mark.long
-def test_states_stay_apart_for_eyes_that_see_no_colours(fleet: Listeners, open_page: OpenPage) -> None:
+def test_states_stay_apart_for_eyes_that_see_no_colours(fleet: Fleet, open_page: OpenPage) -> None:
     watched = open_page("/first-steps/", who=factories.admin().get_username(), live=False)
     page, session = watched.page, watched.page.context.new_cdp_session(watched.page)
     blank = page.context.new_page()

@@ -1,10 +1,8 @@
 """A pointer that rests holds nothing back: new events come at once, and nothing moves or is clicked under it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
@@ -16,7 +14,7 @@ from tests import factories
 from tests.browser.conftest import OpenPage
 from tests.browser.story import START_NOW
 from tests.factories import EVENT, Fleet, listing
-from tests.gateway_process import Gateway, running_gateway
+from tests.gateway_process import Gateway
 
 pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
@@ -37,7 +35,7 @@ COUNTS = """() => {
 
 
 # A user who repeatedly presses a key that does nothing.
-TYPING = """setInterval(() => document.body.dispatchEvent(
+TYPING = """window.typing = setInterval(() => document.body.dispatchEvent(
   new KeyboardEvent("keydown", { key: "Shift", bubbles: true })), 500)"""
 
 
@@ -90,40 +88,32 @@ def test_a_new_event_is_a_card_at_once_and_the_row_under_the_pointer_stays(fleet
     page.wait_for_url(f"**/events/{EVENT}/**")
 
 
-def two_events(fleet: Fleet) -> dict[str, Any]:
-    """Announce two events and return how the second one is listed."""
+def test_a_row_that_is_gone_is_held_for_some_seconds_and_not_before_anything_urgent(
+    fleet: Fleet, open_page: OpenPage
+) -> None:
     fleet.enrol_set()
     first = listing(resources=("vm1",), not_before=ahead(600))
     second = listing(SECOND, resources=("vm2",), not_before=ahead(700))
     fleet.all_say(first, second)
-    return second
-
-
-def test_a_row_that_was_decided_is_held_for_some_seconds_at_most(fleet: Fleet, open_page: OpenPage) -> None:
-    second = two_events(fleet)
     page = open_page("/").page
-    page.evaluate(COUNTS)
-    rest_on(page, row_of(page, EVENT).locator(".row-go"))
-    fleet.all_say(second)
-    expect(row_of(page, EVENT)).to_have_count(0)
-    expect(page.locator("#waiting-title")).to_contain_text("1 event")
-    expect(page.locator("#queue .pill")).to_have_count(0)
-    assert {len(set(one.split())) for one in page.evaluate("[...window.counts]")} == {1}
-
-
-def test_what_is_urgent_breaks_the_hold_of_a_row_that_is_gone(fleet: Fleet, open_page: OpenPage) -> None:
-    second = two_events(fleet)
-    page = open_page("/").page
-    link = row_of(page, EVENT).locator("a").first
-    rest_on(page, link)
+    rest_on(page, row_of(page, EVENT).locator("a").first)
     # A user keeps using the keyboard, so that no hold of a row would end automatically.
     page.evaluate(TYPING)
     fleet.all_say(second)
     expect(page.locator("#queue .pill")).to_have_text("Show changes")
     expect(row_of(page, EVENT)).to_have_count(1)
-    fleet.all_say(second, listing(URGENT, event_type="Preempt", resources=("vm3",), not_before=ahead(60)))
+    urgent = listing(URGENT, event_type="Preempt", resources=("vm3",), not_before=ahead(60))
+    fleet.all_say(second, urgent)
     expect(row_of(page, URGENT).locator(".row-link")).to_be_visible()
     expect(row_of(page, EVENT)).to_have_count(0)
+    page.evaluate("clearInterval(window.typing)")
+    page.evaluate(COUNTS)
+    rest_on(page, row_of(page, SECOND).locator(".row-go"))
+    fleet.all_say(urgent)
+    expect(row_of(page, SECOND)).to_have_count(0)
+    expect(page.locator("#waiting-title")).to_contain_text("1 event")
+    expect(page.locator("#queue .pill")).to_have_count(0)
+    assert {len(set(one.split())) for one in page.evaluate("[...window.counts]")} == {1}
 
 
 def test_what_came_above_the_window_is_counted_where_it_can_be_seen(fleet: Fleet, open_page: OpenPage) -> None:
@@ -239,21 +229,15 @@ def test_a_button_that_comes_under_the_pointer_takes_no_click_meant_for_another(
     assert Approval.objects.count() == 1
 
 
-@pytest.fixture
-def undo_gateway(gateway: Gateway, tmp_path: Path) -> Iterator[Gateway]:
-    """A server on which what is approved can be undone for ten seconds."""
-    with running_gateway(gateway.urls, tmp_path, environment={"APPROVAL_UNDO_SECONDS": "10"}) as it:
-        yield it
-
-
 def test_after_a_decision_by_keyboard_the_focus_is_on_undo_and_the_same_key_undoes_nothing(
-    fleet: Fleet, open_page: OpenPage, undo_gateway: Gateway
+    fleet: Fleet, open_page: OpenPage, own_gateway: Callable[..., Gateway]
 ) -> None:
+    server = own_gateway(environment={"APPROVAL_UNDO_SECONDS": "10"})
     event = factories.announced(fleet)
-    page = open_page(f"/events/{event.event_id}/", on=undo_gateway).page
-    page.get_by_role("button", name=START_NOW).focus()
+    page = open_page(f"/events/{event.event_id}/", on=server).page
+    start, undo = (page.get_by_role("button", name=name) for name in (START_NOW, "Undo"))
+    start.focus()
     page.keyboard.press("Enter")
-    undo = page.get_by_role("button", name="Undo")
     expect(undo).to_be_focused()
     expect(page.locator("#decision .undo")).to_contain_text("otto approved")
     page.wait_for_timeout(700)
@@ -263,31 +247,18 @@ def test_after_a_decision_by_keyboard_the_focus_is_on_undo_and_the_same_key_undo
     page.keyboard.press("Enter")
     page.wait_for_timeout(300)
     assert [one.state for one in Approval.objects.all()] == ["WITHDRAWN"]
-
-
-def test_undo_is_gone_when_its_time_is_over(fleet: Fleet, open_page: OpenPage, undo_gateway: Gateway) -> None:
-    event = factories.announced(fleet)
-    page = open_page(f"/events/{event.event_id}/", on=undo_gateway).page
-    page.get_by_role("button", name=START_NOW).click()
-    undo = page.get_by_role("button", name="Undo")
+    # The offer ends with its time, also under the pointer.
+    start.click()
     rest_on(page, undo)
     expect(undo).to_have_count(0, timeout=30_000)
     expect(page.locator("#decision")).not_to_contain_text("due now")
 
 
-def test_what_is_too_late_is_gone_without_any_news(fleet: Fleet, open_page: OpenPage) -> None:
-    event = factories.announced(fleet, not_before=ahead(12))
-    page = open_page(f"/events/{event.event_id}/").page
-    button = page.get_by_role("button", name=START_NOW)
-    rest_on(page, button)
-    expect(button).to_be_disabled(timeout=40_000)
-
-
 def test_the_promise_of_undoing_ends_before_the_last_minute(
-    fleet: Fleet, open_page: OpenPage, undo_gateway: Gateway
+    fleet: Fleet, open_page: OpenPage, own_gateway: Callable[..., Gateway]
 ) -> None:
     event = factories.announced(fleet, not_before=ahead(75))
-    page = open_page(f"/events/{event.event_id}/", on=undo_gateway).page
+    page = open_page(f"/events/{event.event_id}/", on=own_gateway(environment={"APPROVAL_UNDO_SECONDS": "10"})).page
     promise = page.get_by_text("can undo the approval")
     expect(promise).to_be_hidden(timeout=40_000)
     expect(page.get_by_text("cannot be undone")).to_be_visible()

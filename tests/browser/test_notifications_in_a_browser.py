@@ -35,9 +35,14 @@ window.Notification = class {
 """
 
 
-def heard(page: Page) -> list[str]:
-    found: list[str] = page.evaluate("window.told")
-    return found
+def heard(*pages: Page, count: int = 0) -> list[str]:
+    """What these pages have asked of the browser, after up to 20 seconds for this number of it."""
+    deadline = monotonic() + 20
+    while True:
+        found = [one for page in pages for one in page.evaluate("window.told")]
+        if len(found) >= count or monotonic() > deadline:
+            return found
+        pages[0].wait_for_timeout(50)
 
 
 @pytest.mark.real_time
@@ -56,7 +61,7 @@ def test_something_new_sounds_and_notifies_once_for_who_wants_it(fleet: Fleet, o
         page.goto(f"{watched.url}/")
         page.locator('#live[data-state="live"]').wait_for()
     # What is there already is on the screen, and no news.
-    assert heard(watched.page) == heard(other) == []
+    assert heard(watched.page, other) == []
     again = listing(
         "0A1B2C3D-0000-4000-8000-00000000000B", resources=("vm2",), not_before=fleet.now + timedelta(hours=1)
     )
@@ -64,11 +69,9 @@ def test_something_new_sounds_and_notifies_once_for_who_wants_it(fleet: Fleet, o
     for page in (watched.page, other):
         expect(page.locator("#pulse")).to_have_attribute("data-waiting", "2")
     # Each tab looks once a second; what one has told stands where the other finds it.
-    deadline = monotonic() + 20
-    while not (heard(watched.page) + heard(other)) and monotonic() < deadline:
-        watched.page.wait_for_timeout(100)
+    heard(watched.page, other, count=1)
     watched.page.wait_for_timeout(1200)
-    both = heard(watched.page) + heard(other)
+    both = heard(watched.page, other)
     assert both.count("tone") == 2
     assert sum(one.startswith("Drydock: ") for one in both) == 1
 
@@ -84,10 +87,7 @@ def test_the_settings_ask_the_browser_and_can_be_tried(fleet: Fleet, open_page: 
     page.get_by_label("Play a sound").check()
     page.get_by_label("Show a desktop notification").check()
     page.get_by_role("button", name="Test").click()
-    deadline = monotonic() + 20
-    while len(heard(page)) < 3 and monotonic() < deadline:
-        page.wait_for_timeout(50)
-    assert heard(page) == ["tone", "tone", "Drydock: Test of Drydock"]
+    assert heard(page, count=3) == ["tone", "tone", "Drydock: Test of Drydock"]
     page.get_by_role("button", name="Save").click()
     page.get_by_text("Saved.").wait_for()
     assert page.get_by_label("Play a sound").is_checked()
@@ -116,11 +116,9 @@ def test_alerts_are_set_up_in_the_queue_and_show_whether_the_browser_blocks_them
     )
     fleet.all_say(listing(not_before=fleet.now + timedelta(minutes=14)), critical)
     expect(page.locator("#pulse")).to_have_attribute("data-waiting", "2")
-    deadline = monotonic() + 20
-    while len(heard(page)) < 7 and monotonic() < deadline:
-        page.wait_for_timeout(100)
-    assert heard(page).count("tone") == 6
-    assert heard(page)[-1].startswith("Drydock: Critical: ")
+    sounds = heard(page, count=7)
+    assert sounds.count("tone") == 6
+    assert sounds[-1].startswith("Drydock: Critical: ")
     alerts.get_by_role("button", name="Turn off").click()
     expect(alerts).to_have_attribute("data-alerts", "off")
 
@@ -144,6 +142,10 @@ def test_what_is_pushed_is_shown_with_its_words(fleet: Fleet, open_page: OpenPag
     factories.operator()
     watched = open_page("/you/")
     page, context = watched.page, watched.page.context
+    manifest = page.evaluate("async () => (await fetch(document.querySelector('link[rel=manifest]').href)).json()")
+    assert (manifest["name"], manifest["start_url"], manifest["display"]) == ("Drydock", "/", "standalone")
+    worker = page.request.get(f"{watched.url}/sw.js").headers
+    assert (worker["content-type"].split(";")[0], worker["cache-control"]) == ("text/javascript", "no-cache")
     context.grant_permissions(["notifications"], origin=watched.url)
     page.evaluate(
         "async () => { await navigator.serviceWorker.register('/sw.js'); await navigator.serviceWorker.ready; }"
@@ -160,18 +162,12 @@ def test_what_is_pushed_is_shown_with_its_words(fleet: Fleet, open_page: OpenPag
             break
         page.wait_for_timeout(50)
     before = Entry.objects.count()
-    said = {
-        "title": "Reboot of <b>vm1</b>",
-        "body": "in web\n4 of 6 stay up",
-        "url": "/events/X/",
-        "tag": "drydock-event:1",
-    }
+    said = {"title": "Reboot of <b>vm1</b>", "body": "in web\n4 of 6 stay up", "url": "/events/X/"}
+    said["tag"] = "drydock-event:1"
 
     def push(data: str) -> None:
-        calls.send(
-            "ServiceWorker.deliverPushMessage",
-            {"origin": watched.url, "registrationId": found[0], "data": data},
-        )
+        to = {"origin": watched.url, "registrationId": found[0]}
+        calls.send("ServiceWorker.deliverPushMessage", {**to, "data": data})
 
     push(json.dumps(said))
     assert shown(page, 1) == [said]
@@ -181,17 +177,4 @@ def test_what_is_pushed_is_shown_with_its_words(fleet: Fleet, open_page: OpenPag
     titles = sorted(one["title"] for one in shown(page, 2))
     assert titles == ["Drydock", "Reboot of vm1 has started"]
     assert Entry.objects.count() == before
-    watched.quiet()
-
-
-def test_content_policy_allows_the_manifest_and_the_service_worker(fleet: Fleet, open_page: OpenPage) -> None:
-    factories.operator()
-    watched = open_page("/you/")
-    manifest = watched.page.evaluate(
-        "async () => (await fetch(document.querySelector('link[rel=manifest]').href)).json()"
-    )
-    assert (manifest["name"], manifest["start_url"], manifest["display"]) == ("Drydock", "/", "standalone")
-    worker = watched.page.request.get(f"{watched.url}/sw.js")
-    assert worker.headers["content-type"].startswith("text/javascript")
-    assert worker.headers["cache-control"] == "no-cache"
     watched.quiet()

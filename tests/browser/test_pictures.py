@@ -2,19 +2,19 @@
 
 import os
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fleet.models import Maintenance
+from fleet.models import Maintenance, ScheduledEvent
 from tests import factories
 from tests.browser.conftest import PHONE, WIDE, OpenPage
-from tests.browser.every_page import whole_fleet
-from tests.browser.story import caches_told
+from tests.browser.story import caches_told, tell
 from tests.caches.walking import HOST, Listeners, the_cache
 from tests.gateway_process import Gateway
+from tests.messages.sent import a_channel, a_message, a_post, failed
 
 pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
@@ -65,8 +65,23 @@ def story_of(picture: Picture) -> dict[str, object]:
     if picture.story == "caches":
         caches_told(now)
         return {"cache": the_cache().pk, "maintenance": Maintenance.objects.get(cache__host=HOST).pk}
-    whole = whole_fleet(Listeners(now=now))
-    return {"event": whole.values["event_id"][0], "set": whole.values["set_id"][0]}
+    event, home = tell(Listeners(now=now))
+    factories.admin()
+    messages(now, event)
+    return {"event": event, "set": home}
+
+
+def messages(now: datetime, event_id: str) -> None:
+    """Messages of all kinds: told, failed, waiting, dropped, and one that no route wanted; the post that failed."""
+    event = ScheduledEvent.objects.get(event_id=event_id)
+    slack = a_channel("#shop-ops", at=now, last_ok_at=now)
+    health: dict[str, Any] = {"failing_since": now, "failures": 1, "last_error": "status"}
+    mail = a_channel("On call", kind="mail", at=now, held_until=now + timedelta(hours=1), **health)
+    a_post(slack, [a_message(event, slack, at=now)], at=now)
+    a_post(mail, [a_message(event, mail, at=now)], at=now, state="QUEUED", tries=[failed("452 Insufficient storage")])
+    a_message(event, slack, at=now, moment="event.claimed")
+    a_message(event, slack, at=now, moment="event.changed", state="DROPPED", why="superseded")
+    a_message(event, None, at=now, state="UNROUTED")
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from fleet.models import AvailabilitySet, Drill, Rule, Wave
+from fleet.models import AvailabilitySet, Drill, Rule
 from fleet.operations import waves
 from fleet.operations.policy import rules
 from tests import factories
 from tests.browser.conftest import PHONE, WIDE, OpenPage
-from tests.browser.story import caches_told, tell
+from tests.browser.story import caches_told
+from tests.browser.test_deciding_in_a_browser import announce
 from tests.caches.walking import Listeners, line
 from tests.dashboard.test_the_fleet_on_one_page import many_sets
 from tests.factories import Fleet, acting, listing
@@ -33,32 +34,13 @@ def test_an_operator_begins_a_drill_on_the_page_of_a_set(fleet: Fleet, open_page
     assert Drill.objects.get().event.resources == ["vm2"]
 
 
-IDS = [f"0A1B2C3D-0000-4000-8000-00000000000{number}" for number in range(1, 4)]
-
-
-def begun(fleet: Fleet) -> Wave:
-    """Three events of a service, the first of them on its way."""
-    fleet.enrol_set(3)
-    AvailabilitySet.objects.update(service="shop")
-    fleet.all_say(
-        *[
-            listing(
-                event_id,
-                event_type="Reboot",
-                resources=[f"vm{number}"],
-                not_before=fleet.now + timedelta(minutes=15 * number),
-            )
-            for number, event_id in enumerate(IDS, 1)
-        ]
-    )
-    return waves.begin(actor=factories.acting(factories.operator(), why="patch night"), service="shop", now=fleet.now)
-
-
 def test_a_wave_stops_before_the_eyes_of_who_looks_at_it(fleet: Fleet, open_page: OpenPage) -> None:
-    wave = begun(fleet)
+    announce(fleet, 3)
+    AvailabilitySet.objects.update(service="shop")
+    wave = waves.begin(actor=acting(factories.operator(), why="patch night"), service="shop", now=fleet.now)
     watched = open_page(f"/waves/{wave.pk}/", viewport=PHONE, color_scheme="dark")
     faults = watched.faults()
-    waves.stop(wave_id=wave.pk, actor=factories.acting(factories.operator(), via="api", why="enough"), now=fleet.now)
+    waves.stop(wave_id=wave.pk, actor=acting(factories.operator(), via="api", why="enough"), now=fleet.now)
     expect(watched.page.locator("#wave-body .notice.tone-bad")).to_contain_text("otto stopped the wave.")
     assert faults + watched.faults() == []
 
@@ -80,18 +62,14 @@ def test_the_command_by_hand_is_copied_by_one_click(fleet: Fleet, open_page: Ope
 def test_a_rule_is_made_tried_and_switched_on(
     fleet: Fleet, open_page: OpenPage, scheme: str, size: dict[str, int]
 ) -> None:
-    tell(fleet)
-    Rule.objects.all().delete()
+    fleet.now -= timedelta(minutes=5)
+    factories.freeze_completed(fleet)
+    factories.admin()
     now = datetime.now(UTC)
     made(at=now, name="Deletions of spot machines", event_types=["Preempt"], reason="They come back by themselves.")
     made(at=now, name="Freezes are harmless", event_types=["Freeze"], max_duration_seconds=8, enabled=False)
-    rules.create_window(
-        rules.WindowRequestSerializer(
-            data={"name": "Summer sale", "reason": "The shop is full.", "weekdays": [0, 1, 2, 3, 4, 5, 6]}
-        ),
-        actor=acting(factories.admin()),
-        now=now,
-    )
+    sale = {"name": "Summer sale", "reason": "The shop is full.", "weekdays": list(range(7))}
+    rules.create_window(rules.WindowRequestSerializer(data=sale), actor=acting(factories.admin()), now=now)
     watched = open_page("/policy/", who="ada", color_scheme=scheme, viewport=size)
     page = watched.page
     assert watched.faults() == []
@@ -116,7 +94,8 @@ def test_a_rule_is_made_tried_and_switched_on(
 
 
 def test_a_printed_report_has_no_frame_and_no_box_that_scrolls(fleet: Fleet, open_page: OpenPage) -> None:
-    page = open_page(f"/reports/events/{tell(fleet).ended}/").page
+    fleet.now -= timedelta(minutes=5)
+    page = open_page(f"/reports/events/{factories.freeze_completed(fleet).event_id}/").page
     page.emulate_media(media="print", color_scheme="light")
     for frame in ("header.bar", "nav.tabs", ".report-files"):
         assert page.locator(frame).is_hidden()

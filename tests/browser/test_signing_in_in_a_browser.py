@@ -1,7 +1,6 @@
 """Sign-in in a browser: passkeys with an authenticator of Chromium, waiting machines, and re-authentication."""
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
@@ -13,22 +12,18 @@ from fleet.operations.machines import enrolment
 from tests import factories
 from tests.browser.conftest import PHONE, WIDE, OpenPage
 from tests.factories import Fleet
-from tests.gateway_process import Gateway, running_gateway
+from tests.gateway_process import Gateway
 
 pytestmark = pytest.mark.browser
 
 PASSWORD = "a pier of green heart"
 
 
-@pytest.fixture
-def by_name(gateway: Gateway, tmp_path: Path) -> Iterator[Gateway]:
-    """A server that is called by a name: passkeys belong to one, and count for the address in BASE_URL alone."""
-    with running_gateway(gateway.urls, tmp_path, host="localhost") as found:
-        yield found
-
-
-def test_passkey_is_added_signs_in_and_is_removed(fleet: Fleet, open_page: OpenPage, by_name: Gateway) -> None:
-    watched = open_page("/", on=by_name)
+def test_passkey_is_added_signs_in_and_is_removed(
+    fleet: Fleet, open_page: OpenPage, own_gateway: Callable[..., Gateway]
+) -> None:
+    # Passkeys belong to a name, and count for the address in BASE_URL alone.
+    watched = open_page("/", on=own_gateway(host="localhost"))
     page = watched.page
     otto = factories.operator()
     # As the server keeps it, which is a process of its own.
@@ -43,10 +38,7 @@ def test_passkey_is_added_signs_in_and_is_removed(fleet: Fleet, open_page: OpenP
         "WebAuthn.addVirtualAuthenticator",
         {"options": {**options, "isUserVerified": True, "automaticPresenceSimulation": True}},
     )
-    watched.open("/accounts/login/?next=/you/signing-in/")
-    page.get_by_label("Name").fill("otto")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
+    watched.log_in("otto", PASSWORD, "/you/signing-in/")
     page.get_by_role("link", name="Add a passkey").click()
     page.get_by_role("textbox", name="Name", exact=True).fill("Laptop <b>")
     page.get_by_role("button", name="Add the passkey").click()
@@ -63,10 +55,7 @@ def test_passkey_is_added_signs_in_and_is_removed(fleet: Fleet, open_page: OpenP
 
     # Behind the password it is the second factor.
     page.context.clear_cookies()
-    watched.open("/accounts/login/?next=/you/signing-in/")
-    page.get_by_label("Name").fill("otto")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
+    watched.log_in("otto", PASSWORD, "/you/signing-in/")
     page.get_by_role("button", name="Use your passkey").click()
 
     page.get_by_role("button", name="Remove Laptop").click()
