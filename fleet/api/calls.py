@@ -5,8 +5,6 @@ filters and order for which they were issued.
 import hashlib
 import json
 import re
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
@@ -24,7 +22,7 @@ from rest_framework.permissions import BasePermission
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.throttling import BaseThrottle
+from rest_framework.throttling import BaseThrottle, UserRateThrottle
 from rest_framework.views import APIView
 
 from fleet.api.authentication import Allowed, actor_of, person_of
@@ -145,23 +143,10 @@ def _refuse(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 
-class PerPerson(BaseThrottle):
-    """Rate limit for each user and process, in calls a minute. It is generous, because it only protects other users."""
+class PerPerson(UserRateThrottle):
+    """Rate limit for each user and process. It is generous, because it only protects other users."""
 
-    per_minute = 6000
-    _lock = threading.Lock()
-    _counts: dict[Any, tuple[int, int]] = {}
-
-    def allow_request(self, request: Request, view: APIView) -> bool:
-        minute = int(time.monotonic() // 60)
-        with self._lock:
-            counted_in, count = self._counts.get(request.user.pk, (minute, 0))
-            count = count + 1 if counted_in == minute else 1
-            self._counts[request.user.pk] = (minute, count)
-        return count <= self.per_minute
-
-    def wait(self) -> float:
-        return 60 - time.monotonic() % 60
+    rate = "6000/minute"
 
 
 class Call(APIView):

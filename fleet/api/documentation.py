@@ -55,23 +55,7 @@ STREAM: dict[str, Any] = {
 }
 
 # The generator omits bodies of DELETE.
-WITHDRAWAL: dict[str, Any] = {
-    "required": False,
-    "content": {
-        "application/json": {
-            "schema": {
-                "type": "object",
-                "properties": {
-                    "comment": {
-                        "type": "string",
-                        "maxLength": 2000,
-                        "description": "The reason; it is recorded in the timeline.",
-                    }
-                },
-            }
-        }
-    },
-}
+WITHDRAWAL = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Why"}}}, "required": False}
 
 
 def schema() -> dict[str, Any]:

@@ -32,43 +32,27 @@ def test_a_body_that_cannot_be_read_is_named(admin: Caller) -> None:
     problem(answer, 415, "unsupported-media-type")
 
 
-def test_answers_forbid_storage_by_intermediaries(operator: Caller) -> None:
+def test_answers_forbid_storage_by_intermediaries_and_are_json_whatever_is_asked_for(operator: Caller) -> None:
     for address in ("events/", "events/nobody/", "nothing/"):
         assert operator.get(address)["Cache-Control"] == "no-store"
-
-
-def test_whatever_representation_is_asked_for_it_is_json(operator: Caller) -> None:
     answer = operator.get("events/", accept="text/html")
-    assert answer.status_code == 200
-    assert answer["Content-Type"] == "application/json"
+    assert (answer.status_code, answer["Content-Type"]) == (200, "application/json")
 
 
 def test_too_many_calls_get_a_retry_after(operator: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PerPerson, "per_minute", 0)
+    monkeypatch.setattr(PerPerson, "rate", "0/minute")
     answer = operator.get("events/")
     problem(answer, 429, "throttled")
     assert 1 <= int(answer["Retry-After"]) <= 60
 
 
 def test_a_parameter_that_makes_no_sense_is_named(operator: Caller) -> None:
-    for query, field in (
-        ("events/?status=scheduled", "status"),
-        ("events/?needs_decision=maybe", "needs_decision"),
-        ("events/?set=web", "set"),
-        ("events/?set=NaN", "set"),
-        ("events/?since=yesterday", "since"),
-        ("events/?type=%00", "type"),
-        ("events/?sort=new", "sort"),
-        ("events/?page_size=0", "page_size"),
-        ("events/?page_size=-1", "page_size"),
-        ("events/?page_size=all", "page_size"),
-        ("machines/?page_size=501", "page_size"),
-        ("events/?cursor=x", "cursor"),
-        ("sets/?kind=rack", "kind"),
-        ("sets/?cursor=WzAsMCx7InQiOiJ4In0sMV0", "cursor"),
-        ("events/x/timeline/?kind=event_seen", "kind"),
-    ):
+    events = "status=scheduled needs_decision=maybe set=web set=NaN since=yesterday type=%00 sort=new page_size=0"
+    queries = [f"events/?{query}" for query in f"{events} page_size=-1 page_size=all cursor=x".split()]
+    cursor = "sets/?cursor=WzAsMCx7InQiOiJ4In0sMV0"
+    for query in (*queries, "machines/?page_size=501", "sets/?kind=rack", cursor, "events/x/timeline/?kind=event_seen"):
         refused = problem(operator.get(query), 422, "validation")
+        field = query.partition("?")[2].partition("=")[0]
         assert [error["field"] for error in refused["errors"]] == [field], query
 
 

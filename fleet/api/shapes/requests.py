@@ -50,15 +50,16 @@ def number(help_text: str, least: int = 1, most: int | None = MAX_ID, **kwargs: 
     return serializers.IntegerField(min_value=least, max_value=most, help_text=help_text, **kwargs)
 
 
-def optional_number(help_text: str, least: int = 1, most: int | None = None) -> serializers.IntegerField:
-    """Return a field for a whole number or null."""
-    return number(help_text, least, most, required=False, allow_null=True, default=None)
-
-
 def names(help_text: str, most: int, **kwargs: Any) -> serializers.ListField:
     """Return an optional field for a list of up to `most` names."""
     child = serializers.CharField(max_length=200)
     return serializers.ListField(child=child, required=False, max_length=most, help_text=help_text, **kwargs)
+
+
+def row_ids(help_text: str, most: int) -> serializers.ListField:
+    """Return a field for a list of up to `most` row ids."""
+    child = serializers.IntegerField(min_value=1, max_value=MAX_ID)
+    return serializers.ListField(child=child, min_length=1, max_length=most, help_text=help_text)
 
 
 def seconds(help_text: str, bounds: tuple[int, int], default: int) -> serializers.IntegerField:
@@ -74,21 +75,11 @@ class MergeSetSerializer(RequestSerializer):
 
 
 class AdmissionsRequestSerializer(WhySerializer):
-    ids = serializers.ListField(
-        child=serializers.IntegerField(min_value=1, max_value=MAX_ID),
-        min_length=1,
-        max_length=1000,
-        help_text="Ids of those who wait.",
-    )
+    ids = row_ids("Ids of those who wait.", 1000)
 
 
 class DecommissionRequestSerializer(WhySerializer):
-    machines = serializers.ListField(
-        child=serializers.IntegerField(min_value=1, max_value=MAX_ID),
-        min_length=1,
-        max_length=MOST_AT_ONCE,
-        help_text="Ids of machines.",
-    )
+    machines = row_ids("Ids of machines.", MOST_AT_ONCE)
 
 
 class AdmissionRuleSerializer(WhySerializer):
@@ -173,35 +164,9 @@ class OverrideField(serializers.Field[Any, Any, Any, Any]):
         return value
 
 
-def override_field() -> OverrideField:
-    text = "Guards that take a reason, with it. A bare code takes the comment as its reason."
-    return OverrideField(required=False, default=dict, help_text=text)
-
-
-def shown_field() -> serializers.DictField:
-    """Return the field for the digests of the guards that the caller has seen, by guard code."""
-    return serializers.DictField(
-        child=serializers.CharField(max_length=4000),
-        required=False,
-        default=dict,
-        help_text="The `shown` of the guards that you looked at, by code; several with blanks between them. A reason in"
-        " `override` covers no other guard of that code.",
-    )
-
-
-def with_reasons(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with a reason for each guard in `override`; the comment is used where a reason is missing.
-    Raises ValidationError if there is no comment either.
-    """
-    override, comment = values["override"], values["comment"]
-    if comment.strip() == "" and None in override.values():
-        raise serializers.ValidationError({"override": ["Say a reason for each guard, or a comment."]})
-    return values | {"override": {code: comment if reason is None else reason for code, reason in override.items()}}
-
-
 def version_field(help_text: str) -> serializers.IntegerField:
     """Return the field for `expected_version`: the version of the event that the caller has seen."""
-    return optional_number(help_text, 0, MAX_INTEGER)
+    return number(help_text, 0, MAX_INTEGER, required=False, allow_null=True, default=None)
 
 
 def versions_field() -> serializers.DictField:
@@ -214,31 +179,47 @@ def versions_field() -> serializers.DictField:
     )
 
 
-class PlanSerializer(RequestSerializer):
+class ReasonsSerializer(RequestSerializer):
+    """Comment, and reasons for guards. The comment is the reason for a guard that has none of its own."""
+
     comment = comment_field()
+    override = OverrideField(
+        required=False,
+        default=dict,
+        help_text="Guards that take a reason, with it. A bare code takes the comment as its reason.",
+    )
+    shown = serializers.DictField(
+        child=serializers.CharField(max_length=4000),
+        required=False,
+        default=dict,
+        help_text="The `shown` of the guards that you looked at, by code; several with blanks between them. A reason in"
+        " `override` covers no other guard of that code.",
+    )
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        override, comment = values["override"], values["comment"]
+        if comment.strip() == "" and None in override.values():
+            raise serializers.ValidationError({"override": ["Say a reason for each guard, or a comment."]})
+        return values | {"override": {code: comment if reason is None else reason for code, reason in override.items()}}
+
+
+class PlanSerializer(ReasonsSerializer):
     when = MomentField(
         required=False,
         help_text="`now`, once every machine is `prepared`, or at a time before NotBefore.",
     )
-    override = override_field()
-    shown = shown_field()
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
-        return {"when": (When.NOW, None), **with_reasons(values)}
+        return {"when": (When.NOW, None), **super().validate(values)}
 
 
 class ApproveSerializer(PlanSerializer):
     expected_version = version_field("The event's `version` that you looked at; another one refuses the approval.")
 
 
-class ConsentSerializer(RequestSerializer):
+class ConsentSerializer(ReasonsSerializer):
     expected_version = version_field("The event's `version` that you looked at; another one refuses the call.")
     comment = optional_comment()
-    override = override_field()
-    shown = shown_field()
-
-    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
-        return with_reasons(values)
 
 
 class ClaimRequestSerializer(RequestSerializer):
@@ -296,7 +277,7 @@ class BeginDrillSerializer(RequestSerializer):
     comment = comment_field()
 
 
-class BeginWaveSerializer(RequestSerializer):
+class BeginWaveSerializer(ReasonsSerializer):
     events = names("EventIds, in the order of their turns.", MAX_EVENTS, default=list)
     service = text(
         "Instead of `events`: every open event of this service that waits for a decision, the soonest first.",
@@ -304,15 +285,12 @@ class BeginWaveSerializer(RequestSerializer):
         allow_blank=True,
         default="",
     )
-    comment = comment_field()
-    override = override_field()
-    shown = shown_field()
     expected_versions = versions_field()
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         if bool(values["events"]) == bool(values["service"]):
             raise serializers.ValidationError("Say `events`, or a `service`.")
-        return with_reasons(values)
+        return super().validate(values)
 
 
 class DryRunRequestSerializer(RequestSerializer):

@@ -19,6 +19,7 @@ from fleet.api.shapes.requests import (
     WhySerializer,
 )
 from fleet.domain.machines.inventory import read_inventory, read_json
+from fleet.domain.shapes import from_row
 from fleet.operations.machines import admissions, decommission, entrance, keys
 from fleet.operations.machines.inventory import Imported, import_inventory
 from fleet.operations.sets.changes import move_machine
@@ -249,11 +250,4 @@ class JoinTokens(Call):
         is shown only in this answer.
         """
         token, plain = entrance.create_join_token(self.wanted, actor=self.actor, now=self.now)
-        return JoinToken(
-            token=plain,
-            prefix=token.prefix,
-            comment=token.comment,
-            set=token.set_name,
-            created_at=token.created_at,
-            expires_at=token.expires_at,
-        )
+        return from_row(JoinToken, token, token=plain, set=token.set_name)
