@@ -24,6 +24,15 @@ def required_scopes() -> dict[tuple[str, str], str]:
     }
 
 
+def writing_calls() -> list[tuple[str, str]]:
+    """Return each call that writes as its method and an address."""
+    return [
+        (method.upper(), re.sub(r"<int:\w+>", "1", re.sub(r"<(str|path):\w+>", "x", route)))
+        for method, route in required_scopes()
+        if method != "get"
+    ]
+
+
 def plain_route(route: str) -> str:
     """Return a Django route as the schema writes it: `events/<str:event_id>/` as `events/{event_id}/`."""
     return re.sub(r"<\w+:(\w+)>", r"{\1}", route)

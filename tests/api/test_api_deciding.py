@@ -3,7 +3,8 @@
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
-from fleet.models import Approval, Claim, Hold
+import pytest
+
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
 from tests.approvals.asking import hook
@@ -15,39 +16,28 @@ def approve(who: Caller, event_id: str, **body: Any) -> Any:
     return who.post(f"events/{event_id}/approvals/", {"comment": "drained", **body})
 
 
-def test_a_guard_takes_its_reason_from_the_override_or_the_comment(fleet: factories.Fleet, operator: Caller) -> None:
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [("lost-for-good", "drained"), ({"code": "lost-for-good", "reason": "no data there"}, "no data there")],
+)
+def test_a_guard_takes_its_reason_from_the_override_or_the_comment(
+    fleet: factories.Fleet, operator: Caller, override: Any, reason: str
+) -> None:
     event = factories.announced(fleet, event_type="Redeploy")
-    refused = problem(approve(operator, event.event_id), 409, "guarded")
-    assert [(one["code"], one["needs"], one["overridable"]) for one in refused["guards"]] == [
-        ("lost-for-good", "reason", False)
-    ]
-    shown = operator.get(f"events/{event.event_id}/").json()
-    assert [one["code"] for one in shown["guards"]] == ["lost-for-good"]
-    made = approve(operator, event.event_id, override=["lost-for-good"])
+    (guard,) = problem(approve(operator, event.event_id), 409, "guarded")["guards"]
+    assert (guard["code"], guard["needs"], guard["overridable"]) == ("lost-for-good", "reason", False)
+    made = approve(operator, event.event_id, override=[override])
     assert made.status_code == 201, made.content
-    assert [(one["code"], one["reason"]) for one in made.json()["overrides"]] == [("lost-for-good", "drained")]
-
-
-def test_a_reason_of_its_own_goes_before_the_comment(fleet: factories.Fleet, operator: Caller) -> None:
-    event = factories.announced(fleet, event_type="Redeploy")
-    made = approve(operator, event.event_id, override=[{"code": "lost-for-good", "reason": "no data there"}])
-    assert [one["reason"] for one in made.json()["overrides"]] == ["no data there"]
+    assert [(one["code"], one["reason"]) for one in made.json()["overrides"]] == [("lost-for-good", reason)]
 
 
 def test_when_prepared_waits_and_says_for_whom(fleet: factories.Fleet, operator: Caller) -> None:
     event = factories.announced(fleet)
     hook(fleet, "vm1", event.event_id, "end", "nothing")
     made = approve(operator, event.event_id, when="prepared").json()
-    assert (made["state"], made["when"], made["due_at"], made["granted_at"], made["orders"]) == (
-        "WAITING",
-        "prepared",
-        None,
-        None,
-        [],
-    )
-    assert "vm2" in made["waits_for"]
-    assert len(made["steps"]) > 3
-    assert made["may_be_withdrawn"] is True
+    known = {"state": "WAITING", "when": "prepared", "due_at": None, "granted_at": None, "orders": []}
+    assert {name: made[name] for name in known} == known
+    assert "vm2" in made["waits_for"] and made["may_be_withdrawn"] and len(made["steps"]) > 3
     shown = operator.get(f"events/{event.event_id}/").json()
     assert (shown["needs_decision"], shown["not_ready"]) == (False, ["vm2"])
     assert shown["approval"]["waits_for"] == made["waits_for"]
@@ -64,80 +54,59 @@ def test_a_time_may_be_said_in_any_zone(fleet: factories.Fleet, operator: Caller
     assert f"{due:%Y-%m-%d %H:%M:%S} UTC" in made["waits_for"]
 
 
-class TestTheSecondPerson:
-    def proposed(self, fleet: factories.Fleet, who: Caller) -> dict[str, Any]:
-        event = factories.announced(fleet, event_type="Reboot", resources=ALL)
-        answer = approve(who, event.event_id)
-        assert answer.status_code == 201, answer.content
-        made: dict[str, Any] = answer.json()
-        return made
-
-    def test_a_proposal_needs_a_decision_still(self, fleet: factories.Fleet, operator: Caller) -> None:
-        made = self.proposed(fleet, operator)
-        assert (made["state"], bool(made["waits_for"])) == ("PROPOSED", True)
-        shown = operator.get(f"events/{made['event_id']}/").json()
-        assert shown["needs_decision"] is True
-        listed = operator.get("events/?needs_decision=true").json()["results"]
-        assert [one["event_id"] for one in listed] == [made["event_id"]]
-
-    def test_an_approver_agrees_once_and_a_repeat_gets_the_same_answer(
-        self, fleet: factories.Fleet, operator: Caller
-    ) -> None:
-        made = self.proposed(fleet, operator)
-        anna = caller(factories.approver())
-        done = anna.post(f"approvals/{made['id']}/consents/", {"comment": "seen"}, idempotency_key="k")
-        assert done.status_code == 201, done.content
-        shown = done.json()
-        assert (shown["state"], shown["consented_by"], shown["consent_comment"]) == ("GRANTED", "anna", "seen")
-        again = anna.post(f"approvals/{made['id']}/consents/", {"comment": "seen"}, idempotency_key="k")
-        assert again.json() == shown
-        assert again["Idempotency-Replayed"] == "true"
-        problem(anna.post(f"approvals/{made['id']}/consents/", {}), 409, "too-late")
+def test_a_proposal_needs_a_decision_still_and_an_approver_agrees_once(
+    fleet: factories.Fleet, operator: Caller
+) -> None:
+    event = factories.announced(fleet, event_type="Reboot", resources=ALL)
+    made = approve(operator, event.event_id).json()
+    assert (made["state"], bool(made["waits_for"])) == ("PROPOSED", True)
+    assert [one["event_id"] for one in listed(operator)] == [event.event_id]
+    anna = caller(factories.approver())
+    done = anna.post(f"approvals/{made['id']}/consents/", {"comment": "seen"})
+    assert done.status_code == 201, done.content
+    shown = done.json()
+    assert (shown["state"], shown["consented_by"], shown["consent_comment"]) == ("GRANTED", "anna", "seen")
+    problem(anna.post(f"approvals/{made['id']}/consents/", {}), 409, "too-late")
 
 
-class TestClaims:
-    def test_claimed_taken_over_and_given_back(self, fleet: factories.Fleet, operator: Caller) -> None:
-        event = factories.announced(fleet)
-        address = f"events/{event.event_id}/claims/"
-        made = operator.post(address, {"comment": "draining"})
-        assert made.status_code == 201, made.content
-        assert (made.json()["by"], made.json()["comment"], made.json()["ended_at"]) == ("otto", "draining", None)
-        shown = operator.get(f"events/{event.event_id}/").json()["claim"]
-        assert shown == {"by": "otto", "at": made.json()["at"], "comment": "draining"}
-        olga = caller(factories.operator("olga"))
-        refused = problem(olga.post(address, {}), 409, "already-claimed")
-        assert (refused["by"], refused["comment"]) == ("otto", "draining")
-        assert olga.post(address, {"take_over": True}).json()["by"] == "olga"
-        problem(operator.delete(address), 403, "not-permitted")
-        assert olga.delete(address).json()["ended_at"] is not None
-        problem(olga.delete(address), 409, "not-claimed")
-        assert Claim.objects.filter(token_name="tests").count() == 2
-
-    def test_an_unknown_event_is_unknown(self, fleet: factories.Fleet, operator: Caller) -> None:
-        event = factories.announced(fleet)
-        problem(operator.post("events/no-such/claims/", {}), 404, "unknown-event")
-        problem(operator.post("events/no-such/holds/", {"reason": "x"}), 404, "unknown-event")
-        problem(operator.post(f"events/{event.event_id}/claims/", {"coment": "x"}), 422, "validation")
+def listed(who: Caller) -> list[dict[str, Any]]:
+    """The events that need a decision."""
+    found: list[dict[str, Any]] = who.get("events/?needs_decision=true").json()["results"]
+    return found
 
 
-class TestHolds:
-    def test_held_and_lifted(self, fleet: factories.Fleet, operator: Caller) -> None:
-        event = factories.announced(fleet)
-        address = f"events/{event.event_id}/holds/"
-        problem(operator.post(address, {}), 422, "validation")
-        problem(operator.post(address, {"reason": " "}), 422, "validation")
-        made = operator.post(address, {"reason": "the sale"}, idempotency_key="h")
-        assert made.status_code == 201, made.content
-        assert operator.post(address, {"reason": "the sale"}, idempotency_key="h").json() == made.json()
-        shown = operator.get(f"events/{event.event_id}/").json()
-        assert shown["hold"] == {"by": "otto", "at": made.json()["at"], "reason": "the sale", "by_rule": False}
-        # Who holds it has decided: it shall run by itself.
-        assert shown["needs_decision"] is False
-        assert operator.get("events/?needs_decision=true").json()["results"] == []
-        problem(operator.post(address, {"reason": "again"}), 409, "already-held")
-        problem(approve(operator, event.event_id), 409, "guarded")
-        assert operator.delete(address).json()["ended_at"] is not None
-        problem(operator.delete(address), 409, "not-held")
-        assert Hold.objects.count() == 1
-        assert approve(operator, event.event_id).status_code == 201
-        assert Approval.objects.get().overrides == []
+def test_an_event_is_claimed_taken_over_and_given_back(fleet: factories.Fleet, operator: Caller) -> None:
+    event = factories.announced(fleet)
+    address = f"events/{event.event_id}/claims/"
+    made = operator.post(address, {"comment": "draining"})
+    assert made.status_code == 201, made.content
+    assert (made.json()["by"], made.json()["comment"], made.json()["ended_at"]) == ("otto", "draining", None)
+    shown = operator.get(f"events/{event.event_id}/").json()["claim"]
+    assert shown == {"by": "otto", "at": made.json()["at"], "comment": "draining"}
+    olga = caller(factories.operator("olga"))
+    refused = problem(olga.post(address, {}), 409, "already-claimed")
+    assert (refused["by"], refused["comment"]) == ("otto", "draining")
+    assert olga.post(address, {"take_over": True}).json()["by"] == "olga"
+    problem(operator.delete(address), 403, "not-permitted")
+    assert olga.delete(address).json()["ended_at"] is not None
+    problem(olga.delete(address), 409, "not-claimed")
+    for what, body in (("claims/", {}), ("holds/", {"reason": "x"})):
+        problem(operator.post(f"events/no-such/{what}", body), 404, "unknown-event")
+
+
+def test_an_event_is_held_and_the_hold_lifted(fleet: factories.Fleet, operator: Caller) -> None:
+    event = factories.announced(fleet)
+    address = f"events/{event.event_id}/holds/"
+    for body in ({}, {"reason": " "}):
+        problem(operator.post(address, body), 422, "validation")
+    made = operator.post(address, {"reason": "the sale"})
+    assert made.status_code == 201, made.content
+    shown = operator.get(f"events/{event.event_id}/").json()
+    assert shown["hold"] == {"by": "otto", "at": made.json()["at"], "reason": "the sale", "by_rule": False}
+    # Who holds it has decided: it shall run by itself.
+    assert (shown["needs_decision"], listed(operator)) == (False, [])
+    problem(operator.post(address, {"reason": "again"}), 409, "already-held")
+    problem(approve(operator, event.event_id), 409, "guarded")
+    assert operator.delete(address).json()["ended_at"] is not None
+    problem(operator.delete(address), 409, "not-held")
+    assert approve(operator, event.event_id).json()["overrides"] == []

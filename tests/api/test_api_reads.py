@@ -12,46 +12,31 @@ def results(response: Any) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_set_shows_its_machines_their_presence_and_its_open_events(fleet: factories.Fleet, viewer: Caller) -> None:
+def test_a_set_and_its_machines_show_their_open_events(fleet: factories.Fleet, viewer: Caller) -> None:
     event = factories.announced(fleet)
     (shown,) = results(viewer.get("sets/"))
-    assert (shown["kind"], shown["name"]) == ("availability_set", "web")
     assert shown["presence"] == {"live": 6, "late": 0, "silent": 0, "gone": 0, "expected": 0}
     assert [machine["resource_name"] for machine in shown["machines"]] == [f"vm{number}" for number in range(1, 7)]
     assert [brief["event_id"] for brief in shown["open_events"]] == [event.event_id]
-    assert 0 < shown["open_events"][0]["seconds_left"] <= 900
-    one = viewer.get(f"sets/{shown['id']}/").json()
-    assert {**one, "server_time": "", "open_events": []} == {**shown, "server_time": "", "open_events": []}
-
-
-def test_machine_shows_its_location_and_its_events(fleet: factories.Fleet, viewer: Caller) -> None:
-    event = factories.announced(fleet)
-    shown = results(viewer.get("machines/"))
-    first, last = shown[0], shown[-1]
-    assert (first["fault_domain"], first["update_domain"], first["region"]) == (0, 0, "westeurope")
-    assert first["presence"] == "live"
-    hit = viewer.get(f"machines/{first['id']}/").json()
-    assert [brief["event_id"] for brief in hit["hit_by"]] == [event.event_id]
-    spared = viewer.get(f"machines/{last['id']}/").json()
-    assert spared["hit_by"] == []
-    assert [brief["event_id"] for brief in spared["other_events"]] == [event.event_id]
+    first, *_, last = results(viewer.get("machines/"))
+    assert (first["fault_domain"], first["region"], first["presence"]) == (0, "westeurope", "live")
+    hit, spared = (viewer.get(f"machines/{row['id']}/").json() for row in (first, last))
+    briefs = [
+        [brief["event_id"] for brief in row[name]] for row in (hit, spared) for name in ("hit_by", "other_events")
+    ]
+    assert briefs == [[event.event_id], [], [], [event.event_id]]
 
 
 def test_an_event_shows_everything_that_a_decision_needs(fleet: factories.Fleet, viewer: Caller) -> None:
     event = factories.announced(fleet)
     shown = viewer.get(f"events/{event.event_id}/").json()
-    assert shown["status"] == "SCHEDULED"
-    assert shown["resources"] == ["vm1", "vm2"]
-    assert shown["needs_decision"] is True
-    assert shown["approval"] is None
+    known = {"status": "SCHEDULED", "resources": ["vm1", "vm2"], "needs_decision": True, "approval": None}
+    assert {name: shown[name] for name in known} == known
     assert 0 < shown["seconds_left"] <= 900
-    assert len(shown["sightings"]) == 6
-    assert {sighting["says"] for sighting in shown["sightings"]} == {"Scheduled"}
+    assert [sighting["says"] for sighting in shown["sightings"]] == ["Scheduled"] * 6
     assert [machine["resource_name"] for machine in shown["asked"]][:2] == ["vm1", "vm2"]
     assert (shown["blast"]["stay_up"], shown["blast"]["total"]) == (4, 6)
     assert shown["blast"]["summary"] and shown["if_nobody_acts"]
-    for name in ("not_before", "first_seen_at", "server_time"):
-        assert shown[name].endswith("Z"), name
     # Whatever the case of its id.
     assert viewer.get(f"events/{event.event_id.lower()}/").json()["event_id"] == event.event_id
 
@@ -92,18 +77,6 @@ def test_events_are_filtered(fleet: factories.Fleet, viewer: Caller) -> None:
     assert ids("status=ENDED") == set()
     assert ids("since=2100-01-01T00:00:00Z") == set()
     assert ids("until=2100-01-01T00:00:00Z") == {"A", "B"}
-
-
-def test_a_timeline_tells_the_whole_story_oldest_first(fleet: factories.Fleet, viewer: Caller) -> None:
-    event = factories.freeze_completed(fleet)
-    entries = results(viewer.get(f"events/{event.event_id}/timeline/"))
-    kinds = [entry["kind"] for entry in entries]
-    assert kinds[0] == "event_seen"
-    story = [
-        kind for kind in kinds if kind in ("approval_granted", "approval_accepted", "event_started", "event_ended")
-    ]
-    assert story == ["approval_granted", "approval_accepted", "event_started", "event_ended"]
-    assert all(entry["text"] and entry["at"].endswith("Z") for entry in entries)
 
 
 def test_an_empty_fleet_is_an_empty_list(viewer: Caller) -> None:

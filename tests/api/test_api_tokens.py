@@ -34,30 +34,8 @@ def test_a_broken_token_is_not_helped_by_a_session(db: None) -> None:
     problem(stranger.get("events/"), 401, "not-authenticated")
 
 
-def test_an_admin_makes_a_join_token_that_admits_agents(admin: Caller, settings: object) -> None:
-    answer = admin.post("join-tokens/", {"comment": "rack 7", "set": "scale_set:workers"})
-    assert answer.status_code == 201, answer.content
-    made = answer.json()
-    assert {"token", "prefix", "comment", "set", "created_at", "expires_at", "seconds_left", "server_time"} == set(made)
+def test_an_admin_makes_a_join_token(admin: Caller) -> None:
+    made = admin.post("join-tokens/", {"comment": "rack 7", "set": "scale_set:workers"}).json()
     assert made["seconds_left"] == pytest.approx(86400, abs=5)
-    assert made["token"] not in JoinToken.objects.get().secret_hash
-    fleet = factories.Fleet(now=datetime.now(UTC))
-    fleet.join_token = made["token"]
-    assert fleet.enrol("w1", availability_set="").machine.availability_set.name == "workers"
-
-
-def test_read_only_token_of_an_admin_revokes_no_other_token(db: None) -> None:
-    theirs, ours = caller(factories.operator()), caller(factories.admin(), "read")
-    prefix = ApiToken.objects.get(user=theirs.user).prefix
-    refused = ours.delete(f"tokens/{prefix}/")
-    problem(refused, 403, "not-permitted")
-    assert theirs.get("me/").status_code == 200
-    assert caller(factories.admin(), "read", "admin").delete(f"tokens/{prefix}/").status_code == 204
-    assert theirs.get("me/").status_code == 401
-
-
-def test_token_may_revoke_itself(db: None) -> None:
-    ours = caller(factories.operator(), "read")
-    prefix = ApiToken.objects.get(user=ours.user).prefix
-    assert ours.delete(f"tokens/{prefix}/").status_code == 204
-    assert ours.get("me/").status_code == 401
+    row = JoinToken.objects.get(prefix=made["prefix"])
+    assert (row.comment, row.set_name, made["token"] in row.secret_hash) == ("rack 7", "scale_set:workers", False)

@@ -1,6 +1,5 @@
 """Conditional API calls: the server applies or refuses a stated version, and never ignores it."""
 
-import re
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -9,9 +8,9 @@ import pytest
 
 from fleet.api.documentation import schema
 from fleet.models import Approval, Claim, Rule
-from fleet.urls import CALLS
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
+from tests.api.described import plain_route, required_scopes, writing_calls
 from tests.approvals.racing import thread_group
 
 RULE = {"name": "Short", "reason": "No user notices.", "action": "hold", "event_types": ["Freeze"]}
@@ -110,22 +109,12 @@ def test_a_call_that_compares_no_versions_refuses_to_be_asked(admin: Caller) -> 
         if any(one["name"] == "If-Match" for one in operation.get("parameters", ()))
     }
     assert len(heeds) == 14
-    refusing = 0
-    for route in CALLS:
-        for method in ("post", "put", "patch", "delete"):
-            if not hasattr(route.callback.view_class, method):  # type: ignore[attr-defined]
-                continue
-            plain = re.sub(r"<\w+:(\w+)>", r"{\1}", str(route.pattern))
-            address = re.sub(r"\{\w+_id\}", "1", re.sub(r"\{(prefix|username|event_id)\}", "x", plain))
-            names = ["If-None-Match", "If-Unmodified-Since"]
-            if (method, f"/api/{plain}") not in heeds:
-                names.append("If-Match")
-                refusing += 1
-            for name in names:
-                answer = admin(method.upper(), f"/api/{address}", {}, **{name.replace("-", "_"): NOT_MINE})
-                told = problem(answer, 422, "validation")
-                assert told["errors"][0]["field"] == name, (method, address)
-    assert refusing > 30
+    routes = [(method, plain_route(route)) for method, route in required_scopes() if method != "get"]
+    for call, (method, address) in zip(routes, writing_calls(), strict=True):
+        for name in ("If-None-Match", "If-Unmodified-Since", *([] if call in heeds else ["If-Match"])):
+            answer = admin(method, address, {}, **{name.replace("-", "_"): NOT_MINE})
+            told = problem(answer, 422, "validation")
+            assert told["errors"][0]["field"] == name, call
 
 
 @pytest.mark.django_db(transaction=True)

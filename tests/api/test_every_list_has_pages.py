@@ -1,18 +1,24 @@
-"""API lists: each has `cursor` and `page_size`, and accepts only its own cursors with the same filters and order."""
+"""API lists: each has `cursor` and `page_size`, accepts only its own cursors with the same filters and order, and names
+each set with its subscription. Details say what the rows say.
+"""
 
+import csv
+import io
+import re
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from django.conf import LazySettings
-from django.contrib.auth.models import User
+from pytest_django.plugin import DjangoDbBlocker
 
 from fleet.api.documentation import schema
-from fleet.models import Admission, JoinToken
-from fleet.notifications.notification_types import NotificationType
+from fleet.models import AvailabilitySet
+from fleet.urls import CALLS
 from tests import factories
-from tests.api.conftest import Caller, in_person, problem
-from tests.people.signed_in import a_session
+from tests.access.world import CLAIMED, World, rolled_back, world
+from tests.api.conftest import Caller, caller, problem
 from tests.rows import MachineFactory
 
 
@@ -39,66 +45,107 @@ def test_every_list_takes_a_cursor_and_a_page_size() -> None:
     assert [address for address, known in lists.items() if not {"cursor", "page_size"} <= known] == []
 
 
-LISTS = (
-    "rules/", "routes/", "channels/", "no-approval-windows/", "tokens/", "join-tokens/", "admissions/",
-    "blind-spots/", "machines/", "events/DOCS/documents/", "events/DOCS/timeline/", "sets/", "people/", "audit/",
-    "sessions/",
-)  # fmt: skip
+def sets_in(value: Any) -> Iterator[dict[str, Any]]:
+    """Every set that an answer names, wherever it stands."""
+    if isinstance(value, dict):
+        yield from [value["set"]] if isinstance(value.get("set"), dict) else []
+        value = list(value.values())
+    for each in value if isinstance(value, list) else ():
+        yield from sets_in(each)
 
 
-def test_pages_of_one_row_are_the_list(fleet: factories.Fleet, admin: Caller) -> None:
-    several_of_everything(fleet, admin)
-    for address in LISTS:
+def identity(row: dict[str, Any]) -> dict[str, Any]:
+    """What tells a row from others; the rest may change from one call to the next."""
+    known = ("id", "prefix", "username", "event_id", "hash", "code", "names")
+    return {name: row[name] for name in known if name in row}
+
+
+@pytest.fixture(scope="module")
+def everything(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
+    with rolled_back(django_db_blocker):
+        yield world()
+
+
+def test_pages_of_a_few_rows_are_the_list_there_and_back(everything: World, db: None) -> None:
+    admin, several = caller(factories.admin()), 0
+    # Two sets may share a name: each set that an answer names comes with its subscription.
+    sets = {row.pk: (row.name, row.subscription, row.resource_group) for row in AvailabilitySet.objects.all()}
+    lists = [address for address in lists_by_address() if "{" not in address]
+    for address in (*lists, *(f"events/{factories.EVENT}/{part}/" for part in ("timeline", "documents"))):
         whole = admin.get(f"{address}?page_size=500").json()
         assert (whole["next"], whole["previous"]) == (None, None), address
-        assert len(whole["results"]) > 1, address
-        walked, page = [], admin.get(f"{address}?page_size=1").json()
-        while True:
-            assert len(page["results"]) == 1, address
-            walked += page["results"]
-            if page["next"] is None:
-                break
-            page = admin.get(page["next"]).json()
-        assert [without_times(row) for row in walked] == [without_times(row) for row in whole["results"]], address
-        back = [page["results"][0]]
-        while page["previous"]:
-            page = admin.get(page["previous"]).json()
-            back += page["results"]
-        assert [without_times(row) for row in reversed(back)] == [without_times(row) for row in whole["results"]]
+        rows = [identity(row) for row in whole["results"]]
+        assert all(rows), address
+        several += len(rows) > 1
+        for one in sets_in(whole["results"]):
+            assert (one["name"], one["subscription"], one["resource_group"]) == sets[one["id"]], address
+        there = [admin.get(f"{address}?page_size={max(1, len(rows) // 4)}").json()]
+        while there[-1]["next"]:
+            there.append(admin.get(there[-1]["next"]).json())
+        back = there[-1:]
+        while back[-1]["previous"]:
+            back.append(admin.get(back[-1]["previous"]).json())
+        for pages in (there, back[::-1]):
+            assert [identity(row) for page in pages for row in page["results"]] == rows, address
+    assert several > 12
+    file = b"".join(admin.get("audit/export.csv?set_name=web-claimed").streaming_content).decode()
+    named = {(row["set"], row["subscription"], row["resource_group"]) for row in csv.DictReader(io.StringIO(file))}
+    assert named == {sets[factories.the_set("web-claimed").pk]}
 
 
-def without_times(row: dict[str, Any]) -> dict[str, Any]:
-    passing = ("server_time", "seconds_left", "last_used_at", "reason")
-    return {name: value for name, value in row.items() if name not in passing}
+# Details: each field of a detail equals the same field of the row in the list.
+
+# Counted to the moment of each answer.
+CLOCKS = {"server_time", "seconds_left", "started_seconds"}
+# By itself it says what exactly it waits for and who is asked next: a list does not load the facts of all events.
+EXACT = {"waits_for", "next_asked"}
+# Details that contain the row as one of several fields.
+INSIDE = ("drill",)
 
 
-def several_of_everything(fleet: factories.Fleet, admin: Caller) -> None:
-    fleet.enrol_set(3)
-    signed_in = in_person(User.objects.get(username="ada"))
-    for number in range(2):
-        fleet.enrol_set(1, prefix=f"of{number}-", availability_set=f"set{number}")
-        fleet.all_say(factories.listing("DOCS", resources=list(fleet.agents)))
-        fleet.later(1)
-        fleet.all_say()
-        named = {"name": f"one {number}", "reason": "tests"}
-        made = [
-            admin.post("rules/", {**named, "action": "hold"}),
-            admin.post("no-approval-windows/", {**named, "weekdays": [number], "from_time": "08:00"}),
-            admin.post("tokens/", {"name": f"script {number}", "scopes": ["read"], "expires_in_seconds": 3600}),
-            admin.post("join-tokens/", {"comment": f"more {number}"}),
-            signed_in.post("people/", {"username": f"somebody{number}", "group": "viewer"}),
-            admin.post("channels/", {"kind": "webhook", "name": f"hook {number}", "url": "https://example.org/hook"}),
-        ]
-        channel = made[-1].json()["id"]
-        moments = [NotificationType.FIRST_SEEN.value]
-        made.append(admin.post("routes/", {"name": f"told {number}", "channel": channel, "moments": moments}))
-        assert [answer.status_code for answer in made] == [201] * len(made), [answer.content for answer in made]
-    for _ in range(2):
-        a_session(User.objects.get(username="ada"))
-    for number in range(2):
-        asked = {"first_requested_at": fleet.now, "last_requested_at": fleet.now}
-        token = JoinToken.objects.earliest("pk")
-        Admission.objects.create(machine=MachineFactory(), ask_hash=str(number), join_token=token, **asked)
+def pairs() -> list[tuple[str, str]]:
+    """The address of each list whose rows have one of their own, and by which field that goes."""
+    found = []
+    addresses = {str(route.pattern): route.callback.view_class for route in CALLS}  # type: ignore[attr-defined]
+    for address, view in addresses.items():
+        place = re.fullmatch(r"(.*)<\w+:(\w+)>/", address)
+        if place and hasattr(view, "get") and hasattr(addresses.get(place[1]), "get"):
+            name = place[2]
+            found.append((place[1].removeprefix("v1/"), name if name in ("event_id", "username", "prefix") else "id"))
+    return found
+
+
+def still(value: Any) -> Any:
+    """The value without what counts from now."""
+    if isinstance(value, dict):
+        return {name: still(inner) for name, inner in value.items() if name not in CLOCKS | EXACT}
+    return [still(inner) for inner in value] if isinstance(value, list) else value
+
+
+def test_each_field_of_each_row_is_that_of_the_detail(everything: World, db: None) -> None:
+    fleet = everything.fleet
+    fleet.later(1)
+    # Of the events that lie ahead, one starts and one ends.
+    started = factories.listing(CLAIMED, resources=("web-claimed",), event_type="Reboot", status="Started")
+    fleet.say("web-claimed", started)
+    fleet.say("web-held")
+    admin, known = caller(factories.admin()), pairs()
+    assert len(known) >= 14
+    for address, key in known:
+        rows = admin.get(address).json()["results"]
+        assert rows, address
+        for row in rows:
+            detail = admin.get(f"{address}{row[key]}/").json()
+            for name in INSIDE:
+                if isinstance(detail.get(name), dict) and key in detail[name]:
+                    detail = detail[name]
+            missing = set(row) - set(detail)
+            assert missing == set(), (address, missing)
+            wrong = {name: (row[name], detail[name]) for name in row if still(row[name]) != still(detail[name])}
+            assert {name for name in wrong if name not in CLOCKS | EXACT} == set(), (address, wrong)
+            assert {name: row[name] is None for name in CLOCKS & set(row)} == {
+                name: detail[name] is None for name in CLOCKS & set(row)
+            }, address
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """API writes: a repeated call with an `Idempotency-Key` takes effect once, or is refused because it takes no key."""
 
-import re
 from functools import partial
 from itertools import product
 from typing import Any
@@ -8,11 +7,11 @@ from typing import Any
 import pytest
 
 from fleet.models import Rule
-from fleet.urls import CALLS
 from tests import factories
 from tests.access.walks import acts, the_act, writes
 from tests.access.world import lasting_world
 from tests.api.conftest import Caller, caller, in_person, problem
+from tests.api.described import writing_calls
 
 pytestmark = pytest.mark.django_db
 # What they answer is shown once and kept nowhere, so that no repeat could have it.
@@ -82,21 +81,8 @@ def test_each_write_is_one_act_and_happens_once_or_takes_no_key(
     assert len(created) >= 12
 
 
-def write_addresses() -> list[tuple[str, str]]:
-    """Each writing call as method and an address."""
-    found = []
-    for route in CALLS:
-        for method in ("post", "put", "patch", "delete"):
-            if hasattr(route.callback.view_class, method):  # type: ignore[attr-defined]
-                address = re.sub(r"<int:\w+>", "1", re.sub(r"<str:\w+>", "x", str(route.pattern)))
-                found.append((method.upper(), f"/api/{address}"))
-    return found
-
-
 def test_a_strange_key_is_refused_by_each_of_them(admin: Caller) -> None:
-    calls = write_addresses()
-    assert len(calls) > 40
-    for (method, address), key in product(calls, ("", " ", "x" * 201, "a\tb", "käse")):
+    for (method, address), key in product(writing_calls(), ("", " ", "x" * 201, "a\tb", "käse")):
         # Neither the body nor the place matters yet.
         refused = problem(admin(method, address, {}, idempotency_key=key), 422, "validation")
         assert "Idempotency-Key" in {error["field"] for error in refused["errors"]}, (method, address)

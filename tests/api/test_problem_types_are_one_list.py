@@ -16,22 +16,14 @@ def raised(folder: str, name: str) -> Iterator[tuple[str, list[object]]]:
                 yield f"{shown(path)}:{node.lineno}", values
 
 
-def test_operations_refuse_with_known_types() -> None:
-    found = [(place, values[0]) for place, values in raised("operations", "Refused") if values]
-    assert len(found) > 5
-    assert [place for place, code in found if code not in PROBLEMS] == []
-
-
-def test_the_gateway_answers_known_types_with_their_status() -> None:
+def test_every_type_that_is_raised_is_known() -> None:
+    for folder, name in (("operations", "Refused"), ("api", "Problem")):
+        found = [(place, values[0]) for place, values in raised(folder, name) if values]
+        assert len(found) > 5
+        assert [place for place, code in found if code not in PROBLEMS] == []
     found = [(place, values[:2]) for place, values in raised("gateway", "Problem") if len(values) >= 2]
     assert len(found) > 5
     wrong = [
         (place, code) for place, (status, code) in found if code not in PROBLEMS or PROBLEMS[str(code)].status != status
     ]
     assert wrong == []
-
-
-def test_the_api_raises_known_types() -> None:
-    found = [(place, values[0]) for place, values in raised("api", "Problem") if values]
-    assert len(found) > 5
-    assert [place for place, name in found if name not in PROBLEMS] == []

@@ -40,17 +40,13 @@ def test_each_list_and_export_takes_a_time_from_anywhere(fleet: Fleet, admin: Ca
     factories.announced(fleet)
     parameters = [(address, name) for address, name in time_parameters() if "<" not in address]
     assert {("/api/v1/audit/export.csv", "since"), ("/api/v1/events/", "until")} <= set(parameters)
-    for address, name in parameters:
-        for offset in OFFSETS:
-            answer = admin.get(f"{address}?{name}=2026-01-01T12:00:00{offset.replace('+', '%2B')}")
-            assert answer.status_code == 200, (address, name, offset)
+    for number, (address, name) in enumerate(parameters):
+        # Each takes some of the times in turn.
+        good = [f"2026-01-01T12:00:00{OFFSETS[number % len(OFFSETS)]}", EDGES[number % len(EDGES)]]
+        for text, status in ((good[0], 200), (good[1], 200), (NONE[number % len(NONE)], 422)):
+            answer = admin.get(f"{address}?{name}={text.replace('+', '%2B')}")
+            assert answer.status_code == status, (address, name, text)
             whole(answer)
-        for edge in EDGES:
-            answer = admin.get(f"{address}?{name}={edge.replace('+', '%2B')}")
-            assert answer.status_code == 200, (address, name, edge)
-            whole(answer)
-        for text in NONE:
-            problem(admin.get(f"{address}?{name}={text.replace('+', '%2B')}"), 422, "validation")
 
 
 def test_an_offset_moves_the_bound_and_not_the_day(fleet: Fleet, admin: Caller) -> None:
