@@ -1,9 +1,13 @@
-"""API reads: lists and details show the state of the fleet."""
+"""API reads: lists and details show the state of the fleet, and pages stay consistent while rows arrive."""
 
+from pathlib import Path
 from typing import Any
 
+from fleet.audit.retention import GIGABYTE as G
 from tests import factories
 from tests.api.conftest import Caller, problem
+from tests.archive.shelves import folder
+from tests.rows import MachineFactory
 
 
 def results(response: Any) -> list[dict[str, Any]]:
@@ -91,3 +95,55 @@ def test_unknown_things_are_problems(viewer: Caller) -> None:
     problem(viewer.get("approvals/1/"), 404, "unknown-approval")
     for address in ("", "timeline/", "documents/"):
         problem(viewer.get(f"events/nobody-saw-this/{address}"), 404, "unknown-event")
+
+
+def test_the_api_tells_sizes_to_admins_alone(
+    fleet: factories.Fleet, admin: Caller, operator: Caller, settings: Any, tmp_path: Path
+) -> None:
+    settings.ARCHIVE_URL, settings.DATABASE_MAX_GIGABYTES = folder(tmp_path).shown(), 100
+    settings.RETENTION_DAYS = {**settings.RETENTION_DAYS, "observations": 30, "entries": None}
+    factories.announced(fleet)
+    problem(operator.get("storage/"), 403, "not-permitted")
+    told = admin.get("storage/").json()
+    assert (told["max_size"], told["max_size_is_configured"]) == (100 * G, True)
+    assert told["size"] >= told["other_bytes"] + told["documents"] + sum(kind["size"] for kind in told["kinds"])
+    kinds = {kind["kind"]: kind for kind in told["kinds"]}
+    assert {kind: (kinds[kind]["days"], kinds[kind]["parts"]) for kind in ("entries", "observations")} == {
+        "entries": (None, 1),
+        "observations": (30, 1),
+    }
+    assert kinds["entries"]["oldest"] is not None
+    # An hour of rows is too little to compute daily growth.
+    assert kinds["entries"]["daily_rows"] is None
+    assert told["next_archived"] == [] and "course" not in told
+    assert told["archive"]["destination"] == folder(tmp_path).shown()
+    assert (told["archive"]["files"], told["archive"]["fault"]) == (0, "")
+
+
+def test_rows_that_arrive_between_two_pages_shift_nothing(viewer: Caller) -> None:
+    for number in range(1, 5):
+        MachineFactory(resource_name=f"vm{number}")
+    first = viewer.get("machines/?page_size=2").json()
+    for number in (0, 9):
+        MachineFactory(resource_name=f"vm{number}")
+    second = viewer.get(first["next"]).json()
+    assert [row["resource_name"] for row in [*first["results"], *second["results"]]] == ["vm1", "vm2", "vm3", "vm4"]
+    assert [row["resource_name"] for row in viewer.get(second["next"]).json()["results"]] == ["vm9"]
+
+
+def test_events_go_over_from_open_to_ended_ones(fleet: factories.Fleet, viewer: Caller) -> None:
+    fleet.enrol_set(2)
+    due = fleet.now + factories.seconds(900)
+    for number in range(3):
+        fleet.later(1)
+        fleet.all_say(factories.listing(f"ENDED{number}", not_before=due))
+    fleet.later(1)
+    fleet.all_say(*[factories.listing(f"OPEN{number}", not_before=due) for number in range(3)])
+    order = ["OPEN0", "OPEN1", "OPEN2", "ENDED2", "ENDED1", "ENDED0"]
+    for size in (1, 2, 4, 6):
+        there, address = [], f"events/?page_size={size}"
+        while address:
+            page = viewer.get(address).json()
+            there += [row["event_id"] for row in page["results"]]
+            address = page["next"]
+        assert there == order
