@@ -1,5 +1,6 @@
 """Callers of the API, and a fleet whose story happens now, for the API goes by the real clock."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -36,6 +37,14 @@ class Caller:
 
     def get(self, address: str, **headers: str) -> Any:
         return self("GET", address, **headers)
+
+    def rows(self, address: str) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a list page by page, from this address on."""
+        following: str | None = address
+        while following:
+            page = self.get(following).json()
+            yield from page["results"]
+            following = page["next"]
 
     def post(self, address: str, body: Any = None, **headers: str) -> Any:
         return self("POST", address, body, **headers)
