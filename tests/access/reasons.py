@@ -8,7 +8,6 @@ BROWSER = "part of every page in a browser; no data of the fleet"
 MANUAL = "description of the API; no data of the fleet"
 CALENDAR = "the secret address gives access; any other is 404"
 
-# By method and route: open to callers without a login.
 REDIRECTED = ("login", "logout", "password_change", "password_change/done")
 
 
@@ -16,6 +15,7 @@ def calls(methods: str, *routes: str) -> list[tuple[str, str]]:
     return [(method, route) for route in routes for method in methods.split()]
 
 
+# By method and route: open to callers without a login.
 PUBLIC: dict[tuple[str, str], str] = {
     **dict.fromkeys(calls("GET POST", *(f"admin/{each}/" for each in REDIRECTED), "events/", "rules/"), ELSEWHERE),
     **dict.fromkeys(calls("GET POST", "accounts/login/"), SIGN_IN),

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from importlib import import_module
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from django.apps import apps
@@ -13,14 +14,13 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.recorder import MigrationRecorder
 from pytest_django.plugin import DjangoDbBlocker
 
+from fleet import migrations
 from fleet.models import QuarantinedRow
 from tests.databases import database, django_on
 
 REPLACING = ("0012_schema_0_2", "0013_data_0_2", "0014_indexes_0_2", "0015_partitions")
 names = import_module("fleet.migrations.0016_names_0_2")
-NEWER = ("0016_names_0_2", "0017_metadata_state", "0018_route_wordings")
-NEWER += ("0019_prepare_planned_at", "0020_discounted_machines", "0021_decommissioned_machines")
-NEWER += ("0022_events_of_sets", "0023_node_name", "0024_runbooks_and_silences")
+NEWER = sorted(path.stem for path in Path(migrations.__path__[0]).glob("0*.py") if path.stem > REPLACING[-1])
 ADDED = {("fleet_presencerow", name, "text") for name in ("poll_problem", "events_version", "instance_version")}
 ADDED |= {
     ("fleet_availabilityset", "terminate_notice_seconds", "int4"),
@@ -85,7 +85,7 @@ def test_migrating_records_the_new_migrations_and_changes_nothing(between: None)
     assert len({name for name in before if FIRST <= name <= LAST}) == 58
     out = StringIO()
     call_command("migrate", "--plan", stdout=out)
-    assert re.findall(r"^fleet\.(\w+)", out.getvalue(), re.MULTILINE) == [*NEWER]
+    assert re.findall(r"^fleet\.(\w+)", out.getvalue(), re.MULTILINE) == NEWER
     call_command("migrate", verbosity=0)
     assert recorded() == before | {*REPLACING, *NEWER}
     assert columns() == tables | ADDED
@@ -113,7 +113,6 @@ def test_tables_and_columns_get_their_present_names(former_names: None) -> None:
         }
         | ADDED
     )
-    assert not {("fleet_setaside",)} & {(table,) for table, _, _ in columns()}
 
 
 def test_a_database_with_only_some_of_them_is_refused(between: None) -> None:
