@@ -5,6 +5,8 @@ filters and order for which they were issued.
 import hashlib
 import json
 import re
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
@@ -22,7 +24,7 @@ from rest_framework.permissions import BasePermission
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.throttling import BaseThrottle, UserRateThrottle
+from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
 from fleet.api.authentication import Allowed, actor_of, person_of
@@ -143,10 +145,26 @@ def _refuse(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 
-class PerPerson(UserRateThrottle):
-    """Rate limit for each user and process. It is generous, because it only protects other users."""
+class PerPerson(BaseThrottle):
+    """Rate limit for each user and process, in calls a minute. It is generous, because it only protects other users.
 
-    rate = "6000/minute"
+    REST framework's own stores the time of every call, and reads all of them at each call.
+    """
+
+    per_minute = 6000
+    _lock = threading.Lock()
+    _counts: dict[Any, tuple[int, int]] = {}
+
+    def allow_request(self, request: Request, view: APIView) -> bool:
+        minute = int(time.monotonic() // 60)
+        with self._lock:
+            counted_in, count = self._counts.get(request.user.pk, (minute, 0))
+            count = count + 1 if counted_in == minute else 1
+            self._counts[request.user.pk] = (minute, count)
+        return count <= self.per_minute
+
+    def wait(self) -> float:
+        return 60 - time.monotonic() % 60
 
 
 class Call(APIView):

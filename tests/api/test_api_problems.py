@@ -44,7 +44,7 @@ def test_answers_forbid_storage_by_intermediaries_and_are_json_whatever_is_asked
 
 
 def test_too_many_calls_get_a_retry_after(operator: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PerPerson, "rate", "0/minute")
+    monkeypatch.setattr(PerPerson, "per_minute", 0)
     answer = operator.get("events/")
     problem(answer, 429, "throttled")
     assert 1 <= int(answer["Retry-After"]) <= 60
