@@ -15,9 +15,16 @@ import pytest
 import redis
 from django.conf import settings
 
-# Of these `make test` plays a few tests, or none: whole browsers, rings, demos, upgrades, rounds of kills, and tests of
-# what plays the tests. `make test-long` plays them all.
+# Of these `make test` plays a few tests, or none: whole browsers, rings, demos, upgrades, rounds of kills, outages that
+# last for seconds, programs of others, and tests of what plays the tests. `make test-long` plays them all.
 LONG = (
+    "tests/access/test_hostile_texts_of_rules_waves_and_drills.py",
+    "tests/agent/backend/test_held_calls.py::test_a_whole_agent_says_it_all_with_the_call_that_it_holds",
+    "tests/agent/redis/test_examples.py",
+    "tests/agent/redis/test_listening.py::test_a_line_of_which_only_a_part_comes_is_found_as_well",
+    "tests/agent/redis/test_listening.py::test_a_path_that_swallows_bytes_is_found_and_left",
+    "tests/agent/redis/test_listening.py::test_a_server_that_cuts_each_connection_at_once_is_asked_less_and_less",
+    "tests/agent/redis/test_listening.py::test_renewing_neither_loses_nor_doubles_a_line",
     "tests/api/test_docs_page_in_a_browser.py",
     "tests/browser/",
     "tests/demo/",
@@ -25,21 +32,29 @@ LONG = (
     "tests/embedded/test_embedded_servers.py::test_what_was_committed_outlives_kill_9_which_leaves_nothing_running",
     "tests/embedded/test_servers_that_die.py",
     "tests/faults/test_no_granted_approval_is_lost.py",
+    "tests/gateway/test_enrolment.py::test_guesses_of_join_tokens_are_slowed_and_keep_out_no_machine_at_the_same_address",
+    "tests/gateway/test_fleet_metrics.py::test_unavailable_or_hanging_database_delays_no_scrape",
+    "tests/gateway/test_open_calls_end_with_their_access.py::test_a_session_of_the_login_proxy_opens_nothing_without_it",
+    "tests/gateway/test_outages.py",
+    "tests/gateway/test_streams.py::test_a_stream_pings_ends_itself_or_at_sigterm_and_is_counted",
+    "tests/hooks/test_drain_connections.py::test_one_who_stays_is_a_failure_in_words",
+    "tests/hooks/test_leave_a_load_balancer_pool.py::test_sessions_that_stay_are_a_failure_in_words",
+    "tests/packaging/test_kubernetes.py",
     "tests/repository/test_second_tries.py",
     "tests/ring/",
+    "tests/simulator/test_redis_plays.py",
     "tests/upgrades/",
 )
 NOT_LONG = (
     "tests/browser/test_deciding_in_a_browser.py::test_a_click_can_be_undone_in_front_of_everybody",
     "tests/browser/test_everybody_can_use_it.py::test_a_long_queue_and_a_decision_can_be_used_by_everybody[chromium-zoomed]",
-    "tests/browser/test_nothing_moves_under_the_thumb.py::test_a_page_that_comes_alive_stays_where_it_is",
     "tests/browser/test_pages_follow_the_fleet.py::test_a_comment_that_is_being_typed_is_not_swept_away",
     "tests/browser/test_pages_follow_the_fleet.py::test_two_operators_one_decision_and_the_other_sees_it_at_once",
     "tests/browser/test_pages_follow_the_fleet.py::test_without_scripts_everything_can_still_be_done",
     "tests/demo/test_the_demo_starts_and_ends.py::test_a_taken_port_is_one_sentence",
-    "tests/demo/test_the_demo_starts_and_ends.py::test_sigterm_ends_everything_within_seconds_and_quietly",
+    "tests/gateway/test_outages.py::test_one_locked_event_delays_no_report_and_no_order_of_the_others",
+    "tests/gateway/test_outages.py::test_while_postgres_refuses_connections_agents_get_a_retry_answer",
     "tests/ring/test_once_round_the_ring.py::test_the_documented_live_migration",
-    "tests/ring/test_once_round_the_ring.py::test_with_redis_and_celery_dead_an_approval_still_reaches_azure",
 )
 # In CI these must run: a skip there means that nothing was tested.
 NEVER_SKIPPED_IN_CI = ("browser", "debian", "deploy", "flow", "fault", "faults", "node")
