@@ -89,7 +89,7 @@ class EndSessionsSerializer(RequestSerializer):
     )
 
 
-class Me(Call):
+class Me(Call, at="me/"):
     def me(self) -> queries.Me:
         """Return the caller."""
         token: Any = self.request.auth
@@ -115,7 +115,7 @@ class Me(Call):
         return self.me()
 
 
-class Tokens(Call):
+class Tokens(Call, at="tokens/"):
     @describe("list_tokens", parameters=[WITH_ENDED])
     def get(self) -> Page[TokenRow]:
         """List your tokens, newest first
@@ -135,7 +135,7 @@ class Tokens(Call):
         return new_token(self)
 
 
-class ServiceTokens(Call):
+class ServiceTokens(Call, at="service-accounts/<str:username>/tokens/"):
     @admin_call(
         "make_service_token",
         location="tokens/{prefix}/",
@@ -158,7 +158,7 @@ def new_token(call: Call, username: str | None = None) -> NewToken | None:
     return NewToken(token, plain) if token else None
 
 
-class Token(Call):
+class Token(Call, at="tokens/<str:prefix>/"):
     @describe("get_token", missing=NO_TOKEN)
     def get(self, prefix: str) -> TokenRow | None:
         """Get one of your tokens
@@ -181,7 +181,7 @@ class Token(Call):
         tokens.end_token(prefix=prefix, actor=self.actor, now=self.now)
 
 
-class People(Call):
+class People(Call, at="people/"):
     @admin_call("list_people", parameters=[NAME, ordering("username")])
     def get(self) -> Page[PersonRow]:
         """List users by name
@@ -202,7 +202,7 @@ class People(Call):
 
 
 @detail_call("get_person", queries.detail, needs="admin")
-class Person(Call):
+class Person(Call, at="people/<str:username>/"):
     """Get a user
 
     Their group, the sets in which they may act, and how many tokens they have.
@@ -219,7 +219,7 @@ class Person(Call):
         return queries.detail(username=username)
 
 
-class PersonPassword(Call):
+class PersonPassword(Call, at="people/<str:username>/password/"):
     @admin_call("reset_password", keyless=SHOWN_ONCE)
     def post(self, username: str) -> Password:
         """Set a new password for a user
@@ -229,7 +229,7 @@ class PersonPassword(Call):
         return Password(username, services.reset_password(username=username, actor=self.actor, now=self.now))
 
 
-class ServiceAccounts(Call):
+class ServiceAccounts(Call, at="service-accounts/"):
     """Service accounts. Their rights change as those of users do, at `people/`."""
 
     @admin_call("list_service_accounts")
@@ -250,7 +250,7 @@ class ServiceAccounts(Call):
         return queries.detail(username=row.user.get_username())
 
 
-class OneServiceAccount(Call):
+class OneServiceAccount(Call, at="service-accounts/<str:username>/"):
     @admin_call("change_service_account", body=ChangeServiceSerializer, missing=UNKNOWN)
     def patch(self, username: str) -> PersonRow | None:
         """Change the owner and purpose of a service account
@@ -261,7 +261,7 @@ class OneServiceAccount(Call):
         return queries.detail(username=username)
 
 
-class Sessions(Call):
+class Sessions(Call, at="sessions/"):
     def page(self, username: str) -> Page[SessionRow]:
         """Return the sessions of a user."""
         return session_rows(username=username, session_key=key_of(self.request), now=self.now, **self.place)
@@ -275,7 +275,7 @@ class Sessions(Call):
         return self.page(person_of(self.request).get_username())
 
 
-class PersonSessions(Sessions):
+class PersonSessions(Sessions, at="people/<str:username>/sessions/"):
     @admin_call("list_sessions_of_person", missing=UNKNOWN)
     def get(self, username: str) -> Page[SessionRow]:
         """List the browser sessions of a user
@@ -287,7 +287,7 @@ class PersonSessions(Sessions):
         return self.page(username)
 
 
-class Session(Call):
+class Session(Call, at="sessions/<int:session_id>/"):
     @describe("end_session", needs="read")
     def delete(self, session_id: int) -> None:
         """End a browser session
@@ -297,7 +297,7 @@ class Session(Call):
         sessions.end(actor=self.actor, session_id=session_id, now=self.now)
 
 
-class EndSessions(Call):
+class EndSessions(Call, at="sessions/end/"):
     @describe("end_sessions", needs="read", problems=("unknown-person",), body=EndSessionsSerializer)
     def post(self) -> EndedSessions:
         """End all of your other sessions, or all sessions of a user
@@ -344,7 +344,7 @@ class LinkSerializer(RequestSerializer):
 
 
 @list_call("list_mapping", sign_on_queries.mapping, needs="admin")
-class Mapping(Call):
+class Mapping(Call, at="sign-on/mapping/"):
     """List the mapping of roles and groups
 
     Each line gives users with a role or group at the provider a group and scopes here. The highest group counts.
@@ -361,7 +361,7 @@ class Mapping(Call):
 
 
 @detail_call("get_mapping_line", sign_on_queries.grant, needs="admin", missing=NO_LINE)
-class MappingLine(Call):
+class MappingLine(Call, at="sign-on/mapping/<int:grant_id>/"):
     """Get a line of the mapping
 
     A role or group at the provider, with its group and scopes here.
@@ -385,7 +385,7 @@ class MappingLine(Call):
         sign_on.delete(actor=self.actor, grant_id=grant_id, now=self.now)
 
 
-class MappingDryRun(Call):
+class MappingDryRun(Call, at="sign-on/dry-run/"):
     @admin_call("try_mapping", body=MappingDryRunRequestSerializer)
     def post(self) -> MappingTrial:
         """Try a mapping
@@ -399,7 +399,7 @@ class MappingDryRun(Call):
 
 
 @list_call("list_sign_on_accounts", sign_on_queries.accounts, needs="admin")
-class SignOnAccounts(Call):
+class SignOnAccounts(Call, at="sign-on/accounts/"):
     """List accounts at the provider
 
     Newest first, also those that are linked to no user.
@@ -420,7 +420,7 @@ class SignOnAccounts(Call):
 
 
 @detail_call("get_sign_on_account", sign_on_queries.account, needs="admin", missing=NO_ACCOUNT)
-class SignOnAccount(Call):
+class SignOnAccount(Call, at="sign-on/accounts/<int:sign_on_id>/"):
     """Get an account at the provider
 
     Its user here, its roles or groups, and when the provider last confirmed it.

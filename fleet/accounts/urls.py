@@ -3,30 +3,12 @@
 from django.urls import path
 
 from fleet.accounts import api, login, single_sign_on, views
+from fleet.api.routes import calls_of
 from fleet.dashboard.reauthentication import ASK
 
 ASK.page = login.ask
 
-CALLS = [
-    path("v1/sign-on/mapping/", api.Mapping.as_view(), name="api-mapping"),
-    path("v1/sign-on/mapping/<int:grant_id>/", api.MappingLine.as_view(), name="api-mapping-line"),
-    path("v1/sign-on/dry-run/", api.MappingDryRun.as_view(), name="api-mapping-dry-run"),
-    path("v1/sign-on/accounts/", api.SignOnAccounts.as_view(), name="api-sign-on-accounts"),
-    path("v1/sign-on/accounts/<int:sign_on_id>/", api.SignOnAccount.as_view(), name="api-sign-on-account"),
-    path("v1/me/", api.Me.as_view(), name="api-me"),
-    path("v1/tokens/", api.Tokens.as_view(), name="api-tokens"),
-    path("v1/tokens/<str:prefix>/", api.Token.as_view(), name="api-token"),
-    path("v1/sessions/", api.Sessions.as_view(), name="api-sessions"),
-    path("v1/sessions/end/", api.EndSessions.as_view(), name="api-sessions-end"),
-    path("v1/sessions/<int:session_id>/", api.Session.as_view(), name="api-session"),
-    path("v1/service-accounts/", api.ServiceAccounts.as_view(), name="api-service-accounts"),
-    path("v1/service-accounts/<str:username>/", api.OneServiceAccount.as_view(), name="api-service-account"),
-    path("v1/service-accounts/<str:username>/tokens/", api.ServiceTokens.as_view(), name="api-service-account-tokens"),
-    path("v1/people/", api.People.as_view(), name="api-people"),
-    path("v1/people/<str:username>/", api.Person.as_view(), name="api-person"),
-    path("v1/people/<str:username>/sessions/", api.PersonSessions.as_view(), name="api-person-sessions"),
-    path("v1/people/<str:username>/password/", api.PersonPassword.as_view(), name="api-person-password"),
-]
+CALLS = calls_of(api)
 PAGES = [
     path("you/", views.you, name="you"),
     path("you/settings/", views.choose, name="you-settings"),

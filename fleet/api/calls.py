@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from inspect import signature
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 from django.core.exceptions import ValidationError
 from django.forms import NullBooleanField
@@ -168,7 +168,7 @@ class PerPerson(BaseThrottle):
 
 
 class Call(APIView):
-    """Base class of all API calls; the decorator `describe` defines each method.
+    """Base class of all API calls; the decorator `describe` defines each method. `at` is the URL below `/api/v1/`.
 
     `self.now` is the time of the request, the only clock that a call may use. `self.wanted` is the validated body.
     `self.expected` are the versions in the header `If-Match`; None without the header.
@@ -180,9 +180,13 @@ class Call(APIView):
     content_negotiation_class = AlwaysJson
     throttle_classes: list[type[BaseThrottle]] = [PerPerson]
     http_method_names = ["get", "head", "post", "patch", "delete"]
+    at: ClassVar[str] = ""
     now: datetime
     wanted: Any
     expected: frozenset[str] | None
+
+    def __init_subclass__(cls, *, at: str = "") -> None:
+        cls.at = at
 
     @property
     def actor(self) -> Actor:

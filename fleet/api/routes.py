@@ -1,57 +1,17 @@
-"""URLs of the API calls below `/api/`; `fleet.urls` adds those of the annexes."""
+"""URLs of the API calls: the class of each call states its own. `fleet.urls` adds those of the annexes."""
 
-from django.urls import path
+from types import ModuleType
 
+from django.urls import URLPattern, path
+
+from fleet.api.calls import Call
 from fleet.api.views import approvals, bulk, events, machines, rules, sets, waves
 
-CALLS = [
-    path("v1/sets/", sets.Sets.as_view(), name="api-sets"),
-    path("v1/sets/<int:set_id>/", sets.Set.as_view(), name="api-set"),
-    path("v1/sets/<int:set_id>/admissions/", sets.AdmissionRule.as_view(), name="api-set-admissions"),
-    path("v1/sets/<int:set_id>/merge/", sets.MergeSet.as_view(), name="api-set-merge"),
-    path("v1/services/<path:service>/", sets.Service.as_view(), name="api-service"),
-    path("v1/inventory/", machines.Inventory.as_view(), name="api-inventory"),
-    path("v1/blind-spots/", machines.BlindSpots.as_view(), name="api-blind-spots"),
-    path("v1/machines/", machines.Machines.as_view(), name="api-machines"),
-    path("v1/machines/counts/", machines.MachineCounts.as_view(), name="api-machine-counts"),
-    path("v1/machines/decommission/", machines.DecommissionMachines.as_view(), name="api-machines-decommission"),
-    path("v1/machines/<int:machine_id>/", machines.Machine.as_view(), name="api-machine"),
-    path("v1/machines/<int:machine_id>/revoke/", machines.RevokeMachine.as_view(), name="api-machine-revoke"),
-    path("v1/machines/<int:machine_id>/discount/", machines.DiscountMachine.as_view(), name="api-machine-discount"),
-    path("v1/machines/<int:machine_id>/move/", machines.MoveMachine.as_view(), name="api-machine-move"),
-    path("v1/admissions/", machines.Admissions.as_view(), name="api-admissions"),
-    path("v1/admissions/admit/", machines.Admit.as_view(), name="api-admissions-admit"),
-    path("v1/admissions/refuse/", machines.RefuseAdmission.as_view(), name="api-admissions-refuse"),
-    path("v1/join-tokens/", machines.JoinTokens.as_view(), name="api-join-tokens"),
-    path("v1/join-tokens/<str:prefix>/", machines.OneJoinToken.as_view(), name="api-join-token"),
-    path("v1/events/", events.Events.as_view(), name="api-events"),
-    path("v1/events/<str:event_id>/", events.Event.as_view(), name="api-event"),
-    path("v1/events/<str:event_id>/timeline/", events.EventTimeline.as_view(), name="api-event-timeline"),
-    path("v1/events/<str:event_id>/documents/", events.EventDocuments.as_view(), name="api-event-documents"),
-    path("v1/events/<str:event_id>/approvals/", approvals.EventApprovals.as_view(), name="api-event-approvals"),
-    path("v1/approvals/", approvals.Approvals.as_view(), name="api-approvals"),
-    path("v1/approvals/<int:approval_id>/", approvals.Approval.as_view(), name="api-approval"),
-    path("v1/approvals/<int:approval_id>/consents/", approvals.Consents.as_view(), name="api-approval-consents"),
-    path("v1/events/<str:event_id>/claims/", approvals.EventClaims.as_view(), name="api-event-claims"),
-    path("v1/events/<str:event_id>/holds/", approvals.EventHolds.as_view(), name="api-event-holds"),
-    path("v1/events/<str:event_id>/notes/", approvals.EventNotes.as_view(), name="api-event-notes"),
-    path("v1/events/<str:event_id>/silence/", approvals.EventSilence.as_view(), name="api-event-silence"),
-    path("v1/bulk/approvals/", bulk.BulkApprovals.as_view(), name="api-bulk-approvals"),
-    path("v1/bulk/claims/", bulk.BulkClaims.as_view(), name="api-bulk-claims"),
-    path("v1/stop/", rules.Stop.as_view(), name="api-stop"),
-    path("v1/stop/lift/", rules.LiftStop.as_view(), name="api-stop-lift"),
-    path("v1/rules/", rules.Rules.as_view(), name="api-rules"),
-    path("v1/rules/<int:rule_id>/", rules.Rule.as_view(), name="api-rule"),
-    path("v1/rules/dry-run/", rules.RuleDryRun.as_view(), name="api-rule-dry-run"),
-    path("v1/no-approval-windows/", rules.NoApprovalWindows.as_view(), name="api-no-approval-windows"),
-    path("v1/no-approval-windows/<int:window_id>/", rules.NoApprovalWindow.as_view(), name="api-no-approval-window"),
-    path("v1/drills/", waves.Drills.as_view(), name="api-drills"),
-    path("v1/drills/<int:drill_id>/", waves.Drill.as_view(), name="api-drill"),
-    path("v1/waves/", waves.Waves.as_view(), name="api-waves"),
-    path("v1/waves/<int:wave_id>/", waves.Wave.as_view(), name="api-wave"),
-    path("v1/caches/", sets.Caches.as_view(), name="api-caches"),
-    path("v1/caches/<int:cache_id>/", sets.Cache.as_view(), name="api-cache"),
-    path("v1/maintenances/", sets.Maintenances.as_view(), name="api-maintenances"),
-    path("v1/maintenances/<int:maintenance_id>/", sets.Maintenance.as_view(), name="api-maintenance"),
-    path("v1/notifications/", sets.Notifications.as_view(), name="api-notifications"),
-]
+
+def calls_of(*modules: ModuleType) -> list[URLPattern]:
+    """Return the URL patterns of the calls that these modules define."""
+    found = [view for module in modules for view in vars(module).values() if isinstance(view, type)]
+    return [path(f"v1/{view.at}", view.as_view()) for view in found if issubclass(view, Call) and view.at]
+
+
+CALLS = calls_of(approvals, bulk, events, machines, rules, sets, waves)

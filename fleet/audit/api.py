@@ -21,7 +21,7 @@ CSV, JSON_LINES = "text/csv", "application/jsonl"
 
 
 @list_call("list_audit", audit_queries.listing, AuditFilter, "entries", orders=("at",))
-class Audit(Call):
+class Audit(Call, at="audit/"):
     """List actions: who did what, by which means and why, newest first
 
     Actions of users, rules and commands, with their reason and what they changed. Reports of machines are in the
@@ -30,7 +30,7 @@ class Audit(Call):
     """
 
 
-class AuditCsv(Call):
+class AuditCsv(Call, at="audit/export.csv"):
     @describe("export_audit_csv", answer=OpenApiTypes.STR, kind=CSV, parameters=AUDIT_FILTERS)
     def get(self) -> StreamingHttpResponse:
         """Export the filtered audit as CSV
@@ -42,7 +42,7 @@ class AuditCsv(Call):
         return named(StreamingHttpResponse(lines, content_type=f"{CSV}; charset=utf-8"), "audit.csv")
 
 
-class AuditJsonLines(Call):
+class AuditJsonLines(Call, at="audit/export.jsonl"):
     @describe("export_audit_jsonl", answer=OpenApiTypes.STR, kind=JSON_LINES, parameters=AUDIT_FILTERS)
     def get(self) -> StreamingHttpResponse:
         """Export the filtered audit as JSON lines
@@ -62,7 +62,7 @@ class HandoverRequestSerializer(WhySerializer):
 
 
 @list_call("list_handovers", handovers.listing)
-class Handovers(Call):
+class Handovers(Call, at="handovers/"):
     """List the handovers of the last three days, newest first
 
     What is open, due, decided and missed, and who confirmed that they took over.
@@ -78,7 +78,7 @@ class Handovers(Call):
         return handovers.send(since=since, until=until, actor=self.commented, now=self.now)
 
 
-class ConfirmHandover(Call):
+class ConfirmHandover(Call, at="handovers/<int:handover_id>/confirm/"):
     @describe("confirm_handover", needs="approve", problems=("not-found",))
     def post(self, handover_id: int) -> None:
         """Confirm that the next shift has taken over
@@ -96,7 +96,7 @@ shape(LeavingRow, kind=serializers.ChoiceField(KINDS, help_text="What it is."))
 
 
 @detail_call("get_storage", audit_queries.storage, needs="admin")
-class Storage(Call):
+class Storage(Call, at="storage/"):
     """Get the size and growth of the database, and the state of the archive
 
     Sizes are bytes. Entries are archived before they are deleted; `archive.fault` states why the archive fails.

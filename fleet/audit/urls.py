@@ -4,6 +4,7 @@ from django.urls import path, register_converter
 
 import fleet.dashboard.urls  # noqa: F401 - registers the converter of EventIds
 from fleet.accounts import views as account_views
+from fleet.api.routes import calls_of
 from fleet.audit import api, queries, views
 from fleet.dashboard.pages import Panel
 from fleet.domain.history import Month
@@ -41,11 +42,4 @@ PAGES = [
     path("reports/events/<event:event_id>/report.json", views.event_json, name="report-event-json"),
 ]
 
-CALLS = [
-    path("v1/storage/", api.Storage.as_view(), name="api-storage"),
-    path("v1/handovers/", api.Handovers.as_view(), name="api-handovers"),
-    path("v1/handovers/<int:handover_id>/confirm/", api.ConfirmHandover.as_view(), name="api-handover-confirm"),
-    path("v1/audit/", api.Audit.as_view(), name="api-audit"),
-    path("v1/audit/export.csv", api.AuditCsv.as_view(), name="api-audit-csv"),
-    path("v1/audit/export.jsonl", api.AuditJsonLines.as_view(), name="api-audit-jsonl"),
-]
+CALLS = calls_of(api)

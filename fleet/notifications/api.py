@@ -76,7 +76,7 @@ def new_channel(call: Call, channel_id: int, secret: str | None) -> NewChannel |
 
 
 @list_call("list_channels", queries.channels)
-class Channels(Call):
+class Channels(Call, at="channels/"):
     """List channels: those of the installation and your own
 
     Settings are included for users who may change them. Secrets are never included.
@@ -101,7 +101,7 @@ class Channels(Call):
 
 
 @detail_call("get_channel", queries.detail, version="changed_at", missing=NO_CHANNEL)
-class Channel(Call):
+class Channel(Call, at="channels/<int:channel_id>/"):
     """Get a channel
 
     Its kind, its health, and its settings for users who may change it. Secrets are never included; `secrets_set` names
@@ -138,7 +138,7 @@ class Channel(Call):
         channel_services.delete(channel_id=channel_id, actor=self.actor, now=self.now, expected=self.expected)
 
 
-class TryChannel(Call):
+class TryChannel(Call, at="channels/<int:channel_id>/test/"):
     @describe("test_channel", needs="read", answer=TrialShape, by_parts=True)
     def post(self, channel_id: int) -> Response:
         """Send a test message through a channel
@@ -159,7 +159,7 @@ class TryChannel(Call):
         return answered(replace(begun, body=self.values(TrialShape, test, NO_CHANNEL)))
 
 
-class RotateChannel(Call):
+class RotateChannel(Call, at="channels/<int:channel_id>/rotate/"):
     @describe("rotate_channel", needs="read", version="changed_at", matches=True, keyless=SHOWN_ONCE)
     def post(self, channel_id: int) -> NewChannel | None:
         """Create a new secret for a webhook
@@ -177,7 +177,7 @@ class RotateChannel(Call):
 NO_MESSAGE = ("not-found", "There is no message with this id.")
 
 
-class Messages(Call):
+class Messages(Call, at="messages/"):
     @describe("list_messages", parameters=[*filters_of(log.MessageFilter), ordering("created_at")])
     def get(self) -> Page[log.MessageRow]:
         """List messages with their recipients, newest first
@@ -190,14 +190,14 @@ class Messages(Call):
 
 
 @detail_call("get_message", log.detail, missing=NO_MESSAGE)
-class Message(Call):
+class Message(Call, at="messages/<int:message_id>/"):
     """Get a message
 
     Its subject, its channel, and each delivery attempt.
     """
 
 
-class RedeliverMessage(Call):
+class RedeliverMessage(Call, at="messages/<int:message_id>/redeliver/"):
     @describe(
         "redeliver_message",
         needs="read",
@@ -219,7 +219,7 @@ NO_ROUTE = ("not-found", "There is no route with this id.")
 
 
 @list_call("list_routes", queries.routes)
-class Routes(Call):
+class Routes(Call, at="routes/"):
     """List routes: those of the installation in their order, and your own
 
     Every route that matches a notification sends it to its channel. A channel gets each notification once, even if
@@ -244,7 +244,7 @@ class Routes(Call):
 
 
 @detail_call("get_route", queries.route, version="version", missing=NO_ROUTE)
-class Route(Call):
+class Route(Call, at="routes/<int:route_id>/"):
     """Get a route
 
     Which notifications it selects, its channel and times, and its description in one sentence (`wording`).
@@ -272,7 +272,7 @@ class Route(Call):
         route_services.delete(route_id=route_id, actor=self.actor, now=self.now, expected=self.expected)
 
 
-class RouteDryRun(Call):
+class RouteDryRun(Call, at="routes/dry-run/"):
     @describe("try_route", needs="read", body=RouteDryRunRequestSerializer, problems=("not-found",))
     def post(self) -> dry_run.RouteDryRun:
         """Try a route on past events

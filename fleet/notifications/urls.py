@@ -3,6 +3,7 @@
 from django.urls import path
 
 from fleet.accounts import views as account_views
+from fleet.api.routes import calls_of
 from fleet.dashboard import events
 from fleet.dashboard.pages import Panel
 from fleet.notifications import api, views
@@ -11,22 +12,7 @@ events.HEAD_PANELS.append(Panel("messages/told.html", views.notifications_of))
 events.REPORT_PANELS.append(Panel("messages/told_line.html", views.notifications_of))
 account_views.PANELS.append(Panel("messages/browsers.html", views.browsers))
 
-CALLS = [
-    path("v1/channels/", api.Channels.as_view(), name="api-channels"),
-    path("v1/channels/<int:channel_id>/", api.Channel.as_view(), name="api-channel"),
-    path("v1/channels/<int:channel_id>/test/", api.TryChannel.as_view(), name="api-channel-test"),
-    path("v1/channels/<int:channel_id>/rotate/", api.RotateChannel.as_view(), name="api-channel-rotate"),
-    path("v1/routes/", api.Routes.as_view(), name="api-routes"),
-    path("v1/routes/<int:route_id>/", api.Route.as_view(), name="api-route"),
-    path("v1/routes/dry-run/", api.RouteDryRun.as_view(), name="api-route-dry-run"),
-    path("v1/messages/", api.Messages.as_view(), name="api-messages"),
-    path("v1/messages/<int:message_id>/", api.Message.as_view(), name="api-message"),
-    path(
-        "v1/messages/<int:message_id>/redeliver/",
-        api.RedeliverMessage.as_view(),
-        name="api-message-redeliver",
-    ),
-]
+CALLS = calls_of(api)
 PAGES = [
     path("messages/", views.overview, name="messages"),
     path("messages/log/", views.sent_list, name="message-log"),

@@ -22,7 +22,7 @@ from fleet.projections.timeline import entries
 DECISION_PROBLEMS = ("guarded", "too-late", "version-changed", "stopped")
 
 
-class EventApprovals(Call):
+class EventApprovals(Call, at="events/<str:event_id>/approvals/"):
     @describe(
         "approve_event",
         needs="approve",
@@ -42,7 +42,7 @@ class EventApprovals(Call):
 
 
 @list_call("list_approvals", approvals.listing, ApprovalFilter, "approvals", orders=("decided_at",))
-class Approvals(Call):
+class Approvals(Call, at="approvals/"):
     """List approvals, newest decision first
 
     Open and closed approvals, each with its orders.
@@ -50,7 +50,7 @@ class Approvals(Call):
 
 
 @detail_call("get_approval", orders.approval)
-class Approval(Call):
+class Approval(Call, at="approvals/<int:approval_id>/"):
     """Get an approval and its progress
 
     Its state, what it waits for, and every order that was given to a machine. Poll until `closed_at` is set.
@@ -67,7 +67,7 @@ class Approval(Call):
         return orders.approval(approval_id=approval_id, now=self.now)
 
 
-class Consents(Call):
+class Consents(Call, at="approvals/<int:approval_id>/consents/"):
     @describe(
         "consent_to_approval",
         needs="approve",
@@ -122,7 +122,7 @@ NOT_HELD = ("not-found", "No user or rule has left this event to Azure.")
 
 
 @detail_call("get_claim", rows.standing_claim, missing=UNCLAIMED)
-class EventClaims(Call):
+class EventClaims(Call, at="events/<str:event_id>/claims/"):
     """Get the claim of an event
 
     404 if no user has claimed it.
@@ -155,7 +155,7 @@ class EventClaims(Call):
 
 
 @detail_call("get_hold", rows.standing_hold, missing=NOT_HELD)
-class EventHolds(Call):
+class EventHolds(Call, at="events/<str:event_id>/holds/"):
     """Get the hold of an event
 
     404 if no user or rule has left the event to Azure.
@@ -190,7 +190,7 @@ class EventHolds(Call):
         return rows.hold_told(row)
 
 
-class EventNotes(Call):
+class EventNotes(Call, at="events/<str:event_id>/notes/"):
     @describe("add_event_note", needs="approve", body=WhySerializer)
     def post(self, event_id: str) -> entries.TimelineRow:
         """Add a note (`comment`) to an event, also after its end
@@ -202,7 +202,7 @@ class EventNotes(Call):
         return entries.notes_of_event(event_id=event_id, size=1).results[0]
 
 
-class EventSilence(Call):
+class EventSilence(Call, at="events/<str:event_id>/silence/"):
     @describe("silence_event", needs="approve", body=SilenceRequestSerializer, problems=("unknown-event",))
     def post(self, event_id: str) -> None:
         """Hold back notifications about an event or its set, until a time

@@ -28,7 +28,7 @@ Body = dict[str, Any]
 describe_bulk = partial(describe, needs="approve", by_parts=True, problems=("count-changed",))
 
 
-class BulkApprovals(Call):
+class BulkApprovals(Call, at="bulk/approvals/"):
     @describe_bulk("approve_events", answer=shapes.BulkApprovals, body=BulkApproveSerializer)
     def post(self) -> Response:
         """Approve several events, with one result for each
@@ -45,7 +45,7 @@ class BulkApprovals(Call):
         return each(self, "approval", act, _approvals)
 
 
-class BulkClaims(Call):
+class BulkClaims(Call, at="bulk/claims/"):
     @describe_bulk("claim_events", answer=shapes.BulkClaims, body=BulkClaimSerializer)
     def post(self) -> Response:
         """Claim several events, with one result for each

@@ -32,7 +32,7 @@ class Elsewhere(Call):
 
 
 @list_call("list_events", event_rows.listing, EventFilter, "events", orders=("first_seen_at", "not_before"))
-class Events(Call):
+class Events(Call, at="events/"):
     """List scheduled events: open ones by time left, then ended ones, newest first
 
     Real events and drills, unless a filter selects some. Each has its approval, claim and hold.
@@ -40,7 +40,7 @@ class Events(Call):
 
 
 @detail_call("get_event", event_detail, version="version")
-class Event(Call):
+class Event(Call, at="events/<str:event_id>/"):
     """Get a scheduled event: affected machines, sightings and guards
 
     Every sighting, every guard that blocks or warns about an approval now, the machine that would get the order, the
@@ -48,7 +48,7 @@ class Event(Call):
     """
 
 
-class EventTimeline(Call):
+class EventTimeline(Call, at="events/<str:event_id>/timeline/"):
     @describe(
         "list_event_entries",
         parameters=[*filters_of(EventEntryFilter), ordering("at")],
@@ -75,7 +75,7 @@ class EventTimeline(Call):
         return page
 
 
-class EventDocuments(Call):
+class EventDocuments(Call, at="events/<str:event_id>/documents/"):
     @describe(
         "list_event_documents",
         answer=Documents,

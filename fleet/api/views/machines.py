@@ -49,7 +49,7 @@ class Printed(BaseParser):
         return read_json(raw)
 
 
-class Inventory(Call):
+class Inventory(Call, at="inventory/"):
     parser_classes = [Printed]
 
     @describe(
@@ -70,7 +70,7 @@ class Inventory(Call):
         return import_inventory(inventory=inventory, actor=self.actor, complete=complete, now=self.now)
 
 
-class BlindSpots(Call):
+class BlindSpots(Call, at="blind-spots/"):
     @describe("list_blind_spots", parameters=filters_of(BlindSpotFilter))
     def get(self) -> Page[blind_spots.BlindSpotRow]:
         """List blind spots: places where Drydock would not see an announcement
@@ -88,14 +88,14 @@ NO_TOKEN = ("not-found", "No join token begins like this.")
 
 
 @list_call("list_machines", machines.listing, MachineFilter, "machines", orders=("resource_name", "enrolled_at"))
-class Machines(Call):
+class Machines(Call, at="machines/"):
     """List machines by name
 
     Each with its set, its location in the data centre, the presence of its agent, and its warnings.
     """
 
 
-class MachineCounts(Call):
+class MachineCounts(Call, at="machines/counts/"):
     @describe("count_machines", parameters=filters_of(MachineFilter))
     def get(self) -> counts.MachineCounts:
         """Count machines by size, region, zone, agent version and api-version
@@ -106,7 +106,7 @@ class MachineCounts(Call):
 
 
 @detail_call("get_machine", machines.detail, version="changed_at")
-class Machine(Call):
+class Machine(Call, at="machines/<int:machine_id>/"):
     """Get a machine
 
     The presence of its agent, its warnings, and the open events that name it or its set. Also of a decommissioned one.
@@ -128,7 +128,7 @@ class Machine(Call):
         decommission.decommission(machine_id=machine_id, actor=self.commented, expected=self.expected, now=self.now)
 
 
-class DecommissionMachines(Call):
+class DecommissionMachines(Call, at="machines/decommission/"):
     @describe("decommission_machines", needs="admin", answer=Decommissions, body=DecommissionRequestSerializer)
     def post(self) -> dict[str, Any]:
         """Decommission several machines, with one result for each
@@ -145,7 +145,7 @@ class DecommissionMachines(Call):
         return {"done": len(found) - refused, "refused": refused, "results": results}
 
 
-class RevokeMachine(Call):
+class RevokeMachine(Call, at="machines/<int:machine_id>/revoke/"):
     @describe("revoke_machine", needs="admin")
     def post(self, machine_id: int) -> machines.MachineDetail | None:
         """Revoke a machine's credential
@@ -157,7 +157,7 @@ class RevokeMachine(Call):
         return machines.detail(machine_id=machine_id, now=self.now)
 
 
-class DiscountMachine(Call):
+class DiscountMachine(Call, at="machines/<int:machine_id>/discount/"):
     @describe("discount_machine", needs="admin", problems=("machine-live",))
     def post(self, machine_id: int) -> machines.MachineDetail | None:
         """Discount the reports of a silent or revoked machine
@@ -169,7 +169,7 @@ class DiscountMachine(Call):
         return machines.detail(machine_id=machine_id, now=self.now)
 
 
-class MoveMachine(Call):
+class MoveMachine(Call, at="machines/<int:machine_id>/move/"):
     @describe("move_machine", needs="admin", body=MoveRequestSerializer)
     def post(self, machine_id: int) -> machines.MachineDetail | None:
         """Move a machine into a set and confine it there, or lift the confinement
@@ -182,14 +182,14 @@ class MoveMachine(Call):
 
 
 @list_call("list_admissions", machines.page_of_waiting, AdmissionFilter, "rows")
-class Admissions(Call):
+class Admissions(Call, at="admissions/"):
     """List machines that wait for admission, newest first
 
     Unknown machines, revoked ones, and known ones that enrol without their credential.
     """
 
 
-class Admit(Call):
+class Admit(Call, at="admissions/admit/"):
     @describe("admit_machines", needs="admin", body=AdmissionsRequestSerializer, problems=("not-found",))
     def post(self) -> tuple[machines.AdmissionRow, ...]:
         """Admit waiting machines, all or none
@@ -201,7 +201,7 @@ class Admit(Call):
         return machines.waiting()
 
 
-class RefuseAdmission(Call):
+class RefuseAdmission(Call, at="admissions/refuse/"):
     @describe("refuse_admissions", needs="admin", body=AdmissionsRequestSerializer, problems=("not-found",))
     def post(self) -> tuple[machines.AdmissionRow, ...]:
         """Refuse waiting machines, all or none
@@ -213,7 +213,7 @@ class RefuseAdmission(Call):
 
 
 @detail_call("get_join_token", machines.join_token, needs="admin", missing=NO_TOKEN)
-class OneJoinToken(Call):
+class OneJoinToken(Call, at="join-tokens/<str:prefix>/"):
     """Get a join token
 
     Without its secret: its expiry and the machines that enrolled with it.
@@ -229,7 +229,7 @@ class OneJoinToken(Call):
 
 
 @list_call("list_join_tokens", machines.page_of_join_tokens, needs="admin")
-class JoinTokens(Call):
+class JoinTokens(Call, at="join-tokens/"):
     """List join tokens and the machines that enrolled with them
 
     Including expired and revoked ones, and without their secrets, which are not stored.

@@ -12,7 +12,7 @@ UNKNOWN_WINDOW = ("not-found", "There is no no-approval window with this id.")
 
 
 @list_call("list_rules", rules.page)
-class Rules(Call):
+class Rules(Call, at="rules/"):
     """List rules in their order
 
     The first rule that matches an event decides it.
@@ -36,7 +36,7 @@ class Rules(Call):
 
 
 @detail_call("get_rule", rules.detail, version="changed_at", missing=UNKNOWN)
-class Rule(Call):
+class Rule(Call, at="rules/<int:rule_id>/"):
     """Get a rule
 
     What it matches and does, its description in one sentence (`wording`), and the number of events that it decided.
@@ -62,7 +62,7 @@ class Rule(Call):
         operations.delete_rule(rule_id=rule_id, actor=self.actor, now=self.now, expected=self.expected)
 
 
-class RuleDryRun(Call):
+class RuleDryRun(Call, at="rules/dry-run/"):
     @describe("try_rule", needs="read", body=DryRunRequestSerializer, problems=("not-found",))
     def post(self) -> dry_run.DryRun:
         """Try a rule on past events
@@ -77,7 +77,7 @@ class RuleDryRun(Call):
 
 
 @list_call("list_no_approval_windows", rules.page_of_windows)
-class NoApprovalWindows(Call):
+class NoApprovalWindows(Call, at="no-approval-windows/"):
     """List no-approval windows: hours in which an approval needs a reason
 
     Expired ones last.
@@ -99,7 +99,7 @@ class NoApprovalWindows(Call):
 
 
 @detail_call("get_no_approval_window", rules.window, missing=UNKNOWN_WINDOW)
-class NoApprovalWindow(Call):
+class NoApprovalWindow(Call, at="no-approval-windows/<int:window_id>/"):
     """Get a no-approval window
 
     When and where it applies, as fields and as a sentence.
@@ -115,7 +115,7 @@ class NoApprovalWindow(Call):
 
 
 @detail_call("get_stop", rules.state)
-class Stop(Call):
+class Stop(Call, at="stop/"):
     """Get the state of the stop of all approvals
 
     Who stopped them and why, the number of approvals that wait for its end, and earlier stops.
@@ -133,7 +133,7 @@ class Stop(Call):
         return rules.state()
 
 
-class LiftStop(Call):
+class LiftStop(Call, at="stop/lift/"):
     @describe("lift_stop", needs="admin", body=WhySerializer, problems=("not-stopped",))
     def post(self) -> rules.StopState:
         """Lift the stop of all approvals

@@ -21,7 +21,7 @@ OF_LISTENERS = "Caches to which a machine there listens."
 
 
 @list_call("list_caches", overview.listing, CacheFilter, "caches", note=OF_LISTENERS, orders=("host", "service"))
-class Caches(Call):
+class Caches(Call, at="caches/"):
     """List caches by host
 
     Each with its nodes and their known roles, the agents that listen to its channel, and an announced or current
@@ -29,7 +29,7 @@ class Caches(Call):
     """
 
 
-class Cache(Call):
+class Cache(Call, at="caches/<int:cache_id>/"):
     @describe("get_cache", missing=("not-found", "No cache has this id."))
     def get(self, cache_id: int) -> overview.CacheRow | None:
         """Get a cache
@@ -41,7 +41,7 @@ class Cache(Call):
         return detail.cache if detail else None
 
 
-class Maintenances(Call):
+class Maintenances(Call, at="maintenances/"):
     @describe(
         "list_maintenances",
         page=MaintenanceShape,
@@ -57,7 +57,7 @@ class Maintenances(Call):
 
 
 @detail_call("get_maintenance", maintenances.detail, missing=("not-found", "No maintenance has this id."))
-class Maintenance(Call):
+class Maintenance(Call, at="maintenances/<int:maintenance_id>/"):
     """Get a maintenance operation with its notifications
 
     Its notifications, oldest first. `unheard` lists times without a listening agent, for which missing notifications
@@ -73,7 +73,7 @@ class Maintenance(Call):
     note=OF_LISTENERS,
     orders=("first_at",),
 )
-class Notifications(Call):
+class Notifications(Call, at="notifications/"):
     """List notifications received on channels of caches, newest first
 
     Copies of one line that several agents received within a minute count as one notification.
@@ -90,7 +90,7 @@ SET_FILTERS = filters_of(SetFilter)
 IN_NUMBERS = next(parameter for parameter in SET_FILTERS if parameter.name == "machines")
 
 
-class Sets(Call):
+class Sets(Call, at="sets/"):
     @describe("list_sets", page_size=SETS_A_PAGE, parameters=[*SET_FILTERS, ordering("name", "service")])
     def get(self) -> Page[sets.SetRow]:
         """List availability sets by name
@@ -110,7 +110,7 @@ class SetCall(Call):
         return detail.set if detail else None
 
 
-class Set(SetCall):
+class Set(SetCall, at="sets/<int:set_id>/"):
     @describe("get_set", missing=UNKNOWN, parameters=[IN_NUMBERS])
     def get(self, set_id: int) -> sets.SetRow | None:
         """Get an availability set with its machines and open events
@@ -135,7 +135,7 @@ class Set(SetCall):
 
 
 @detail_call("get_service", services.settings_of, missing=NO_SERVICE)
-class Service(Call):
+class Service(Call, at="services/<path:service>/"):
     """Get the settings of a service
 
     The runbook applies to events of its sets that have none of their own.
@@ -151,7 +151,7 @@ class Service(Call):
         return services.settings_of(service=service)
 
 
-class AdmissionRule(SetCall):
+class AdmissionRule(SetCall, at="sets/<int:set_id>/admissions/"):
     @describe("set_admission_rule", needs="admin", body=AdmissionRuleSerializer, missing=UNKNOWN)
     def post(self, set_id: int) -> sets.SetRow | None:
         """Admit returning machines of this set without their credential, for a limited time
@@ -162,7 +162,7 @@ class AdmissionRule(SetCall):
         return self.row(set_id)
 
 
-class MergeSet(SetCall):
+class MergeSet(SetCall, at="sets/<int:set_id>/merge/"):
     @describe("merge_set", needs="admin", body=MergeSetSerializer, missing=UNKNOWN)
     def post(self, set_id: int) -> sets.SetRow | None:
         """Merge this set into another one that is the same set in Azure

@@ -12,7 +12,7 @@ from fleet.projections.filters import DrillFilter, WaveFilter
 
 
 @list_call("list_drills", drills.listing, DrillFilter, "drills", orders=("created_at",))
-class Drills(Call):
+class Drills(Call, at="drills/"):
     """List drills, newest first
 
     Current and ended ones, each with its set and its outcome.
@@ -47,7 +47,7 @@ class Drills(Call):
 
 
 @detail_call("get_drill", drills.report)
-class Drill(Call):
+class Drill(Call, at="drills/<int:drill_id>/"):
     """Get the report of a drill: its steps and those of each machine
 
     What was rehearsed, which steps were reached after how many seconds, and what each machine did. During the drill,
@@ -69,7 +69,7 @@ class Drill(Call):
 
 
 @list_call("list_waves", waves.listing, WaveFilter, "waves", orders=("created_at",))
-class Waves(Call):
+class Waves(Call, at="waves/"):
     """List waves: current ones, then ended ones, newest first
 
     Each with its events in order, its progress, and what it waits for.
@@ -101,7 +101,7 @@ class Waves(Call):
 
 
 @detail_call("get_wave", waves.detail)
-class Wave(Call):
+class Wave(Call, at="waves/<int:wave_id>/"):
     """Get a wave: the order of its events, its progress, and why it waits
 
     Its events in order, the missing machines of each, and a sentence that states what it waits for.
