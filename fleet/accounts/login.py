@@ -241,7 +241,7 @@ def signing_in_answer(request: Asked, /, **context: Any) -> HttpResponse:
     return page(request, "people/signing_in.html", factors=factors_of(user_id=request.user.pk), **context)
 
 
-signing_in = read_view(signing_in_answer)
+signing_in = read_view("you/signing-in/", "account-security")(signing_in_answer)
 
 
 @asked_again
@@ -258,11 +258,11 @@ def app_answer(request: Asked, /, **context: Any) -> HttpResponse:
     return page(request, "people/app.html", secret=secret, picture=picture, **context)
 
 
-app_page = read_view(app_answer)
+app_page = read_view("you/signing-in/app/", "factor-app")(app_answer)
 
 
 @sensitive_post_parameters()
-@action_view(app_answer)
+@action_view("you/signing-in/app/add/", "factor-app-add", app_answer)
 @asked_again
 def add_app(request: Asked) -> HttpResponseBase:
     secret, code = request.session.get(SECRET, ""), request.POST.get("code", "")[:100]
@@ -277,10 +277,10 @@ def passkey_answer(request: Asked, /, **context: Any) -> HttpResponse:
     return page(request, "people/passkey.html", options=options, **context)
 
 
-passkey_page = read_view(passkey_answer)
+passkey_page = read_view("you/signing-in/passkey/", "factor-passkey")(passkey_answer)
 
 
-@action_view(passkey_answer)
+@action_view("you/signing-in/passkey/add/", "factor-passkey-add", passkey_answer)
 @asked_again
 def add_passkey(request: Asked) -> HttpResponseBase:
     credential = verification.new_passkey(request, request.POST.get("credential", ""), request.user)
@@ -292,14 +292,14 @@ def add_passkey(request: Asked) -> HttpResponseBase:
     return _added(request, "You can sign in by this passkey from now on.", codes)
 
 
-@action_view(signing_in_answer)
+@action_view("you/signing-in/<int:factor_id>/remove/", "factor-remove", signing_in_answer)
 @asked_again
 def remove_factor(request: Asked, factor_id: int) -> HttpResponseBase:
     factors.remove(actor=request.actor, factor_id=factor_id, now=request.now)
     return done(request, "It is no second factor of yours any more.", "account-security")
 
 
-@action_view(signing_in_answer)
+@action_view("you/signing-in/codes/", "factor-codes", signing_in_answer)
 @asked_again
 def new_codes(request: Asked) -> HttpResponseBase:
     return signing_in_answer(request, new_codes=factors.new_codes(actor=request.actor, now=request.now))

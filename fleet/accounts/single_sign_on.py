@@ -97,10 +97,10 @@ def mapping_answer(request: Asked, /, **context: Any) -> HttpResponse:
     )
 
 
-mapping_page = read_view(mapping_answer)
+mapping_page = read_view("sign-on/", "mapping")(mapping_answer)
 
 
-@action_view(mapping_answer)
+@action_view("sign-on/try/", "mapping-try", mapping_answer)
 @for_admins
 def try_mapping(request: Asked) -> HttpResponse:
     """Show the rights that each known account has by the current mapping, and those of pasted claims. Changes
@@ -117,7 +117,7 @@ def _tried(request: Asked, /, instead: Grant, **context: Any) -> HttpResponse:
     return mapping_answer(request, tried=tried, trying=instead.value, **context)
 
 
-@action_view(refused_form(mapping_answer, GrantForm))
+@action_view("sign-on/lines/", "mapping-make", refused_form(mapping_answer, GrantForm))
 def make_line(request: Asked) -> HttpResponse:
     form = GrantForm(request.POST)
     if "try" in request.POST:
@@ -126,7 +126,11 @@ def make_line(request: Asked) -> HttpResponse:
     return done(request, f"“{row.value}” is mapped. It counts from the next request on.", "mapping")
 
 
-@action_view(refused_form(mapping_answer, partial(ChangeGrantForm, auto_id="line-%s"), "change_form"))
+@action_view(
+    "sign-on/lines/<int:grant_id>/",
+    "mapping-change",
+    refused_form(mapping_answer, partial(ChangeGrantForm, auto_id="line-%s"), "change_form"),
+)
 def change_line(request: Asked, grant_id: int) -> HttpResponse:
     form = ChangeGrantForm(request.POST, auto_id="line-%s")
     if "try" in request.POST:
@@ -135,20 +139,20 @@ def change_line(request: Asked, grant_id: int) -> HttpResponse:
     return done(request, f"“{row.value}” is changed. It counts from the next request on.", "mapping")
 
 
-@action_view(mapping_answer)
+@action_view("sign-on/lines/<int:grant_id>/delete/", "mapping-delete", mapping_answer)
 def delete_line(request: Asked, grant_id: int) -> HttpResponse:
     row = sign_on.delete(actor=request.actor, grant_id=grant_id, now=request.now)
     return done(request, f"The mapping of “{row.value}” is deleted.", "mapping")
 
 
-@action_view(mapping_answer)
+@action_view("sign-on/links/", "mapping-link", mapping_answer)
 def link_account(request: Asked) -> HttpResponse:
     row = sign_on.link(actor=request.actor, now=request.now, **LinkForm(request.POST).values)
     person = row.user.get_username() if row.user else ""
     return done(request, f"The account is linked to {person}.", "mapping")
 
 
-@action_view(mapping_answer)
+@action_view("sign-on/links/<int:sign_on_id>/end/", "mapping-unlink", mapping_answer)
 def unlink_account(request: Asked, sign_on_id: int) -> HttpResponse:
     sign_on.unlink(actor=request.actor, sign_on_id=sign_on_id, now=request.now)
     return done(request, "The account is no longer linked. Its sessions are signed out.", "mapping")

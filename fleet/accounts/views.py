@@ -106,16 +106,16 @@ def you_answer(request: Asked, /, **context: Any) -> HttpResponse:
     )
 
 
-you = read_view(you_answer)
+you = read_view("you/", "you")(you_answer)
 
 
-@action_view(you_answer)
+@action_view("you/settings/", "you-settings", you_answer)
 def choose(request: Asked) -> HttpResponse:
     profile.choose(profile.ChoicesForm(request.POST), actor=request.actor, now=request.now)
     return done(request, "Saved.", "you")
 
 
-@action_view(you_answer)
+@action_view("you/alerts/", "you-alerts", you_answer)
 def choose_alerts(request: Asked) -> HttpResponse:
     """Switch sound and desktop notifications on or off, from the queue."""
     is_on = request.POST.get("alerts") == "on"
@@ -125,13 +125,13 @@ def choose_alerts(request: Asked) -> HttpResponse:
 
 
 @sensitive_post_parameters()
-@action_view(refused_form(you_answer, TokenForm, "token_form"))
+@action_view("you/tokens/", "token-make", refused_form(you_answer, TokenForm, "token_form"))
 def make_token(request: Asked) -> HttpResponse:
     _, plain = tokens.create_token(TokenForm(request.POST), actor=request.actor, now=request.now)
     return you_answer(request, new_token=plain)
 
 
-@action_view(you_answer)
+@action_view("tokens/<str:prefix>/end/", "token-end", you_answer)
 def end_token(request: Asked, prefix: str) -> HttpResponse:
     token = tokens.end_token(prefix=prefix, actor=request.actor, now=request.now)
     message = f"The token “{token.name}” was revoked."
@@ -140,13 +140,17 @@ def end_token(request: Asked, prefix: str) -> HttpResponse:
     return done(request, message, "you")
 
 
-@action_view(refused_form(you_answer, partial(CalendarForm, auto_id="calendar-%s"), "calendar_form"))
+@action_view(
+    "you/calendars/",
+    "calendar-make",
+    refused_form(you_answer, partial(CalendarForm, auto_id="calendar-%s"), "calendar_form"),
+)
 def make_calendar(request: Asked) -> HttpResponse:
     _, plain = calendars.make(CalendarForm(request.POST), actor=request.actor, now=request.now)
     return you_answer(request, new_calendar=f"{settings.BASE_URL}{reverse('calendar', args=[plain])}")
 
 
-@action_view(you_answer)
+@action_view("you/calendars/<str:prefix>/end/", "calendar-end", you_answer)
 def end_calendar(request: Asked, prefix: str) -> HttpResponse:
     feed = calendars.end(actor=request.actor, prefix=prefix, now=request.now)
     return done(request, f"The calendar “{feed.name}” was deleted.", "you")
@@ -205,7 +209,7 @@ def people_answer(request: Asked, /, **context: Any) -> HttpResponse:
     )
 
 
-people_page = read_view(people_answer)
+people_page = read_view("people/", "people")(people_answer)
 
 
 # Registered by annexes, for the end of a user's page; each loads its content for the user.
@@ -231,17 +235,19 @@ def person_answer(request: Asked, /, username: str, **context: Any) -> HttpRespo
     )
 
 
-person_page = read_view(person_answer)
+person_page = read_view("people/<str:username>/", "person")(person_answer)
 
 
 @sensitive_post_parameters()
-@action_view(refused_form(people_answer, PersonForm, "person_form"))
+@action_view("people/new/", "person-make", refused_form(people_answer, PersonForm, "person_form"))
 def make_person(request: Asked) -> HttpResponse:
     made, plain = account_services.make_person(PersonForm(request.POST), actor=request.actor, now=request.now)
     return person_answer(request, made.get_username(), new_password=plain)
 
 
-@action_view(refused_form(person_answer, ChangePersonForm, "rights_form"))
+@action_view(
+    "people/<str:username>/change/", "person-change", refused_form(person_answer, ChangePersonForm, "rights_form")
+)
 def change_person(request: Asked, username: str) -> HttpResponse:
     form = ChangePersonForm(request.POST)
     account_services.change_person(form, username=username, actor=request.actor, now=request.now)
@@ -249,7 +255,7 @@ def change_person(request: Asked, username: str) -> HttpResponse:
 
 
 @sensitive_post_parameters()
-@action_view(person_answer)
+@action_view("people/<str:username>/password/", "person-password", person_answer)
 def reset_password(request: Asked, username: str) -> HttpResponse:
     plain = account_services.reset_password(username=username, actor=request.actor, now=request.now)
     return person_answer(request, username, new_password=plain)
@@ -266,10 +272,10 @@ def forget_answer(request: Asked, /, username: str, **context: Any) -> HttpRespo
     return page(request, "people/forget.html", plan=plan, username=username, **context)
 
 
-forget_page = read_view(forget_answer)
+forget_page = read_view("people/<str:username>/forget/", "person-forget")(forget_answer)
 
 
-@action_view(forget_answer)
+@action_view("people/<str:username>/forget/now/", "person-forget-now", forget_answer)
 def forget_person(request: Asked, username: str) -> HttpResponse:
     erasure = privacy.forget(
         username=username, confirmed=request.POST.get("confirmed", ""), actor=request.actor, now=request.now
@@ -277,7 +283,7 @@ def forget_person(request: Asked, username: str) -> HttpResponse:
     return done(request, f"The user was erased. The pseudonym is {erasure.former}.", "people")
 
 
-@action_view(person_answer)
+@action_view("people/<str:username>/factors/", "person-factors", person_answer)
 def reset_factors(request: Asked, username: str) -> HttpResponse:
     gone = factors.remove_all(username=username, actor=request.actor, now=request.now)
     removed = "Second factors removed. The user signs in with the password only."
@@ -285,21 +291,27 @@ def reset_factors(request: Asked, username: str) -> HttpResponse:
     return done(request, message, "person", username=username)
 
 
-@action_view(refused_form(people_answer, partial(NewServiceForm, auto_id="service-%s"), "service_form"))
+@action_view(
+    "people/service/",
+    "person-service-make",
+    refused_form(people_answer, partial(NewServiceForm, auto_id="service-%s"), "service_form"),
+)
 def make_service(request: Asked) -> HttpResponse:
     row = service_accounts.make(NewServiceForm(request.POST), actor=request.actor, now=request.now)
     message = "The service account was created. Create a token for it."
     return done(request, message, "person", username=row.user.get_username())
 
 
-@action_view(refused_form(person_answer, ServiceForm, "service_form"))
+@action_view(
+    "people/<str:username>/service/", "person-service", refused_form(person_answer, ServiceForm, "service_form")
+)
 def change_service(request: Asked, username: str) -> HttpResponse:
     service_accounts.change(ServiceForm(request.POST), username=username, actor=request.actor, now=request.now)
     return done(request, "Saved.", "person", username=username)
 
 
 @sensitive_post_parameters()
-@action_view(refused_form(person_answer, TokenForm, "token_form"))
+@action_view("people/<str:username>/tokens/", "person-token", refused_form(person_answer, TokenForm, "token_form"))
 def make_service_token(request: Asked, username: str) -> HttpResponse:
     form = TokenForm(request.POST)
     _, plain = tokens.create_token(form, actor=request.actor, now=request.now, username=username)
@@ -321,16 +333,16 @@ def invitation_answer(request: Asked, /, invitation: str, **context: Any) -> Htt
     return page(request, "people/account.html", **{"invitation": invitation, **shown, **context})
 
 
-account = read_view(invitation_answer)
+account = read_view("you/accounts/<str:invitation>/", "you-account")(invitation_answer)
 
 
-@action_view(invitation_answer)
+@action_view("you/accounts/<str:invitation>/link/", "you-account-link", invitation_answer)
 def link_account(request: Asked, invitation: str) -> HttpResponse:
     row = external_accounts.link_own(actor=request.actor, token=invitation, now=request.now)
     return done(request, f"The {OUTSIDE[row.kind]} account {row.account} is linked: its claims count as yours.", "you")
 
 
-@action_view(you_answer)
+@action_view("you/accounts/<int:account_id>/unlink/", "you-account-unlink", you_answer)
 def unlink_account(request: Asked, account_id: int) -> HttpResponse:
     external_accounts.unlink(actor=request.actor, account_id=account_id, now=request.now)
     return done(request, "The account was unlinked.", "you")
@@ -349,10 +361,10 @@ def sessions_answer(request: Asked, /, **context: Any) -> HttpResponse:
     return page(request, "people/sessions.html", sessions=own, **context)
 
 
-sessions_page = read_view(sessions_answer)
+sessions_page = read_view("you/sessions/", "you-sessions")(sessions_answer)
 
 
-@action_view(sessions_answer)
+@action_view("sessions/<int:session_id>/end/", "session-end", sessions_answer)
 def end_session(request: Asked, session_id: int) -> HttpResponseBase:
     own = _sessions_of(request, request.user.get_username())
     is_current = any(row.is_current and row.id == session_id for row in own)
@@ -365,14 +377,14 @@ def end_session(request: Asked, session_id: int) -> HttpResponseBase:
     return done(request, "The session has ended.", "you-sessions")
 
 
-@action_view(sessions_answer)
+@action_view("you/sessions/end/", "sessions-end-others", sessions_answer)
 def end_others(request: Asked) -> HttpResponse:
     key = str(request.session.session_key)
     count = sessions.end_all(actor=request.actor, but=key, now=request.now)
     return done(request, _ended(count), "you-sessions")
 
 
-@action_view(person_answer)
+@action_view("people/<str:username>/sessions/end/", "person-sessions-end", person_answer)
 def end_all(request: Asked, username: str) -> HttpResponse:
     count = sessions.end_all(actor=request.actor, username=username, now=request.now)
     return done(request, _ended(count), "person", username=username)

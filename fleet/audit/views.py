@@ -87,10 +87,10 @@ def answer(request: Asked, /, **context: Any) -> HttpResponse:
     )
 
 
-handover_page = read_view(answer)
+handover_page = read_view("handover/", "handover")(answer)
 
 
-@action_view(answer)
+@action_view("handover/read/", "handover-read", answer)
 def read(request: Asked) -> HttpResponse:
     """Record the time up to which the user has read the changes. Their next handover begins there."""
     until = ReadForm(request.POST).values["until"]
@@ -98,7 +98,7 @@ def read(request: Asked) -> HttpResponse:
     return done(request, "Remembered: your next look begins where this one ends.", "handover")
 
 
-@action_view(answer)
+@action_view("handover/send/", "handover-send", answer)
 def send(request: Asked) -> HttpResponse:
     """Send the handover that the page shows to the next shift."""
     values = HandoverForm(request.POST).values
@@ -108,7 +108,7 @@ def send(request: Asked) -> HttpResponse:
     return done(request, "Sent. The next shift confirms it on this page.", there)
 
 
-@action_view(answer)
+@action_view("handover/<int:handover_id>/confirm/", "handover-confirm", answer)
 def confirm(request: Asked, handover_id: int) -> HttpResponse:
     sent = handovers.confirm(handover_id=handover_id, actor=request.actor, now=request.now)
     return done(request, f"You confirmed the handover of {sent.entry.actor}.", "handover")
@@ -117,7 +117,7 @@ def confirm(request: Asked, handover_id: int) -> HttpResponse:
 # Reports of an event for a post-mortem, and of a month: as pages, in print and as files.
 
 
-@read_view
+@read_view("reports/", "reports")
 def report_list(request: Asked) -> HttpResponse:
     """Show the list of months, and the events that ended last."""
     ended = EventFilter({"status": ["ENDED"]}, now=request.now).qs
@@ -133,7 +133,7 @@ def _event(request: Asked, event_id: str) -> EventReport:
     return known(event_report(event_id=event_id, now=request.now), UNKNOWN)
 
 
-@read_view
+@read_view("reports/events/<event:event_id>/", "report-event")
 def event_page(request: Asked, event_id: str) -> HttpResponse:
     found = _event(request, event_id)
     lanes = draw_event(found.detail, now=request.now)
@@ -143,14 +143,14 @@ def event_page(request: Asked, event_id: str) -> HttpResponse:
     )
 
 
-@read_view
+@read_view("reports/events/<event:event_id>/report.md", "report-event-markdown")
 def event_markdown(request: Asked, event_id: str) -> HttpResponse:
     report = _event(request, event_id)
     text = render_to_string("history/event_markdown.txt", {"report": report}).strip() + "\n"
     return named(HttpResponse(text, content_type="text/markdown; charset=utf-8"), f"{report.detail.event.event_id}.md")
 
 
-@read_view
+@read_view("reports/events/<event:event_id>/report.json", "report-event-json")
 def event_json(request: Asked, event_id: str) -> HttpResponse:
     found = _event(request, event_id)
     values = {
@@ -173,7 +173,7 @@ def _of_address(month: Month, request: Asked) -> Month:
     return month
 
 
-@read_view
+@read_view("reports/<month:month>/", "report-month")
 def month_page(request: Asked, month: Month) -> HttpResponse:
     found = months.month_report(month=_of_address(month, request), now=request.now)
     later = month.next if month.next <= month_of(request.now) else None
@@ -190,7 +190,7 @@ def month_page(request: Asked, month: Month) -> HttpResponse:
     )
 
 
-@read_view
+@read_view("reports/<month:month>/<slug:table>.csv", "report-month-csv")
 def month_csv(request: Asked, month: Month, table: str) -> StreamingHttpResponse:
     """Return one table of a month's report as CSV, with all rows."""
     of = _of_address(month, request)
@@ -235,7 +235,7 @@ def _event_cells(row: EventRow) -> Iterable[Any]:
 # archive.
 
 
-@read_view
+@read_view("storage/", "storage")
 def storage_page(request: Asked) -> HttpResponse:
     if not request.rights.may(Right.ADMINISTER):
         return render(request, "403.html", {"reason": "Seeing storage needs the right of an admin."}, status=403)
@@ -246,7 +246,7 @@ def storage_page(request: Asked) -> HttpResponse:
 # Audit of actions by users and rules, on a page and as files.
 
 
-@read_view
+@read_view("audit/", "audit")
 def audit_page(request: Asked) -> HttpResponse:
     """Show the actions: who did what, by which means, and why. The filters are in the address."""
     filters = queries.AuditFilter(request.GET)
@@ -263,13 +263,13 @@ def audit_page(request: Asked) -> HttpResponse:
     )
 
 
-@read_view
+@read_view("audit/export.csv", "audit-csv")
 def audit_csv(request: Asked) -> StreamingHttpResponse:
     lines = queries.csv_lines(queries.AuditFilter(request.GET).qs)
     return named(StreamingHttpResponse(lines, content_type="text/csv; charset=utf-8"), "audit.csv")
 
 
-@read_view
+@read_view("audit/export.jsonl", "audit-jsonl")
 def audit_jsonl(request: Asked) -> StreamingHttpResponse:
     lines = queries.json_lines(queries.AuditFilter(request.GET).qs)
     return named(StreamingHttpResponse(lines, content_type="application/jsonl"), "audit.jsonl")

@@ -69,7 +69,7 @@ def _result(choice: Choice, said: str, *, done: bool = True, **made: int) -> Res
     return Result(event.event_id, words.event_named(event), done, said, event.id, **made)
 
 
-@form_view
+@form_view("bulk/", "bulk")
 def bulk(request: Asked) -> HttpResponse:
     """Show the review page of the selected events with the fields of the action (GET), or perform the action (POST)."""
     sent = request.POST if request.method == "POST" else request.GET
@@ -214,7 +214,7 @@ def _followed(events: Sequence[int], approvals: Sequence[int], *, now: datetime)
     }
 
 
-@read_view
+@read_view("bulk/state/", "bulk-state")
 def bulk_state(request: Asked) -> HttpResponse:
     """Return the current state of the events of a bulk decision. The result page requests it repeatedly."""
     events, approvals = (_numbers(request.GET.get(name, "").split(",")) for name in ("events", "approvals"))
@@ -312,7 +312,7 @@ def _wave(
     return results
 
 
-@action_view(lambda request, **context: page(request, "bulk/refused.html", **context))
+@action_view("bulk/undo/", "bulk-undo", lambda request, **context: page(request, "bulk/refused.html", **context))
 def undo(request: Asked) -> HttpResponse:
     """Withdraw the approvals of a bulk decision that were not sent yet. Each of the others is listed with the
     reason.

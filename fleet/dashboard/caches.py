@@ -27,13 +27,13 @@ from fleet.wording.say import say
 from fleet.wording.times import page_reader
 
 
-@read_view
+@read_view("caches/", "caches")
 def cache_list(request: Asked) -> HttpResponse:
     read = partial(overview.listing, now=request.now, caches=CacheFilter(request.GET).qs)
     return listed(request, "caches/list.html", "caches/cache_rows.html", read, tiers=TIERS, no_approval=NO_APPROVAL)
 
 
-@read_view
+@read_view("caches/<int:cache_id>/", "cache")
 def cache_page(request: Asked, cache_id: int) -> HttpResponseBase:
     choice, _ = timeline.requested(request, spans.listened_since(cache_id))
     detail = overview.detail(cache_id=cache_id, now=request.now, window=choice.window)
@@ -61,7 +61,7 @@ def cache_page(request: Asked, cache_id: int) -> HttpResponseBase:
     )
 
 
-@read_view
+@read_view("maintenances/<int:maintenance_id>/", "maintenance")
 def maintenance_page(request: Asked, maintenance_id: int) -> HttpResponse:
     found = known(
         maintenances.detail(maintenance_id=maintenance_id, now=request.now), "No maintenance has this number."
@@ -119,10 +119,10 @@ def service_answer(request: Asked, /, name: str = "", **context: Any) -> HttpRes
     )
 
 
-service_page = read_view(service_answer)
+service_page = read_view("services/", "service")(service_answer)
 
 
-@action_view(service_answer)
+@action_view("service-runbook/", "service-runbook", service_answer)
 def set_runbook(request: Asked) -> HttpResponseBase:
     name = request.POST.get("name", "").replace("\x00", "")
     changes.change_service(ServiceForm(request.POST), service=name, actor=request.actor, now=request.now)

@@ -30,7 +30,7 @@ from fleet.projections.desk import find, queue, readiness, selection, status_bar
 from fleet.projections.timeline import entries
 
 
-@read_view
+@read_view("blind-spots/", "blind-spots")
 def blind_spot_page(request: Asked) -> HttpResponse:
     """Show all kinds of blind spots with the first rows of each; with `?kind=`, show all rows of one kind in pages."""
     kind = request.GET.get("kind", "")
@@ -95,7 +95,7 @@ def _choices(request: Asked, found: queue.DecisionQueue, asked: Mapping[str, str
     return [own, *(link(*choice, count) for choice, count in zip(offered, counts, strict=True))]
 
 
-@read_view
+@read_view("", "queue")
 def decision_queue(request: Asked) -> HttpResponse:
     """Show the front page. The browser requests each of its parts (`data-live`) again when the event stream reports a
     change.
@@ -133,7 +133,7 @@ def decision_queue(request: Asked) -> HttpResponse:
     )
 
 
-@read_view
+@read_view("pulse/", "pulse")
 def pulse(request: Asked) -> HttpResponse:
     """Return the part of the status bar with the number of waiting events and the shortest time left."""
     return page(request, "desk/head.html", same=SAME)
@@ -154,7 +154,7 @@ def pages_named(text: str, rights: Rights) -> list[Tab]:
     return [tab for name, tab in named if words and all(word in name.lower() for word in words)]
 
 
-@read_view
+@read_view("find/", "find")
 def find_page(request: Asked) -> HttpResponse:
     """Show the results of a search over all named objects. The search box requests only the results while the user
     types.
@@ -179,10 +179,10 @@ def views_answer(request: Asked, /, **context: Any) -> HttpResponse:
     return page(request, "desk/views.html", views=find.saved_views(user_id=request.user.pk), **context)
 
 
-view_list = read_view(views_answer)
+view_list = read_view("views/", "views")(views_answer)
 
 
-@action_view(views_answer)
+@action_view("views/save/", "view-save", views_answer)
 def save_view(request: Asked) -> HttpResponse:
     sent = {**request.POST.dict(), "query": filters_of(QueryDict(request.POST.get("query", "")))}
     row = saved_views.save_view(saved_views.ViewForm(sent), actor=request.actor, now=request.now)
@@ -190,7 +190,7 @@ def save_view(request: Asked) -> HttpResponse:
     return redirect(reverse(row.page) + (f"?{row.query}" if row.query else ""))
 
 
-@action_view(views_answer)
+@action_view("views/<int:view_id>/delete/", "view-delete", views_answer)
 def delete_view(request: Asked, view_id: int) -> HttpResponse:
     row = saved_views.delete_view(actor=request.actor, view_id=view_id, now=request.now)
     return done(request, f"The view “{row.name}” was deleted.", "views")
@@ -242,7 +242,7 @@ def steps_answer(request: Asked, /, **context: Any) -> HttpResponse:
     )
 
 
-steps_page = read_view(steps_answer)
+steps_page = read_view("first-steps/", "first-steps")(steps_answer)
 
 
 class EntranceForm(Sent):
@@ -251,7 +251,7 @@ class EntranceForm(Sent):
     subscriptions = line(4000)
 
 
-@action_view(steps_answer)
+@action_view("first-steps/entrance/", "first-steps-entrance", steps_answer)
 def choose_entrance(request: Asked) -> HttpResponse:
     sent = EntranceForm(request.POST).values
     named = sent["subscriptions"].replace(",", " ").split()
@@ -260,20 +260,20 @@ def choose_entrance(request: Asked) -> HttpResponse:
 
 
 @sensitive_post_parameters()
-@action_view(steps_answer)
+@action_view("first-steps/token/", "first-steps-token", steps_answer)
 def make_token(request: Asked) -> HttpResponse:
     stated = {"comment": "the first machines", "expires_in_seconds": FIRST_TOKEN_SECONDS, "max_uses": FIRST_USES}
     sent = {name: text for name, text in request.POST.items() if text}
     return steps_answer(request, **created_token(request, entrance.JoinTokenForm(stated | sent)))
 
 
-@action_view(steps_answer)
+@action_view("first-steps/sets/<int:set_id>/name/", "first-steps-name", steps_answer)
 def name_set(request: Asked, set_id: int) -> HttpResponse:
     row = changes.change_set(SetNameForm(request.POST), set_id=set_id, actor=request.actor, now=request.now)
     return done(request, f"The set was named “{row.name}”.", "first-steps")
 
 
-@action_view(steps_answer)
+@action_view("first-steps/put-away/", "onboarding-dismiss", steps_answer)
 def dismiss(request: Asked) -> HttpResponse:
     profile.choose(profile.ChoicesSerializer(data={"first_steps": False}), actor=request.actor, now=request.now)
     return done(request, "First steps hidden. You find them under Admin.", "queue")

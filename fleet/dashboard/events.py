@@ -51,7 +51,7 @@ HEAD_PANELS: list[Panel] = []
 REPORT_PANELS: list[Panel] = []
 
 
-@read_view
+@read_view("history/", "events")
 def event_list(request: Asked) -> HttpResponse:
     found = EventFilter(request.GET, now=request.now).qs
     read = partial(event_rows.listing, now=request.now, events=found)
@@ -122,7 +122,7 @@ def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context:
     )
 
 
-event_page = read_view(event_answer)
+event_page = read_view("events/<event:event_id>/", "event")(event_answer)
 
 
 def _from_archive(event_id: str) -> dict[str, Any]:
@@ -130,21 +130,21 @@ def _from_archive(event_id: str) -> dict[str, Any]:
     return {"left": left, "left_entries": entries.rows_of(left.entries)}
 
 
-@read_view
+@read_view("events/<event:event_id>/archive/", "event-archive")
 def event_archive(request: Asked, event_id: str) -> HttpResponse:
     """Show the archived part of an event's timeline."""
     known(event_detail(event_id=event_id, now=request.now), UNKNOWN)
     return page(request, "events/archive_page.html", event_id=event_id.upper(), **_from_archive(event_id))
 
 
-@read_view
+@read_view("events/<event:event_id>/documents/", "event-documents")
 def event_documents(request: Asked, event_id: str) -> HttpResponse:
     """Show the raw documents that listed an event."""
     raw = known(intake.for_event(event_id=event_id), UNKNOWN)
     return page(request, "events/documents_page.html", raw=raw, event_id=event_id.upper())
 
 
-@read_view
+@read_view("events/<event:event_id>/export.json", "event-export")
 def event_export(request: Asked, event_id: str) -> HttpResponse:
     """Return all data about one event as a JSON download, for a post-mortem."""
     found = known(event_detail(event_id=event_id, now=request.now), UNKNOWN)
@@ -334,7 +334,7 @@ def decided(request: Asked, event_id: str, said: str) -> HttpResponse:
     return done(request, said, "event", event_id=event_id)
 
 
-@action_view(panel)
+@action_view("events/<event:event_id>/approve/", "event-approve", panel)
 @proved
 def approve(request: Asked, event_id: str) -> HttpResponse:
     values = ApprovalForm(request.POST).values
@@ -350,14 +350,14 @@ def approve(request: Asked, event_id: str) -> HttpResponse:
     return decided(request, event_id, given(approval.state, approval.when))
 
 
-@action_view(approval_panel)
+@action_view("approvals/<int:approval_id>/withdraw/", "approval-withdraw", approval_panel)
 def withdraw(request: Asked, approval_id: int) -> HttpResponse:
     event_id = event_of(request, approval_id)
     approval = conditions.withdraw(approval_id=approval_id, actor=commented(request), now=request.now)
     return decided(request, event_id, DONE["undo" if approval.when == When.UNDO.value else "withdraw"])
 
 
-@action_view(approval_panel)
+@action_view("approvals/<int:approval_id>/consent/", "approval-consent", approval_panel)
 @proved
 def consent(request: Asked, approval_id: int) -> HttpResponse:
     event_id = event_of(request, approval_id)
@@ -374,7 +374,7 @@ def consent(request: Asked, approval_id: int) -> HttpResponse:
     return decided(request, event_id, given(approval.state, approval.when, agreed=True))
 
 
-@action_view(panel)
+@action_view("events/<event:event_id>/claim/", "event-claim", panel)
 def claim(request: Asked, event_id: str) -> HttpResponse:
     values = ClaimForm(request.POST).values
     actor = request.actor.because(values.pop("comment"))
@@ -382,14 +382,14 @@ def claim(request: Asked, event_id: str) -> HttpResponse:
     return decided(request, event_id, DONE["claim" if row.by_id == request.user.pk else "assign"])
 
 
-@action_view(panel)
+@action_view("events/<event:event_id>/note/", "event-note", panel)
 def note(request: Asked, event_id: str) -> HttpResponse:
     # The operation checks the length.
     claims.note(event_id=event_id, actor=request.actor.because(request.POST.get("note", "")), now=request.now)
     return decided(request, event_id, DONE["note"])
 
 
-@action_view(panel)
+@action_view("events/<event:event_id>/silence/", "event-silence", panel)
 def silence(request: Asked, event_id: str) -> HttpResponse:
     """Silence an event or its set for some hours; 0 ends the silence of both."""
     values = SilenceForm(request.POST).values
@@ -400,13 +400,13 @@ def silence(request: Asked, event_id: str) -> HttpResponse:
     return decided(request, event_id, DONE["silence" if hours else "silence-end"])
 
 
-@action_view(panel)
+@action_view("events/<event:event_id>/give-back/", "event-give-back", panel)
 def give_back(request: Asked, event_id: str) -> HttpResponse:
     claims.give_back(event_id=event_id, actor=request.actor, now=request.now)
     return decided(request, event_id, DONE["give-back"])
 
 
-@action_view(panel)
+@action_view("events/<event:event_id>/hold/", "event-hold", panel)
 def hold(request: Asked, event_id: str) -> HttpResponse:
     values = HoldForm(request.POST).values
     actor = request.actor.because(values["reason"])
@@ -414,7 +414,7 @@ def hold(request: Asked, event_id: str) -> HttpResponse:
     return decided(request, event_id, DONE["hold"])
 
 
-@action_view(panel)
+@action_view("events/<event:event_id>/lift/", "event-lift", panel)
 def lift(request: Asked, event_id: str) -> HttpResponse:
     claims.lift(event_id=event_id, actor=request.actor, now=request.now)
     return decided(request, event_id, DONE["lift"])

@@ -51,7 +51,7 @@ COUNTS = ("undecided", "scheduled", "started", "without_agent")
 
 
 @gzip_page
-@read_view
+@read_view("fleet/", "fleet")
 def map_page(request: Asked) -> HttpResponse:
     chosen = MapFilter.of(request.GET.dict())
     as_table = request.GET.get("as") == "table"
@@ -78,7 +78,7 @@ def map_page(request: Asked) -> HttpResponse:
     )
 
 
-@read_view
+@read_view("fleet/export.csv", "fleet-csv")
 def map_csv(request: Asked) -> StreamingHttpResponse:
     """Return every set that matches the page's filter as a CSV file, the worst state first."""
     found = fleet_map(now=request.now, chosen=MapFilter.of(request.GET.dict()))

@@ -9,10 +9,9 @@ from urllib.parse import parse_qsl
 from django import forms
 from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
-from django.views.decorators.http import require_http_methods
 
 from fleet.dashboard import charts, timeline
 from fleet.dashboard.agent_package import installer_address, packages, requirement, requirements_address
@@ -23,6 +22,7 @@ from fleet.dashboard.pages import (
     Asked,
     action_view,
     done,
+    form_view,
     history,
     known,
     listed,
@@ -92,10 +92,10 @@ def inventory_answer(request: Asked, /, status: int = 200, **context: Any) -> Ht
     )
 
 
-inventory_page = read_view(inventory_answer)
+inventory_page = read_view("inventory/", "inventory")(inventory_answer)
 
 
-@action_view(inventory_answer)
+@action_view("inventory/take/", "inventory-take", inventory_answer)
 def take_inventory(request: Asked) -> HttpResponse:
     sent = InventoryForm(request.POST).values
     items, errors = _items(request.FILES.getlist("files"), sent["pasted"])
@@ -146,7 +146,7 @@ def _items(files: Iterable["UploadedFile[Any]"], pasted: str) -> tuple[list[Any]
 # Machines: the list, the page of one, machines that wait for admission, and join tokens for new ones.
 
 
-@read_view
+@read_view("machines/", "machines")
 def machine_list(request: Asked) -> HttpResponse:
     rows = MachineFilter(request.GET, now=request.now).qs
     read = partial(machines.listing, now=request.now, machines=rows)
@@ -181,12 +181,14 @@ def decommission_answer(request: Asked, /, **context: Any) -> HttpResponse:
     return page(request, "machines/decommission.html", rows=rows, **context)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-def decommission_machines(request: HttpRequest) -> HttpResponseBase:
-    return (_decommission if request.method == "POST" else read_view(decommission_answer))(request)
+@form_view("machines/decommission/", "machines-decommission")
+def decommission_machines(request: Asked) -> HttpResponse:
+    try:
+        return _decommission(request) if request.method == "POST" else decommission_answer(request)
+    except Refused as error:
+        return decommission_answer(request, sent=request.POST, **refused(error))
 
 
-@action_view(decommission_answer)
 def _decommission(request: Asked) -> HttpResponse:
     sent = DecommissionForm(request.POST).values
     if not sent["machine"]:
@@ -260,17 +262,17 @@ def machine_answer(request: Asked, /, machine_id: int, **context: Any) -> HttpRe
     )
 
 
-machine_page = read_view(machine_answer)
+machine_page = read_view("machines/<int:machine_id>/", "machine")(machine_answer)
 
 
-@action_view(machine_answer)
+@action_view("machines/<int:machine_id>/revoke/", "machine-revoke", machine_answer)
 def revoke(request: Asked, machine_id: int) -> HttpResponse:
     keys.revoke(machine_id=machine_id, actor=commented(request), now=request.now)
     said = "Revoked: it is cut off, and nothing that it said counts any more."
     return done(request, said, "machine", machine_id=machine_id)
 
 
-@action_view(machine_answer)
+@action_view("machines/<int:machine_id>/discount/", "machine-discount", machine_answer)
 def discount(request: Asked, machine_id: int) -> HttpResponse:
     keys.discount(machine_id=machine_id, actor=commented(request), now=request.now)
     return done(request, "Reports discounted.", "machine", machine_id=machine_id)
@@ -281,7 +283,7 @@ class MoveForm(CommentForm):
     set = forms.IntegerField(min_value=1)
 
 
-@action_view(machine_answer)
+@action_view("machines/<int:machine_id>/move/", "machine-move", machine_answer)
 def move(request: Asked, machine_id: int) -> HttpResponse:
     sent = MoveForm(request.POST).values
     actor = request.actor.because(sent["comment"])
@@ -290,7 +292,7 @@ def move(request: Asked, machine_id: int) -> HttpResponse:
     return done(request, said, "machine", machine_id=machine_id)
 
 
-@action_view(machine_answer)
+@action_view("machines/<int:machine_id>/lift/", "machine-lift", machine_answer)
 def lift(request: Asked, machine_id: int) -> HttpResponse:
     move_machine(machine_id=machine_id, set_id=None, actor=commented(request), now=request.now)
     said = "Lifted: what is stated of its set counts again."
@@ -319,10 +321,10 @@ def admissions_answer(request: Asked, /, **context: Any) -> HttpResponse:
     )
 
 
-admission_list = read_view(admissions_answer)
+admission_list = read_view("admissions/", "admissions")(admissions_answer)
 
 
-@action_view(admissions_answer)
+@action_view("admissions/decide/", "admissions-decide", admissions_answer)
 def decide(request: Asked) -> HttpResponse:
     sent = AdmissionsForm(request.POST).values
     operation = admissions.admit if sent["decision"] == "admit" else admissions.refuse
@@ -341,7 +343,7 @@ def tokens_answer(request: Asked, /, **context: Any) -> HttpResponse:
     return page(request, "machines/join_tokens.html", **{"prefix": "", **context})
 
 
-token_list = read_view(tokens_answer)
+token_list = read_view("join-tokens/", "join-tokens")(tokens_answer)
 
 
 def _token_form(data: Any = None) -> JoinTokenForm:
@@ -368,12 +370,12 @@ def created_token(request: Asked, form: JoinTokenForm) -> dict[str, Any]:
     return {"new_token": token, "lines": lines, "packages": found, "ca_file": CA_FILE if certificates else ""}
 
 
-@action_view(refused_form(tokens_answer, _token_form))
+@action_view("join-tokens/make/", "join-token-make", refused_form(tokens_answer, _token_form))
 def make_token(request: Asked) -> HttpResponse:
     return tokens_answer(request, **created_token(request, JoinTokenForm(request.POST)))
 
 
-@action_view(tokens_answer)
+@action_view("join-tokens/<str:prefix>/end/", "join-token-end", tokens_answer)
 def end_token(request: Asked, prefix: str) -> HttpResponse:
     entrance.end_join_token(prefix=prefix, actor=request.actor, now=request.now)
     return done(request, "Join token revoked.", "join-tokens")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from functools import wraps
+from types import FunctionType, ModuleType
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from urllib.parse import urlencode, urlsplit
 
@@ -14,6 +15,7 @@ from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render, resolve_url
 from django.template.loader import get_template
+from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.cache import patch_vary_headers
 from django.utils.functional import SimpleLazyObject
@@ -60,6 +62,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Answer = Callable[..., HttpResponseBase]
 View = Callable[Concatenate[Asked, P], HttpResponseBase]
+Routed = Callable[Concatenate[HttpRequest, P], HttpResponseBase]
 # Parts of a page that can be requested alone: the function that returns the context, by template.
 Parts = Mapping[str, Callable[[], Mapping[str, Any]]]
 
@@ -77,7 +80,7 @@ def loaded(panels: Iterable[Panel], *subject: Any) -> list[tuple[str, Any]]:
     return [(panel.template, panel.load(*subject)) for panel in panels]
 
 
-def require_reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
+def require_reader(view: View[P]) -> Routed[P]:
     """Restrict a view to users who may read. If the session has ended, the user signs in again, and a submitted form is
     preserved.
     """
@@ -131,22 +134,23 @@ def came_from(request: HttpRequest) -> str:
     return urlsplit(request.headers.get("Referer", "")).path or "/"
 
 
-def read_view(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
-    """Restrict a view to GET and HEAD requests of users who may read."""
-    return require_safe(require_reader(view))
+def read_view(address: str, name: str) -> Callable[[View[P]], Routed[P]]:
+    """Return a decorator for a view of GET and HEAD requests of users who may read, with its URL pattern and name."""
+    return lambda view: _routed(address, name, require_safe(require_reader(view)))
 
 
-def form_view(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
-    """Restrict a view to users who may read. GET shows the page of a form, POST sends the form."""
-    return require_http_methods(["GET", "HEAD", "POST"])(require_reader(view))
+def form_view(address: str, name: str) -> Callable[[View[P]], Routed[P]]:
+    """Return a decorator like that of `read_view`. GET shows the page of a form, POST sends the form."""
+    methods = require_http_methods(["GET", "HEAD", "POST"])
+    return lambda view: _routed(address, name, methods(require_reader(view)))
 
 
-def action_view(answer: Answer) -> Callable[[View[P]], Callable[Concatenate[HttpRequest, P], HttpResponseBase]]:
-    """Return a decorator for the view of a form. If the form is refused, `answer` returns its page again with the
-    reason.
+def action_view(address: str, name: str, answer: Answer) -> Callable[[View[P]], Routed[P]]:
+    """Return a decorator for the view of a form, with its URL pattern and its name. If the form is refused, `answer`
+    returns its page again with the reason.
     """
 
-    def decorate(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
+    def decorate(view: View[P]) -> Routed[P]:
         @wraps(view)
         def guarded(request: Asked, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
             try:
@@ -154,9 +158,21 @@ def action_view(answer: Answer) -> Callable[[View[P]], Callable[Concatenate[Http
             except Refused as error:
                 return answer(request, *args, **kwargs, sent=request.POST, **refused(error))
 
-        return require_POST(require_reader(guarded))
+        return _routed(address, name, require_POST(require_reader(guarded)))
 
     return decorate
+
+
+def _routed(address: str, name: str, view: Routed[P]) -> Routed[P]:
+    view.at = address, name  # type: ignore[attr-defined]
+    return view
+
+
+def pages_of(*modules: ModuleType) -> list[URLPattern]:
+    """Return the URL patterns of the views in these modules, with fixed parts of an address before parameters."""
+    views = [view for module in modules for view in vars(module).values() if isinstance(view, FunctionType)]
+    found = {view.at: view for view in views if hasattr(view, "at")}
+    return [path(address, found[address, name], name=name) for address, name in sorted(found, reverse=True)]
 
 
 def failure(status: int, *, headers: Mapping[str, str] | None = None, **said: object) -> HttpResponse:

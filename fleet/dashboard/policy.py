@@ -32,10 +32,10 @@ def list_answer(request: Asked, /, **context: Any) -> HttpResponse:
     return page(request, "policy/rules.html", **context)
 
 
-rule_list = read_view(list_answer)
+rule_list = read_view("policy/", "rules")(list_answer)
 
 
-@form_view
+@form_view("rules/new/", "rule-new")
 def rule_new(request: Asked) -> HttpResponse:
     """Show the form of a new rule. It can be tried on past events, which saves nothing."""
     missing = request.rights.missing(Right.ADMINISTER, doing="make-rule")
@@ -58,7 +58,7 @@ def _prefilled(request: Asked) -> dict[str, Any]:
     }
 
 
-@form_view
+@form_view("rules/<int:rule_id>/", "rule")
 def rule_page(request: Asked, rule_id: int) -> HttpResponse:
     """Show one rule: its form for administrators, and its wording and dry run for all users."""
     found = known(rules.detail(rule_id=rule_id, now=request.now), "No rule has this number; it may have been deleted.")
@@ -98,21 +98,21 @@ def form_answer(request: Asked, found: RuleRow | None) -> HttpResponse:
     return redirect("rule", rule_id=row.pk)
 
 
-@action_view(list_answer)
+@action_view("rules/<int:rule_id>/switch/", "rule-switch", list_answer)
 def rule_switch(request: Asked, rule_id: int) -> HttpResponse:
     sent = RuleRequestSerializer(data={"enabled": request.POST.get("enabled") == "on"})
     row = operations.change_rule(sent, rule_id=rule_id, actor=request.actor, now=request.now, expected=_seen(request))
     return _back(request, f"“{row.name}” is {'on: it decides from now on' if row.enabled else 'off'}.", rule_id)
 
 
-@action_view(list_answer)
+@action_view("rules/<int:rule_id>/move/", "rule-move", list_answer)
 def rule_move(request: Asked, rule_id: int) -> HttpResponse:
     steps = -1 if request.POST.get("to") == "up" else 1
     row = operations.move(rule_id=rule_id, actor=request.actor, now=request.now, steps=steps, expected=_seen(request))
     return _back(request, f"“{row.name}” is number {row.position} now.", rule_id)
 
 
-@action_view(list_answer)
+@action_view("rules/<int:rule_id>/delete/", "rule-delete", list_answer)
 def rule_delete(request: Asked, rule_id: int) -> HttpResponse:
     row = operations.delete_rule(rule_id=rule_id, actor=request.actor, now=request.now, expected=_seen(request))
     return _back(request, f"“{row.name}” is deleted. What it decided stands.")
@@ -135,13 +135,13 @@ def window_answer(request: Asked, *, refusal: dict[str, Any], **context: Any) ->
     return list_answer(request, refusal=refusal, window_form=form, **context)
 
 
-@action_view(window_answer)
+@action_view("no-approval-windows/", "window-new", window_answer)
 def window_new(request: Asked) -> HttpResponse:
     row = operations.create_window(WindowForm(request.POST), actor=request.actor, now=request.now)
     return done(request, f"“{row.name}” has been created.", f"{reverse('rules')}#windows")
 
 
-@action_view(list_answer)
+@action_view("no-approval-windows/<int:window_id>/delete/", "window-delete", list_answer)
 def window_delete(request: Asked, window_id: int) -> HttpResponse:
     row = operations.delete_window(window_id=window_id, actor=request.actor, now=request.now)
     return done(request, f"“{row.name}” is deleted.", "rules")
@@ -151,10 +151,10 @@ def stop_answer(request: Asked, /, **context: Any) -> HttpResponse:
     return page(request, "policy/stop.html", state=rules.state(), **context)
 
 
-stop_page = read_view(stop_answer)
+stop_page = read_view("stop/", "stop")(stop_answer)
 
 
-@read_view
+@read_view("stop/banner/", "stop-banner")
 def banner(request: Asked) -> HttpResponse:
     """Return the banner about the stop of all approvals. The browser requests it when the event stream reports a
     change.
@@ -162,13 +162,13 @@ def banner(request: Asked) -> HttpResponse:
     return page(request, "policy/stop_banner.html")
 
 
-@action_view(stop_answer)
+@action_view("stop/all/", "stop-all", stop_answer)
 def stop_all(request: Asked) -> HttpResponse:
     operations.stop_all(actor=commented(request), now=request.now)
     return done(request, "All approvals are stopped. Approvals already sent to Azure continue.", "stop")
 
 
-@action_view(stop_answer)
+@action_view("stop/lift/", "stop-lift", stop_answer)
 def lift(request: Asked) -> HttpResponse:
     operations.lift(actor=commented(request), now=request.now, expected=_seen(request))
     return done(request, "Approvals are allowed again.", "stop")

@@ -53,7 +53,7 @@ class AdmissionRuleForm(CommentForm):
     hours = forms.TypedChoiceField(choices=[(0, ""), *ADMIT_HOURS], coerce=int)
 
 
-@read_view
+@read_view("sets/", "sets")
 def set_list(request: Asked) -> HttpResponse:
     filters = SetFilter(request.GET, now=request.now)
     read = partial(sets.lines, now=request.now, sets=filters.qs)
@@ -99,29 +99,29 @@ def _agents(request: Asked, found: sets.SetDetail) -> dict[str, Any]:
     return pager(request, rows)
 
 
-set_page = read_view(set_answer)
+set_page = read_view("sets/<int:set_id>/", "set")(set_answer)
 
 
-@action_view(set_answer)
+@action_view("sets/<int:set_id>/name/", "set-name", set_answer)
 @proved
 def name_set(request: Asked, set_id: int) -> HttpResponse:
     row = changes.change_set(SetNameForm(request.POST), set_id=set_id, actor=request.actor, now=request.now)
     return done(request, f"The set was named “{row.name}”.", "set", set_id=set_id)
 
 
-@action_view(set_answer)
+@action_view("sets/<int:set_id>/merge/", "set-merge", set_answer)
 def merge_set(request: Asked, set_id: int) -> HttpResponse:
     into = MergeForm(request.POST).values["into"]
     row = changes.merge_sets(set_id=set_id, into=into, actor=request.actor, now=request.now)
     return done(request, f"Merged: “{row.name}” remains.", "set", set_id=row.pk)
 
 
-def requirement_view(column: str, off: str, on: str) -> Callable[..., HttpResponseBase]:
-    """Return the view of a form that changes one requirement of a set, or its runbook (`column`). `off` and `on` are
-    the messages after it.
+def requirement_view(word: str, column: str, off: str, on: str) -> Callable[..., HttpResponseBase]:
+    """Return the view of a form that changes one requirement of a set, or its runbook (`column`). `word` is the end of
+    its address, `off` and `on` are the messages after it.
     """
 
-    @action_view(set_answer)
+    @action_view(f"sets/<int:set_id>/{word}/", f"set-{word}", set_answer)
     @proved
     def change(request: Asked, set_id: int) -> HttpResponse:
         sent = RequirementForm(column, request.POST)
@@ -135,23 +135,33 @@ def requirement_view(column: str, off: str, on: str) -> Callable[..., HttpRespon
 
 
 ask_for_second = requirement_view(
-    "second_person", "Approvals in this set need one person.", "Approvals in this set always need a second person."
+    "second-person",
+    "second_person",
+    "Approvals in this set need one person.",
+    "Approvals in this set always need a second person.",
 )
 ask_again = requirement_view(
-    "step_up", "Approvers need not confirm their identity.", "Approvers must confirm their identity."
+    "step-up",
+    "step_up",
+    "Approvers need not confirm their identity.",
+    "Approvers must confirm their identity.",
 )
 exempt_services = requirement_view(
+    "spares",
     "exempt_service_accounts",
     "Service accounts cannot approve in this set.",
     "Service accounts can approve in this set without confirmation.",
 )
 set_min_live = requirement_view(
-    "min_live", "No minimum of live machines is set.", "Minimum number of live machines: {}."
+    "needs",
+    "min_live",
+    "No minimum of live machines is set.",
+    "Minimum number of live machines: {}.",
 )
-set_runbook = requirement_view("runbook", "This set has no runbook of its own.", "Runbook saved.")
+set_runbook = requirement_view("runbook", "runbook", "This set has no runbook of its own.", "Runbook saved.")
 
 
-@action_view(set_answer)
+@action_view("sets/<int:set_id>/admissions/", "set-admissions", set_answer)
 def admit_by_rule(request: Asked, set_id: int) -> HttpResponse:
     sent = AdmissionRuleForm(request.POST).values
     until = request.now + timedelta(hours=sent["hours"]) if sent["hours"] else None

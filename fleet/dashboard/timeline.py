@@ -241,7 +241,7 @@ class JumpForm(Sent):
     at = MomentField(required=False)
 
 
-@read_view
+@read_view("timeline/", "timeline")
 def fleet_timeline(request: Asked) -> HttpResponseBase:
     found = EntryFilter(request.GET).qs
     if not any(request.GET.get(name) for name in ("event", "kind", "machine", "machine_name")):

@@ -26,7 +26,7 @@ class DrillForm(CommentForm):
     duration_seconds = forms.IntegerField(min_value=DURATION_SECONDS[0], max_value=DURATION_SECONDS[1])
 
 
-@read_view
+@read_view("drills/", "drills")
 def drill_list(request: Asked) -> HttpResponse:
     return listed(request, "drills/list.html", "drills/drill_rows.html", drills.listing)
 
@@ -37,10 +37,10 @@ def drill_answer(request: Asked, /, drill_id: int, **context: Any) -> HttpRespon
     return page(request, "drills/page.html", {"drills/drill_body.html": dict}, report=found, **context)
 
 
-drill_page = read_view(drill_answer)
+drill_page = read_view("drills/<int:drill_id>/", "drill")(drill_answer)
 
 
-@action_view(set_answer)
+@action_view("sets/<int:set_id>/drill/", "set-drill", set_answer)
 def begin(request: Asked, set_id: int) -> HttpResponse:
     values = DrillForm(request.POST).values
     drill = operations.begin(
@@ -58,7 +58,7 @@ def begin(request: Asked, set_id: int) -> HttpResponse:
     return done(request, said, "drill", drill_id=drill.pk)
 
 
-@action_view(drill_answer)
+@action_view("drills/<int:drill_id>/stop/", "drill-stop", drill_answer)
 def stop(request: Asked, drill_id: int) -> HttpResponse:
     operations.stop(drill_id=drill_id, actor=commented(request), now=request.now)
     return done(request, "Drill stopped. Drydock notifies the machines.", "drill", drill_id=drill_id)
@@ -78,7 +78,7 @@ class BeginWaveForm(CommentForm):
     reason = line()
 
 
-@read_view
+@read_view("waves/", "waves")
 def wave_list(request: Asked) -> HttpResponse:
     read = partial(waves.listing, now=request.now, size=25)
     return listed(request, "waves/list.html", "waves/wave_rows.html", read)
@@ -90,10 +90,10 @@ def wave_answer(request: Asked, /, wave_id: int, **context: Any) -> HttpResponse
     return page(request, "waves/page.html", {"waves/wave_body.html": dict}, wave=found, **context)
 
 
-wave_page = read_view(wave_answer)
+wave_page = read_view("waves/<int:wave_id>/", "wave")(wave_answer)
 
 
-@form_view
+@form_view("waves/begin/", "wave-begin")
 def begin_wave(request: Asked) -> HttpResponse:
     """Show the events of a service (`?service=`) or a set (`?set=`) for selection (GET), or begin the wave (POST)."""
     sent = request.POST if request.method == "POST" else request.GET
@@ -138,7 +138,7 @@ def _takes_reason(refusal: Refused) -> list[dict[str, Any]]:
     return list(guards.values())
 
 
-@action_view(wave_answer)
+@action_view("waves/<int:wave_id>/stop/", "wave-stop", wave_answer)
 def stop_wave(request: Asked, wave_id: int) -> HttpResponse:
     wave_operations.stop(wave_id=wave_id, actor=commented(request), now=request.now)
     message = "Wave stopped. Waiting approvals are withdrawn; approvals already sent continue."

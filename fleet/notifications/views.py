@@ -103,27 +103,27 @@ def channel_page(request: Asked, channel_id: int) -> HttpResponse:
     return done(request, f"“{row.name}” is saved.", "channel", channel_id=row.pk)
 
 
-@action_view(channel_answer)
+@action_view("channels/<int:channel_id>/switch/", "channel-switch", channel_answer)
 def channel_switch(request: Asked, channel_id: int) -> HttpResponse:
     sent = ChannelFieldsSerializer(data={"enabled": request.POST.get("enabled") == "on"})
     row = channel_services.change(sent, channel_id=channel_id, actor=request.actor, now=request.now)
     return done(request, f"“{row.name}” is {'on' if row.enabled else 'off'}.", "channel", channel_id=row.pk)
 
 
-@action_view(channel_answer)
+@action_view("channels/<int:channel_id>/test/", "channel-test", channel_answer)
 def channel_test(request: Asked, channel_id: int) -> HttpResponse:
     """Start a test of a channel. Redirect to the page of the test, which refreshes until the channel has responded."""
     delivery = channel_services.request_test(channel_id=channel_id, actor=request.actor, now=request.now)
     return redirect("delivery", delivery_id=delivery)
 
 
-@action_view(channel_answer)
+@action_view("channels/<int:channel_id>/rotate/", "channel-rotate", channel_answer)
 def channel_rotate(request: Asked, channel_id: int) -> HttpResponse:
     _, secret = channel_services.rotate(channel_id=channel_id, actor=request.actor, now=request.now)
     return channel_answer(request, channel_id, new_secret=secret)
 
 
-@action_view(channel_answer)
+@action_view("channels/<int:channel_id>/delete/", "channel-delete", channel_answer)
 def channel_delete(request: Asked, channel_id: int) -> HttpResponse:
     row = channel_services.delete(channel_id=channel_id, actor=request.actor, now=request.now)
     message = f"“{row.name}” is deleted, and its secrets are forgotten. What was sent through it stays in the log."
@@ -135,7 +135,7 @@ def channel_delete(request: Asked, channel_id: int) -> HttpResponse:
 UNKNOWN_DELIVERY = "No delivery has this number."
 
 
-@read_view
+@read_view("messages/log/", "message-log")
 def sent_list(request: Asked) -> HttpResponse:
     """Show the list of deliveries, newest first."""
     read = partial(log.deliveries, person=request.user, now=request.now, filters=request.GET)
@@ -143,7 +143,7 @@ def sent_list(request: Asked) -> HttpResponse:
     return listed(request, "messages/log.html", "messages/sent_rows.html", read, **choices)
 
 
-@read_view
+@read_view("messages/log/unsent/", "message-unsent")
 def unsent_list(request: Asked) -> HttpResponse:
     """Show the list of messages without a delivery, newest first."""
     read = partial(log.unsent, person=request.user, filters=request.GET)
@@ -169,10 +169,10 @@ def delivery_answer(request: Asked, /, delivery_id: UUID, **context: Any) -> Htt
     return page(request, "messages/delivery.html", {"messages/delivery_body.html": dict}, post=delivery, **context)
 
 
-delivery_page = read_view(delivery_answer)
+delivery_page = read_view("messages/log/<uuid:delivery_id>/", "delivery")(delivery_answer)
 
 
-@action_view(delivery_answer)
+@action_view("messages/log/<uuid:delivery_id>/again/", "delivery-again", delivery_answer)
 def delivery_again(request: Asked, delivery_id: UUID) -> HttpResponse:
     """Send a delivery again with the same id."""
     delivery = known(log.delivery(delivery_id=delivery_id, person=request.user, now=request.now), UNKNOWN_DELIVERY)
@@ -187,13 +187,13 @@ def delivery_again(request: Asked, delivery_id: UUID) -> HttpResponse:
 # Channels with their health, and routes: one page for the installation, one for the user's own.
 
 
-@read_view
+@read_view("messages/", "messages")
 def overview(request: Asked) -> HttpResponse:
     """Show the channels and routes of the installation."""
     return _channels_and_routes(request, own=False)
 
 
-@read_view
+@read_view("you/messages/", "you-messages")
 def own(request: Asked) -> HttpResponse:
     """Show the personal channels and routes of the user."""
     return _channels_and_routes(request, own=True)
@@ -296,14 +296,14 @@ def _to_list(request: Asked, row: Any, message: str) -> HttpResponse:
     return done(request, message, "you-messages" if row.owner_id else "messages")
 
 
-@action_view(route_answer)
+@action_view("routes/<int:route_id>/switch/", "route-switch", route_answer)
 def route_switch(request: Asked, route_id: int) -> HttpResponse:
     sent = RouteChangeSerializer(data={"enabled": request.POST.get("enabled") == "on"})
     row = route_services.change(sent, route_id=route_id, actor=request.actor, now=request.now)
     return _to_list(request, row, f"“{row.name}” is {'on' if row.enabled else 'off'}.")
 
 
-@action_view(route_answer)
+@action_view("routes/<int:route_id>/delete/", "route-delete", route_answer)
 def route_delete(request: Asked, route_id: int) -> HttpResponse:
     row = route_services.delete(route_id=route_id, actor=request.actor, now=request.now)
     return _to_list(request, row, f"“{row.name}” is deleted. What it sent stays in the log.")
@@ -351,7 +351,7 @@ class BrowserForm(forms.Sent):
     auth = forms.line(100, required=True)
 
 
-@action_view(you_answer)
+@action_view("you/browser/key/", "browser-key", you_answer)
 def push_key(request: Asked) -> HttpResponse:
     """Return the public VAPID key for the script that subscribes to push messages. The first request creates the
     key.
@@ -359,13 +359,13 @@ def push_key(request: Asked) -> HttpResponse:
     return JsonResponse({"key": route_services.push_keys(now=request.now).public})
 
 
-@action_view(you_answer)
+@action_view("you/browser/", "browser-tell", you_answer)
 def tell_browser(request: Asked) -> HttpResponse:
     route_services.register_browser(actor=request.actor, now=request.now, **BrowserForm(request.POST).values)
     return done(request, "This browser now receives notifications.", "you")
 
 
-@action_view(you_answer)
+@action_view("you/browser/<int:channel_id>/end/", "browser-end", you_answer)
 def end_browser(request: Asked, channel_id: int) -> HttpResponse:
     channel = route_services.remove_browser(actor=request.actor, channel_id=channel_id, now=request.now)
     return done(request, f"“{channel.name}” no longer receives notifications.", "you")

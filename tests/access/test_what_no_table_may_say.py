@@ -44,7 +44,7 @@ def leak(request: HttpRequest) -> HttpResponse:
     return HttpResponse("all that there is")
 
 
-@action_view(lambda request, **context: HttpResponse())
+@action_view("refused/", "refused", lambda request, **context: HttpResponse())
 def act(request: Asked) -> HttpResponse:
     sent = profile.ChoicesSerializer(data={"time_zone": "Europe/Berlin"})
     profile.choose(sent, actor=request.actor, now=request.now)
