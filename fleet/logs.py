@@ -20,7 +20,7 @@ from typing import Any
 import structlog
 from structlog.typing import EventDict, Processor
 
-from fleet.environment import Reader
+from fleet.configuration import table
 
 COMMON: list[Processor] = [
     structlog.contextvars.merge_contextvars,
@@ -92,8 +92,8 @@ def line_as_set() -> logging.Formatter:
     """Return the formatter for the server's main process, which does not load Django's settings; `fleet/granian.json`
     names it.
     """
-    # The reader of the settings reports whether it can be used at all.
-    style = "json" if Reader(os.environ).text("LOG_FORMAT") == "json" else "text"
+    # The settings report whether it can be used at all.
+    style = "json" if table["LOG_FORMAT"].text(os.environ) == "json" else "text"
     say_all_in(style)
     return line(style)
 

@@ -1,4 +1,4 @@
-"""Django's settings, read from the environment. `fleet.configuration` documents each setting and its purpose."""
+"""Django's settings: those of the environment (`fleet.configuration`), and what follows from them or never changes."""
 
 import os
 import secrets
@@ -13,13 +13,15 @@ import environ
 from csp.constants import NONE, SELF
 from drydock_agent import wire
 
+from fleet.configuration import *
+from fleet.configuration import table, values
 from fleet.domain.sign_on import HeaderLogin, subject_prefix
-from fleet.environment import Reader
 from fleet.logs import configure_structlog, logging_config, say_all_in
 
-read = Reader(os.environ)
-LOG_FORMAT = read.one_of("LOG_FORMAT", ("text", "json"))
-say_all_in(LOG_FORMAT)
+# Lines of this process have their form before anything else can go wrong.
+say_all_in(table["LOG_FORMAT"].value(os.environ))
+# The names come with their types from the table; these are their values.
+globals().update(found := values(os.environ))
 BASE_DIR = Path(__file__).resolve().parent.parent
 # Next to the package in the source tree, inside it where installed: other folders next to it there belong to other
 # packages.
@@ -27,21 +29,13 @@ INSTALLED_TEMPLATES = Path(__file__).resolve().parent / "templates"
 
 # Addresses and servers
 
-DEBUG = read.flag("DEBUG")
 # Without a key each process creates one. This is safe, but sessions end with the process. A system check reports it.
-SECRET_KEY = read.text("SECRET_KEY") or secrets.token_urlsafe(48)
-SECRET_KEY_FALLBACKS = read.words("SECRET_KEY_FALLBACKS")
+if SECRET_KEY_IS_OURS := not found["SECRET_KEY"]:
+    SECRET_KEY = secrets.token_urlsafe(48)
 # (present name, former name) of each setting that only its former name sets; a check warns.
-FORMER_SETTING_NAMES = [(setting.name, setting.former) for setting in read.under_former_names]
-SECRET_KEY_IS_OURS = not read.text("SECRET_KEY")
-BASE_URL = read.address("BASE_URL", ("http", "https"))
-BEHIND_PROXY = read.flag("BEHIND_PROXY")
-TRUSTED_PROXIES = read.networks("TRUSTED_PROXIES")
-ALLOWED_HOSTS = [*read.words("ALLOWED_HOSTS"), urlsplit(BASE_URL).hostname or "", "localhost", "127.0.0.1", "[::1]"]
+FORMER_SETTING_NAMES = [(name, each.former) for name, each in table.items() if each.is_former(os.environ)]
+ALLOWED_HOSTS = [*ALLOWED_HOSTS, urlsplit(BASE_URL).hostname or "", "localhost", "127.0.0.1", "[::1]"]
 CSRF_TRUSTED_ORIGINS = ["{0.scheme}://{0.netloc}".format(urlsplit(BASE_URL))]
-
-DATABASE_URL = read.address("DATABASE_URL", ("postgresql", "postgres"))
-DATABASE_CONNECTION_SECONDS = read.whole("DATABASE_CONNECTION_SECONDS")
 
 
 def database(url: str) -> dict[str, Any]:
@@ -62,97 +56,31 @@ def database(url: str) -> dict[str, Any]:
 DATABASES = {"default": database(DATABASE_URL)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-REDIS_URL = read.address("REDIS_URL", ("redis", "rediss", "unix"))
+# Drydock's own
 
-# Drydock's own rules; `fleet.configuration` says what each means.
-
-MACHINE_LIVE_SECONDS = read.seconds("MACHINE_LIVE_SECONDS")
-MACHINE_LATE_SECONDS = read.seconds("MACHINE_LATE_SECONDS")
-MACHINE_GONE_SECONDS = read.seconds("MACHINE_GONE_SECONDS")
 DECOMMISSION_DAYS = {
-    "gone": read.days("DECOMMISSION_GONE_DAYS"),
-    "terminated": read.days("DECOMMISSION_TERMINATED_DAYS"),
-    "unlisted": read.days("DECOMMISSION_UNLISTED_DAYS"),
+    "gone": DECOMMISSION_GONE_DAYS,
+    "terminated": DECOMMISSION_TERMINATED_DAYS,
+    "unlisted": DECOMMISSION_UNLISTED_DAYS,
 }
-CLOCK_TOLERANCE_SECONDS = read.seconds("CLOCK_TOLERANCE_SECONDS")
-JOIN_TOKEN_SECONDS = read.whole("JOIN_TOKEN_SECONDS")
-ENROLMENT_POLICY = read.one_of("ENROLMENT_POLICY", ("", "join", "auto", "attested", "admit", "token"))
-ATTESTED_SUBSCRIPTIONS = frozenset(read.ids("ATTESTED_SUBSCRIPTIONS"))
-ATTESTED_ROOTS = read.folder("ATTESTED_ROOTS")
-AGENT_CA_CERTIFICATES = read.certificates("AGENT_CA_FILE")
-# The beginning of a day; None while agents of 0.1.0 may connect.
-LEGACY_CREDENTIALS_UNTIL = read.date("LEGACY_CREDENTIALS_UNTIL")
-AVAILABILITY_SET_TAG = read.text("AVAILABILITY_SET_TAG")
 # What agents are compared with.
 VERSION = version("drydock-fleet")
 PROTOCOL = wire.PROTOCOL
-STATUS_BAR_CACHE_SECONDS = read.seconds("STATUS_BAR_CACHE_SECONDS", up_to=60)
-SCOPED_READ_ACCESS = read.flag("SCOPED_READ_ACCESS")
-APPROVAL_UNDO_SECONDS = read.seconds("APPROVAL_UNDO_SECONDS", up_to=10)
-ORDER_ANSWER_SECONDS = read.seconds("ORDER_ANSWER_SECONDS")
-WAVE_RETURN_SECONDS = read.seconds("WAVE_RETURN_SECONDS")
-BEAT_SECONDS = read.seconds("BEAT_SECONDS")
-NOTIFICATION_GROUP_WAIT_SECONDS = read.seconds("NOTIFICATION_GROUP_WAIT_SECONDS", up_to=30)
-NOTIFICATION_GROUP_INTERVAL_SECONDS = read.seconds("NOTIFICATION_GROUP_INTERVAL_SECONDS")
-FALLBACK_TICK_SECONDS = read.seconds("FALLBACK_TICK_SECONDS")
-INGEST_QUEUE_REPORTS = read.whole("INGEST_QUEUE_REPORTS")
-AGENT_CALLS_PER_MINUTE = read.whole("AGENT_CALLS_PER_MINUTE")
-ENROLMENTS_PER_MINUTE = read.whole("ENROLMENTS_PER_MINUTE")
-PARTITION_ROWS = max(read.whole("PARTITION_ROWS"), 1000)
-DATABASE_MAX_GIGABYTES = read.whole("DATABASE_MAX_GIGABYTES") if read.text("DATABASE_MAX_GIGABYTES") else 0
-ARCHIVE_URL = read.archive("ARCHIVE_URL")
 # Days by kind of rows (`fleet.audit.archive_format.ArchiveKind`, and documents of events); None is for ever.
 RETENTION_DAYS = {
-    "observations": read.days("DOCUMENT_RETENTION_DAYS"),
-    "event_documents": read.days("EVENT_DOCUMENT_RETENTION_DAYS"),
-    "entries": read.days("TIMELINE_RETENTION_DAYS"),
-    "notifications": read.days("CACHE_NOTIFICATION_RETENTION_DAYS"),
-    "messages": read.days("NOTIFICATION_RETENTION_DAYS"),
+    "observations": DOCUMENT_RETENTION_DAYS,
+    "event_documents": EVENT_DOCUMENT_RETENTION_DAYS,
+    "entries": TIMELINE_RETENTION_DAYS,
+    "notifications": CACHE_NOTIFICATION_RETENTION_DAYS,
+    "messages": NOTIFICATION_RETENTION_DAYS,
 }
-CREDENTIAL_CACHE_SECONDS = read.seconds("CREDENTIAL_CACHE_SECONDS")
-API_TOKEN_SECONDS = read.whole("API_TOKEN_SECONDS")
-STREAM_SECONDS = read.seconds("STREAM_SECONDS")
-STREAM_PING_SECONDS = read.seconds("STREAM_PING_SECONDS")
-OIDC_ISSUER = read.issuer("OIDC_ISSUER")
 OIDC_SUBJECT_PREFIX = subject_prefix(OIDC_ISSUER)
-OIDC_CLIENT_ID = read.text("OIDC_CLIENT_ID")
-OIDC_CLIENT_SECRET = read.text("OIDC_CLIENT_SECRET")
-OIDC_CLAIM = read.text("OIDC_CLAIM")
-OIDC_SCOPES = read.words("OIDC_SCOPES")
-OIDC_DISPLAY_NAME = read.text("OIDC_DISPLAY_NAME")
-OIDC_GRACE_SECONDS = read.seconds("OIDC_GRACE_SECONDS")
-LOCAL_PASSWORDS = read.flag("LOCAL_PASSWORDS")
-EMERGENCY_ACCOUNT = read.text("EMERGENCY_ACCOUNT")
-PROXY_SIGN_IN_STREAM_SECONDS = read.seconds("PROXY_SIGN_IN_STREAM_SECONDS")
 PROXY_SIGN_IN = HeaderLogin(
-    networks=tuple(ip_network(network, strict=False) for network in read.networks("PROXY_SIGN_IN_FROM")),
-    secret=read.text("PROXY_SIGN_IN_SECRET"),
-    name=read.header("PROXY_SIGN_IN_USER_HEADER").lower(),
-    groups=read.header("PROXY_SIGN_IN_GROUPS_HEADER").lower(),
+    networks=tuple(ip_network(network, strict=False) for network in PROXY_SIGN_IN_FROM),
+    secret=PROXY_SIGN_IN_SECRET,
+    name=PROXY_SIGN_IN_USER_HEADER.lower(),
+    groups=PROXY_SIGN_IN_GROUPS_HEADER.lower(),
 )
-EGRESS_ALLOWLIST = read.networks("EGRESS_ALLOWLIST")
-EGRESS_PROXY = read.host_and_port("EGRESS_PROXY")
-EGRESS_CA_FILE = read.readable_file("EGRESS_CA_FILE")
-EMAIL_HOST = read.text("EMAIL_HOST")
-EMAIL_PORT = read.whole("EMAIL_PORT")
-EMAIL_HOST_USER = read.text("EMAIL_HOST_USER")
-EMAIL_HOST_PASSWORD = read.text("EMAIL_HOST_PASSWORD")
-EMAIL_USE_TLS = read.flag("EMAIL_USE_TLS")
-EMAIL_USE_SSL = read.flag("EMAIL_USE_SSL")
-EMAIL_TIMEOUT = min(read.whole("EMAIL_TIMEOUT"), 30)
-DEFAULT_FROM_EMAIL = read.text("DEFAULT_FROM_EMAIL")
-WATCHDOG_URL = read.address("WATCHDOG_URL", ("http", "https"))
-WATCHDOG_REPORT_FAILURES = read.flag("WATCHDOG_REPORT_FAILURES")
-NOTIFICATION_SENDER_PROCESSES = read.whole("NOTIFICATION_SENDER_PROCESSES")
-
-# The demo's handles; the command reads them from here.
-
-DEMO_DIR = read.text("DEMO_DIR")
-PORT = read.whole("PORT")
-SIMULATOR_PORT = read.whole("SIMULATOR_PORT")
-DEMO_SINGLE_SIGN_ON = read.flag("DEMO_SINGLE_SIGN_ON")
-DEMO_SINGLE_SIGN_ON_PORT = read.whole("DEMO_SINGLE_SIGN_ON_PORT")
-DEMO_STORY = read.flag("DEMO_STORY")
 
 # Django
 
@@ -238,7 +166,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
-SESSION_COOKIE_AGE = read.whole("SESSION_SECONDS")
+SESSION_COOKIE_AGE = SESSION_SECONDS
 SESSION_COOKIE_NAME = "drydock_session"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BASE_URL.startswith("https://")
 CSRF_FAILURE_VIEW = "fleet.dashboard.failures.forged"
@@ -248,7 +176,6 @@ DEVICE_COOKIE_NAME = ("__Host-" if SESSION_COOKIE_SECURE else "") + "drydock_dev
 
 # The door is django-allauth's, with our adapters. Its own throttle lets strangers lock people out: one throttle, ours.
 
-STEP_UP_SECONDS = read.seconds("STEP_UP_SECONDS")
 ACCOUNT_ADAPTER = "fleet.accounts.post_login.AccountAdapter"
 ACCOUNT_RATE_LIMITS = False
 ACCOUNT_SESSION_REMEMBER = True
@@ -297,7 +224,6 @@ SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 # Static files: collected, compressed and named by content where STATIC_ROOT is set, else right from the packages.
 
 STATIC_URL = "/static/"
-STATIC_ROOT = read.text("STATIC_ROOT") or None
 WHITENOISE_USE_FINDERS = WHITENOISE_AUTOREFRESH = STATIC_ROOT is None
 # What `make site` has built from docs/, at /docs/.
 WHITENOISE_ROOT = Path(__file__).resolve().parent / "site"
@@ -410,8 +336,5 @@ CELERY_BEAT_SCHEDULE = {
 
 # Logs
 
-LOGGING = logging_config(
-    level=read.one_of("LOG_LEVEL", ("DEBUG", "INFO", "WARNING", "ERROR")),
-    style=LOG_FORMAT,
-)
+LOGGING = logging_config(level=LOG_LEVEL, style=LOG_FORMAT)
 configure_structlog()

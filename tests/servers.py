@@ -24,7 +24,7 @@ import psycopg
 import pytest
 from django.db import connections
 
-from fleet.configuration import SETTINGS
+from fleet.configuration import table
 from fleet.embedded import ServerProblem, Urls, postgres_server, servers, temporary_folder
 
 KEPT = ("DATABASE_URL", "REDIS_URL")
@@ -43,10 +43,9 @@ RUNNING: list[Urls] = []
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None]:
-    for setting in SETTINGS:
-        if setting.name not in KEPT:
-            os.environ.pop(setting.name, None)
-            os.environ.pop(f"{setting.name}_FILE", None)
+    for name in set(table) - set(KEPT):
+        os.environ.pop(name, None)
+        os.environ.pop(f"{name}_FILE", None)
     os.environ["SECRET_KEY"] = "a key for tests, long enough and known to everybody"
     # Machines of most tests enrol with a join token, and some processes start on a database of their own.
     os.environ["ENROLMENT_POLICY"] = "token"

@@ -1,10 +1,9 @@
 """Settings: one table, the same in the documentation, read from variables or files, refused in plain sentences."""
 
-import ast
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,27 +12,17 @@ from django.core.exceptions import ImproperlyConfigured
 from pytest_django import Settings
 
 from fleet.checks import proxy_is_trusted
-from fleet.configuration import SETTINGS, markdown
+from fleet.configuration import markdown, table
 from fleet.embedded.parent_death import bound
-from fleet.environment import Reader
 from fleet.settings import broker, database
 from tests.certificates import Authority
 from tests.processes import PYTHON, ROOT
-
-NAMES = {setting.name for setting in SETTINGS}
 
 
 def test_the_documentation_holds_every_setting_with_its_default_and_no_other() -> None:
     text = (ROOT / "docs" / "admin" / "settings.md").read_text()
     assert markdown() in text, "run `manage.py print_docs`"
-    assert set(re.findall(r"^\| `([A-Z_]+)` \|", text, re.MULTILINE)) == NAMES
-
-
-def test_every_setting_in_the_table_is_read_once_and_no_other_is() -> None:
-    tree = ast.parse((ROOT / "fleet" / "settings.py").read_text())
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    read = [call for call in calls if re.match(r"read\.\w+$", ast.unparse(call.func))]
-    assert {call.args[0].value for call in read if isinstance(call.args[0], ast.Constant)} == NAMES
+    assert set(re.findall(r"^\| `([A-Z_]+)` \|", text, re.MULTILINE)) == set(table)
 
 
 def test_only_the_settings_module_reads_the_environment() -> None:
@@ -56,42 +45,50 @@ def test_only_the_settings_module_reads_the_environment() -> None:
     }
 
 
+def read(name: str, **environment: str) -> Any:
+    return table[name].value(environment)
+
+
 def test_a_file_holds_a_value_and_wins(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_text("from the file\n")
-    read = Reader({"SECRET_KEY": "from the variable", "SECRET_KEY_FILE": str(path)})
-    assert read.text("SECRET_KEY") == "from the file"
+    assert read("SECRET_KEY", SECRET_KEY="from the variable", SECRET_KEY_FILE=str(path)) == "from the file"
 
 
 def test_a_former_name_is_read_where_the_present_one_is_not_set(tmp_path: Path) -> None:
     path = tmp_path / "tag"
     path.write_text("set\n")
-    read = Reader({"TICKER_SECONDS": "7", "SET_TAG_FILE": str(path)})
-    assert read.seconds("FALLBACK_TICK_SECONDS") == 7 and read.text("AVAILABILITY_SET_TAG") == "set"
-    assert {setting.former for setting in read.under_former_names} == {"TICKER_SECONDS", "SET_TAG"}
-    both = Reader({"TICKER_SECONDS": "7", "FALLBACK_TICK_SECONDS": "8"})
-    assert both.seconds("FALLBACK_TICK_SECONDS") == 8 and both.under_former_names == []
+    given = {"TICKER_SECONDS": "7", "SET_TAG_FILE": str(path)}
+    assert read("FALLBACK_TICK_SECONDS", **given) == 7 and read("AVAILABILITY_SET_TAG", **given) == "set"
+    assert {each.former for each in table.values() if each.is_former(given)} == {"TICKER_SECONDS", "SET_TAG"}
+    both = {"TICKER_SECONDS": "7", "FALLBACK_TICK_SECONDS": "8"}
+    assert read("FALLBACK_TICK_SECONDS", **both) == 8 and not any(each.is_former(both) for each in table.values())
 
 
 def test_an_empty_variable_counts_as_not_set() -> None:
-    assert Reader({"MACHINE_LIVE_SECONDS": "", "MACHINE_LATE_SECONDS_FILE": ""}).seconds("MACHINE_LIVE_SECONDS") == 60
+    assert read("MACHINE_LIVE_SECONDS", MACHINE_LIVE_SECONDS="", MACHINE_LIVE_SECONDS_FILE="") == 60
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "read", "sentence"),
+    ("name", "value", "sentence"),
     [
-        ("MACHINE_LIVE_SECONDS", "soon", Reader.seconds, "has to be a number of seconds above zero, not 'soon'."),
-        ("MACHINE_LIVE_SECONDS", "nan", Reader.seconds, "has to be a number of seconds above zero, not 'nan'."),
-        ("PORT", "0", Reader.whole, "has to be a whole number above zero, not '0'."),
-        ("DEBUG", "maybe", Reader.flag, "has to be `yes` or `no`, not 'maybe'."),
-        ("SECRET_KEY_FILE", "/nowhere/key", lambda read, _: read.text("SECRET_KEY"), "names /nowhere/key, which"),
+        ("MACHINE_LIVE_SECONDS", "soon", "has to be a number of seconds above zero, not 'soon'."),
+        ("MACHINE_LIVE_SECONDS", "nan", "has to be a number of seconds above zero, not 'nan'."),
+        ("PORT", "0", "has to be a whole number above zero, not '0'."),
+        ("DEBUG", "maybe", "has to be `yes` or `no`, not 'maybe'."),
+        ("SECRET_KEY_FILE", "/nowhere/key", "names /nowhere/key, which"),
+        # A URL set by mistake may contain a password, so the error does not repeat it.
+        *(
+            ("EGRESS_PROXY", value, "has to be host:port, without a scheme")
+            for value in ("http://ann:secret@x:3128", "ann:secret@x:3128", "proxy", "proxy:0", "proxy:70000", "::1:80")
+        ),
+        ("EGRESS_ALLOWLIST", "inside", "has to hold addresses or networks"),
+        ("EGRESS_CA_FILE", "/nowhere/ca.pem", "names /nowhere/ca.pem, which cannot be read"),
     ],
 )
-def test_a_bad_value_is_refused_in_one_sentence(
-    name: str, value: str, read: Callable[[Reader, str], object], sentence: str
-) -> None:
-    with pytest.raises(ImproperlyConfigured, match=re.escape(f"{name} {sentence}")):
-        read(Reader({name: value}), name)
+def test_a_bad_value_is_refused_in_one_sentence(name: str, value: str, sentence: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=f"^{re.escape(f'{name} {sentence}')}"):
+        read(name.removesuffix("_FILE") if name == "SECRET_KEY_FILE" else name, **{name: value})
 
 
 def ended_process(*words: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -153,38 +150,26 @@ def test_nothing_is_wrong_with_the_documented_settings_where_others_reach_it() -
     assert "no issues (2 silenced)" in ended.stdout
 
 
-def test_where_messages_may_go_is_checked_before_one_is_sent() -> None:
-    read = Reader({"EGRESS_ALLOWLIST": "10.1.0.0/16, fd00::/8", "EGRESS_PROXY": "[fd00::1]:3128", "PORT": "1"})
-    assert read.networks("EGRESS_ALLOWLIST") == ["10.1.0.0/16", "fd00::/8"]
-    assert read.host_and_port("EGRESS_PROXY") == "[fd00::1]:3128"
-    assert Reader({"EGRESS_PROXY": "proxy.example:3128"}).host_and_port("EGRESS_PROXY") == "proxy.example:3128"
-    assert Reader({}).host_and_port("EGRESS_PROXY") == ""
-    # A URL set by mistake may contain a password, so the error does not repeat it.
-    for value in ("http://ann:secret@proxy:3128", "ann:secret@proxy:3128", "proxy", "proxy:0", "proxy:70000", "::1:80"):
-        with pytest.raises(ImproperlyConfigured, match=r"^EGRESS_PROXY has to be host:port, without a scheme"):
-            Reader({"EGRESS_PROXY": value}).host_and_port("EGRESS_PROXY")
-    with pytest.raises(ImproperlyConfigured, match=r"^EGRESS_ALLOWLIST has to hold addresses or networks"):
-        Reader({"EGRESS_ALLOWLIST": "inside"}).networks("EGRESS_ALLOWLIST")
-    with pytest.raises(ImproperlyConfigured, match=r"^EGRESS_CA_FILE names /nowhere/ca\.pem, which cannot be read"):
-        Reader({"EGRESS_CA_FILE": "/nowhere/ca.pem"}).readable_file("EGRESS_CA_FILE")
+def test_where_messages_may_go_is_read() -> None:
+    assert read("EGRESS_ALLOWLIST", EGRESS_ALLOWLIST="10.1.0.0/16, fd00::/8") == ["10.1.0.0/16", "fd00::/8"]
+    for value in ("[fd00::1]:3128", "proxy.example:3128", ""):
+        assert read("EGRESS_PROXY", EGRESS_PROXY=value) == value
 
 
 def test_only_certificates_of_a_file_are_shown_to_machines(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     authority.server("localhost")
     path = tmp_path / "localhost.pem"
-    read = Reader({"AGENT_CA_FILE": str(path)})
     assert "PRIVATE KEY" in path.read_text()
-    shown = read.certificates("AGENT_CA_FILE")
+    shown = read("AGENT_CA_FILE", AGENT_CA_FILE=str(path))
     assert shown.count("BEGIN") == 1 and shown.startswith("-----BEGIN CERTIFICATE-----") and shown in path.read_text()
-    for text in ("", "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"):
+    broken = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+    long = authority.path.read_text() * 100
+    for text, fault in (("", "no certificates in PEM"), (broken, "no certificates in PEM"), (long, "16384 bytes")):
         path.write_text(text)
-        with pytest.raises(ImproperlyConfigured, match="holds no certificates in PEM"):
-            read.certificates("AGENT_CA_FILE")
-    path.write_text(authority.path.read_text() * 100)
-    with pytest.raises(ImproperlyConfigured, match="more than 16384 bytes"):
-        read.certificates("AGENT_CA_FILE")
-    assert Reader({}).certificates("AGENT_CA_FILE") == ""
+        with pytest.raises(ImproperlyConfigured, match=fault):
+            read("AGENT_CA_FILE", AGENT_CA_FILE=str(path))
+    assert read("AGENT_CA_FILE") == ""
 
 
 def test_nothing_is_wrong_with_the_settings_of_the_tests() -> None:

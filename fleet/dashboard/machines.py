@@ -357,7 +357,7 @@ def _token_form(data: Any = None) -> JoinTokenForm:
 def created_token(request: Asked, form: JoinTokenForm) -> dict[str, Any]:
     """Create a join token. Return it with the install commands that contain it; the page shows them only once."""
     token, plain = entrance.create_join_token(form, actor=request.actor, now=request.now)
-    certificates = settings.AGENT_CA_CERTIFICATES
+    certificates = settings.AGENT_CA_FILE
     lines = install_lines(
         fleet_url=settings.BASE_URL,
         join_token=plain,

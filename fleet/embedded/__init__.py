@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 import psycopg
 import redis
 
+from fleet.configuration import table
 from fleet.embedded.folder import ServerProblem, held, temporary_folder
 from fleet.embedded.postgres import postgres_server
 from fleet.embedded.server import Server
 from fleet.embedded.valkey import valkey_server
-from fleet.environment import Reader
 
 __all__ = [
     "Server",
@@ -64,8 +64,7 @@ def servers(folder: Path, environment: dict[str, str], *, durable: bool = True) 
 
     `durable` is explained at `postgres_server`. Call it in the main thread. Raises ServerProblem.
     """
-    read = Reader(environment)
-    database_url, redis_url = read.text("DATABASE_URL"), read.text("REDIS_URL")
+    database_url, redis_url = table["DATABASE_URL"].text(environment), table["REDIS_URL"].text(environment)
     own: list[Server] = []
     with ExitStack() as stack:
         if not database_url or not redis_url:

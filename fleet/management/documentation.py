@@ -150,7 +150,7 @@ def install() -> str:
 
 
 def timeouts_table() -> str:
-    answer = float(configuration.BY_NAME["ORDER_ANSWER_SECONDS"].default)
+    answer = float(configuration.table["ORDER_ANSWER_SECONDS"].default)
     rows = [(TIMEOUTS[name], str(count), f"{count * answer:g} s") for name, count in MULTIPLES.items()]
     return table(("What happens then", "Times `ORDER_ANSWER_SECONDS`", "By default"), rows)
 

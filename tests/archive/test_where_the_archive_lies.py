@@ -21,7 +21,8 @@ from fleet.audit.archive_format import StoreError
 from fleet.audit.queries import LeavingRow, storage
 from fleet.audit.retention import GIGABYTE, MOST_DAYS, Growth, Retained, days_until, next_step
 from fleet.audit.stores import Container, Folder, Store, store
-from fleet.environment import Reader
+from fleet.configuration import table
+from fleet.environment import days
 from fleet.management.commands import archive as command
 from fleet.wording.timeline import ARCHIVED, FAULTS
 from tests.archive.blob_service import KEY, REFUSALS, SIGNATURE, BlobService, blob_service
@@ -121,10 +122,10 @@ BAD = (
 
 def test_addresses_are_checked_and_none_is_repeated() -> None:
     for address in GOOD:
-        assert Reader({"ARCHIVE_URL": address}).archive("ARCHIVE_URL") == address
+        assert table["ARCHIVE_URL"].value({"ARCHIVE_URL": address}) == address
     for address in BAD:
         with pytest.raises(ImproperlyConfigured) as raised:
-            Reader({"ARCHIVE_URL": address}).archive("ARCHIVE_URL")
+            table["ARCHIVE_URL"].value({"ARCHIVE_URL": address})
         assert "sig" not in str(raised.value).replace("its signature", "")
     for address, kind in ((GOOD[0], Folder), (GOOD[1], Container), ("", type(None))):
         with override_settings(ARCHIVE_URL=address):
@@ -132,11 +133,11 @@ def test_addresses_are_checked_and_none_is_repeated() -> None:
 
 
 def test_days_are_a_number_or_for_ever() -> None:
-    for text, days in (("30", 30), ("for ever", None), ("For Ever", None), ("36500", 36_500)):
-        assert Reader({"DOCUMENT_RETENTION_DAYS": text}).days("DOCUMENT_RETENTION_DAYS") == days
+    for text, count in (("30", 30), ("for ever", None), ("For Ever", None), ("36500", 36_500)):
+        assert days.read(text) == count
     for text in ("0", "-1", "1.5", "never", "99999", "٣"):
-        with pytest.raises(ImproperlyConfigured):
-            Reader({"DOCUMENT_RETENTION_DAYS": text}).days("DOCUMENT_RETENTION_DAYS")
+        with pytest.raises(ValueError, match="has to be a number of days"):
+            days.read(text)
 
 
 # Storage forecast: expected database size, the day without space, and the command's report on the archive.

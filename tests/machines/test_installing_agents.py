@@ -22,7 +22,7 @@ from pytest_django import Settings
 
 from fleet.dashboard import agent_package
 from fleet.domain.machines.enrolment import CA_FILE, HOOKS_DROP_IN, SETTINGS_FILE, UNIT, UNIT_FILE, install_lines
-from fleet.environment import Reader
+from fleet.environment import certificates as form
 from fleet.wording.machines import PLATFORMS
 from tests.certificates import Authority
 from tests.processes import ROOT
@@ -187,7 +187,7 @@ def test_agent_is_installed_from_a_backend_with_a_private_authority(pretended: P
         server.socket = authority.server("127.0.0.1").wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         settings.BASE_URL = f"https://127.0.0.1:{server.server_port}"
-        certificates = Reader({"AGENT_CA_FILE": str(authority.path)}).certificates("AGENT_CA_FILE")
+        certificates = form.read(str(authority.path))
         text = lines_of(settings.BASE_URL, package=agent_package.requirement(), certificates=certificates)["linux"]
         # As `sudo` does; its libraries are not here.
         alone = {name: pretended.environment[name] for name in ("PATH", "HOME")} | {"PIP_NO_DEPS": "1"}
@@ -295,7 +295,7 @@ def test_no_line_names_a_package_of_an_index(ada: Client, settings: Settings) ->
     body = page.content.decode()
     assert len(PLATFORMS) > 2 and "/agent/drydock_agent-" in body
     assert bare_names(body) == [] and CA_FILE not in body
-    settings.AGENT_CA_CERTIFICATES = CERTIFICATES
+    settings.AGENT_CA_FILE = CERTIFICATES
     page = ada.post("/join-tokens/make/", {"comment": "for web", "expires_in_seconds": "86400"})
     assert "pip.conf" in page.content.decode() and CA_FILE in page.content.decode()
     documents = [*ROOT.glob("*.md"), *ROOT.glob("agents/*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "Dockerfile"]

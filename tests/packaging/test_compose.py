@@ -20,7 +20,7 @@ import yaml
 from drydock_agent.platforms import posix
 from drydock_agent.settings.load import SPEC
 
-from fleet.configuration import CHAPTERS, DEMO, SETTINGS
+from fleet.configuration import table
 from fleet.embedded import Urls
 from fleet.embedded.parent_death import bound
 from fleet.embedded.valkey import binary
@@ -30,8 +30,9 @@ from tests.processes import PYTHON, ROOT, Process, answers, free_port, manage, r
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: each for name, each in SERVICES.items() if "build" in each}
-BACKEND_SETTINGS = {setting.name for setting in SETTINGS}
-FORMER_SETTINGS = {setting.former for setting in SETTINGS if setting.former and setting not in CHAPTERS[DEMO]}
+BACKEND_SETTINGS = set(table)
+DEMO_SETTINGS = {name for name, each in table.items() if each.chapter == "The demo"}
+FORMER_SETTINGS = {each.former for name, each in table.items() if each.former and name not in DEMO_SETTINGS}
 AGENT_SETTINGS = {f"DRYDOCK_{name.upper()}" for name in SPEC}
 AGENTS = sorted(name for name in OURS if name.startswith("agent-"))
 
@@ -54,7 +55,7 @@ def test_every_variable_is_a_documented_setting() -> None:
 
 def test_every_setting_can_be_set_from_outside() -> None:
     # The image states where static files are, the demo has its own settings, and DEBUG stays off in containers.
-    others = {setting.name for setting in CHAPTERS[DEMO]} | {"STATIC_ROOT", "DEBUG"}
+    others = DEMO_SETTINGS | {"STATIC_ROOT", "DEBUG"}
     for name in ("web", "worker", "beat", "migrate"):
         assert set(OURS[name]["environment"]) == (BACKEND_SETTINGS | FORMER_SETTINGS) - others
 

@@ -4,11 +4,9 @@ from datetime import UTC, datetime
 from ipaddress import ip_network
 
 import pytest
-from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
 from fleet.domain.addresses import address_of, without_port
-from fleet.environment import Reader
 from fleet.models import Entry
 from tests import factories
 from tests.api.conftest import Caller, caller
@@ -45,12 +43,6 @@ def test_a_port_is_left_out() -> None:
     assert without_port("192.0.2.7:99") == "192.0.2.7"
     assert without_port("192.0.2.7:99:1") is None
     assert without_port("") is None
-
-
-def test_a_setting_that_is_no_network_is_one_sentence() -> None:
-    assert Reader({"TRUSTED_PROXIES": "10.0.0.1, fd00::/8"}).networks("TRUSTED_PROXIES") == ["10.0.0.1", "fd00::/8"]
-    with pytest.raises(ImproperlyConfigured, match=r"TRUSTED_PROXIES has to hold addresses .* not 'gateway'"):
-        Reader({"TRUSTED_PROXIES": "gateway"}).networks("TRUSTED_PROXIES")
 
 
 @pytest.fixture
