@@ -27,16 +27,14 @@ from fleet.api.views.machines import MAX_INVENTORY_BYTES
 from fleet.dashboard.failures import page_of
 from fleet.dashboard.machines import MAX_FORM_BYTES
 from fleet.domain.db_timeouts import TELLING
-from fleet.gateway import metrics
+from fleet.gateway import limits, metrics
 from fleet.gateway.app import Gateway
 from fleet.gateway.django_pages import Pages
-from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.open_calls import OpenCalls
 from fleet.notifications.tasks import tell_if_quiet
 from fleet.operations import clock
 from fleet.projections.desk import gauges
 
-limits = GatewayLimits.from_settings()
 open_calls = OpenCalls()
 # Threads that start and end: the fallback for Celery, and the check for blind spots.
 ADDITIONAL_THREADS = TELLING + 1
@@ -46,19 +44,18 @@ values = metrics.at_most_every(metrics.SLOW_SECONDS, gauges.measure_values)
 application = Gateway(
     pages=Pages(
         django,
-        threads=limits.django_threads,
-        queue=limits.django_queue,
+        threads=limits.DJANGO_THREADS,
+        queue=limits.DJANGO_QUEUE,
         page_of=page_of,
         large={"/api/v1/inventory/": MAX_INVENTORY_BYTES, "/inventory/take/": MAX_FORM_BYTES},
         open_calls=open_calls,
     ),
     open_calls=open_calls,
-    limits=limits,
     measure=lambda: [*gauges.measure(now=clock.now()), *values(), *metrics.measure()],
     jobs=[
         ("messages", tell_if_quiet, 1.0),
         ("last-seen", last_seen.write_if_due, 1.0),
         *([("sign-on", refresh_if_late, 30.0)] if settings.OIDC_ISSUER else []),
     ],
-    opens=lambda own: database.opens_at_most(own + limits.django_threads + ADDITIONAL_THREADS, kind="web"),
+    opens=lambda own: database.opens_at_most(own + limits.DJANGO_THREADS + ADDITIONAL_THREADS, kind="web"),
 )

@@ -17,14 +17,14 @@ from drydock_agent import wire
 from fleet.domain.reasons import Reason
 from fleet.domain.texts import storable
 from fleet.domain.trace import trace_as_kept
-from fleet.gateway import metrics
+from fleet.gateway import limits, metrics
 from fleet.gateway.committer import Committer
 from fleet.gateway.credentials import Credentials
 from fleet.gateway.decoder import read_batch
 from fleet.gateway.dispatcher import Dispatcher
 from fleet.gateway.enrolment import Entrance
 from fleet.gateway.http import Problem, Request, Send, answer
-from fleet.gateway.limits import Buckets, GatewayLimits, throttle
+from fleet.gateway.limits import Buckets, throttle
 from fleet.gateway.presence import Contacts
 from fleet.gateway.readers import Clock, metadata_state, utc
 from fleet.gateway.signed_calls import Keys, SignedCall, SignedCalls, read_ids
@@ -82,18 +82,18 @@ class Caller:
 class Agents:
     """Handlers of the agents' calls in this process, with the queues, caches and threads that they share."""
 
-    def __init__(self, *, limits: GatewayLimits, threads: Threads, events: asyncio.AbstractEventLoop) -> None:
-        self.limits = limits
+    def __init__(self, *, threads: Threads, events: asyncio.AbstractEventLoop) -> None:
         self.threads = threads
-        self.credentials = Credentials(limits.credential, threads)
+        self.credentials = Credentials(settings.CREDENTIAL_CACHE_SECONDS, threads)
         self.contacts = Contacts()
-        self.committer = Committer(limits, events)
-        holds = LongPollTimes(most=limits.hold, close=limits.close_hold, renewals=limits.close_renewals)
-        self.waiters = Waiters(limits.held_per_machine, holds)
+        self.committer = Committer(events)
+        most = min(limits.HOLD_SECONDS, settings.MACHINE_LIVE_SECONDS * limits.HOLD_SHARE)
+        holds = LongPollTimes(most=most, close=limits.CLOSE_HOLD_SECONDS, renewals=limits.CLOSE_RENEWALS)
+        self.waiters = Waiters(limits.HELD_PER_MACHINE, holds)
         self.dispatcher = Dispatcher(self.waiters, events)
-        self.calls = Buckets(limits.agent_calls)
+        self.calls = Buckets(settings.AGENT_CALLS_PER_MINUTE)
         self.signed_calls = SignedCalls()
-        self.entrance = Entrance(limits, threads, self.signed_calls)
+        self.entrance = Entrance(threads, self.signed_calls)
         self.keys = Keys(threads)
         self.events = events
         self.revocations = Loop("revocations", self._look_for_revoked, pause=PAUSE_SECONDS)
@@ -107,12 +107,12 @@ class Agents:
         """
         caller = await self._authenticate(request)
         machine = caller.machine
-        raw = await request.body(self.limits.request_bytes)
+        raw = await request.body(wire.MAX_REQUEST_BYTES)
         arrived = clock.now()
-        batch = read_batch(raw, received_at=arrived, limits=self.limits)
+        batch = read_batch(raw, received_at=arrived)
         wanted = batch.request
         now, late = caller.as_of(arrived)
-        its_clock = Clock.measured(sent_at=wanted.sent_at, received_at=now, tolerance=self.limits.clock_tolerance)
+        its_clock = Clock.measured(sent_at=wanted.sent_at, received_at=now, tolerance=settings.CLOCK_TOLERANCE_SECONDS)
         self._note(machine, its_clock, None, wanted.held, now, late=late)
         delivery = Delivery(
             machine_id=machine.machine_id,
@@ -189,10 +189,10 @@ class Agents:
         await request.body(0)
         query = request.query
         now, late = caller.as_of(clock.now())
-        wait = _seconds(query.get("wait", "0"), self.limits.wait)
+        wait = _seconds(query.get("wait", "0"), wire.MAX_WAIT_SECONDS)
         held = [part for part in query.get("held", "").split(",") if part]
         sent_at = _moment("sent_at", query.get("sent_at", "")) or now
-        its_clock = Clock.measured(sent_at=sent_at, received_at=now, tolerance=self.limits.clock_tolerance)
+        its_clock = Clock.measured(sent_at=sent_at, received_at=now, tolerance=settings.CLOCK_TOLERANCE_SECONDS)
         standing = _standing(machine.machine_id, query)
         waiter = Waiter(
             machine.machine_id,
@@ -215,7 +215,7 @@ class Agents:
         if caller.signed is None and settings.LEGACY_CREDENTIALS_UNTIL is not None:
             # Held no longer than its credential counts.
             longest = min(longest, max((settings.LEGACY_CREDENTIALS_UNTIL - now).total_seconds(), 0.0))
-        waiter.hold(longest if wait else self.limits.commit_wait)
+        waiter.hold(longest if wait else limits.COMMIT_WAIT_SECONDS)
         self.waiters.register(waiter)
         # Registered already; then ask, then wait: an order written in between is found by asking.
         if self.stopping:

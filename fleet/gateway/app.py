@@ -9,10 +9,12 @@ from contextlib import suppress
 from typing import Any
 
 import structlog
+from django.conf import settings
 from drydock_agent import wire
 from structlog.contextvars import bind_contextvars, unbind_contextvars
 
 from fleet.domain.trace import Call
+from fleet.gateway import limits
 from fleet.gateway.access import Access, CountingSend, call_of
 from fleet.gateway.agents import Agents
 from fleet.gateway.dispatcher import SEAL_PAUSE_SECONDS, Ticker, UndoClock, run_quick_jobs, run_slow_jobs
@@ -27,7 +29,6 @@ from fleet.gateway.http import (
     Send,
     answer_problem,
 )
-from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.metrics import Figures, Measure
 from fleet.gateway.open_calls import OpenCalls
 from fleet.gateway.probes import Probes
@@ -68,7 +69,6 @@ class Gateway:
         self,
         *,
         pages: Application,
-        limits: GatewayLimits,
         measure: Measure,
         jobs: Sequence[tuple[str, Callable[[], None], float]],
         opens: Callable[[int], None],
@@ -79,7 +79,6 @@ class Gateway:
         self.measure = measure
         self.jobs = jobs
         self.opens = opens
-        self.limits = limits
         self.access = Access()
         self.routes: dict[str, dict[str, Handler]] = {}
         self.loops: list[Loop] = []
@@ -141,11 +140,11 @@ class Gateway:
 
     def _start(self) -> None:
         events = asyncio.get_running_loop()
-        self.threads = Threads(threads=self.limits.threads, queue=self.limits.thread_queue)
-        self.agents = Agents(limits=self.limits, threads=self.threads, events=events)
-        self.feed = Feed(events, queue=self.limits.stream_queue)
-        self.streams = Streams(self.feed, self.threads, self.limits, self.open_calls)
-        self.ticker = Ticker(self.agents.dispatcher, seconds=self.limits.ticker)
+        self.threads = Threads(threads=limits.THREADS, queue=limits.THREAD_QUEUE)
+        self.agents = Agents(threads=self.threads, events=events)
+        self.feed = Feed(events, queue=limits.STREAM_QUEUE)
+        self.streams = Streams(self.feed, self.threads, self.open_calls)
+        self.ticker = Ticker(self.agents.dispatcher, seconds=settings.FALLBACK_TICK_SECONDS)
         self.undo = UndoClock(self.agents.dispatcher.ask_all)
         self.silence = Silence()
         self.wake_ups = WakeUps(self._on_wake_up)
@@ -190,7 +189,7 @@ class Gateway:
 
     def _start_loops(self) -> None:
         # One each of these threads at most.
-        self.opens(self.limits.threads + len(self.loops))
+        self.opens(limits.THREADS + len(self.loops))
         for loop in self.loops:
             loop.start()
 

@@ -15,9 +15,8 @@ from django.db import InterfaceError, OperationalError, connections
 
 from fleet.domain.db_timeouts import LOCKED, is_timeout
 from fleet.domain.texts import storable
-from fleet.gateway import metrics
+from fleet.gateway import limits, metrics
 from fleet.gateway.http import Problem, busy
-from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.threads import Loop, with_connection
 from fleet.gateway.write_queue import Lane, Lanes, Pending, Written, parts_of
 from fleet.operations import clock
@@ -78,10 +77,9 @@ def most_after(reports: int, *, took: float, limit: int) -> int:
 class Committer:
     """Writer thread of all deliveries, with its queue."""
 
-    def __init__(self, limits: GatewayLimits, events: asyncio.AbstractEventLoop) -> None:
-        self.limits = limits
+    def __init__(self, events: asyncio.AbstractEventLoop) -> None:
         self.events = events
-        self.lanes = Lanes(limits)
+        self.lanes = Lanes()
         self.loop = Loop("writer", self.write, pause=1.0, role="writer")
         self._salvaged = 0.0
         self._most = LEAST_REPORTS
@@ -107,7 +105,7 @@ class Committer:
         """Answer 503 to calls whose delivery has waited too long, for example while Postgres hangs. One check of all
         calls costs less than a timer for each.
         """
-        for pending in self.lanes.since(time.monotonic() - self.limits.commit_wait):
+        for pending in self.lanes.since(time.monotonic() - limits.COMMIT_WAIT_SECONDS):
             if not pending.answer.done():
                 metrics.SHED.labels("slow").inc()
                 pending.answer.set_exception(
@@ -190,7 +188,7 @@ class Committer:
             # Nothing was written, so the speed is unknown.
             self._most = LEAST_REPORTS
         elif not salvage and not in_parts:
-            self._most = most_after(reports, took=took, limit=self.limits.commit_reports)
+            self._most = most_after(reports, took=took, limit=limits.COMMIT_REPORTS)
         metrics.COMMITS.observe(took)
         metrics.COMMIT_REPORTS.observe(reports)
 

@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from django.conf import settings
 from drydock_agent import wire
 
 from fleet.domain.texts import parse_json, storable
 from fleet.domain.times import clamped
 from fleet.gateway.http import Problem
-from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.readers import BIGGEST, LONGEST, READERS, Clock, Unreadable, check_nested, cleaned
 from fleet.operations.intake.keep import Data, ParsedReport
 
@@ -32,15 +32,17 @@ class Batch:
     refused: list[tuple[int, str]] = field(default_factory=list)
 
 
-def read_batch(raw: bytes, *, received_at: datetime, limits: GatewayLimits) -> Batch:
+def read_batch(raw: bytes, *, received_at: datetime) -> Batch:
     """Decode a request with reports. Raises Problem 422 if its envelope cannot be read, and 413 if it has too many
     reports.
     """
     request, dirty = _read_envelope(raw)
-    if len(request.reports) > limits.reports:
-        raise Problem(413, "too-large", f"A batch may hold up to {limits.reports} reports: send fewer at once.")
+    if len(request.reports) > wire.MAX_REPORTS:
+        raise Problem(413, "too-large", f"A batch may hold up to {wire.MAX_REPORTS} reports: send fewer at once.")
     try:
-        clock = Clock.measured(sent_at=request.sent_at, received_at=received_at, tolerance=limits.clock_tolerance)
+        clock = Clock.measured(
+            sent_at=request.sent_at, received_at=received_at, tolerance=settings.CLOCK_TOLERANCE_SECONDS
+        )
     except ValueError as error:
         raise Problem(422, "validation", f"sent_at: {error}.") from None
     batch = Batch(request, clock, len(raw))
@@ -50,7 +52,7 @@ def read_batch(raw: bytes, *, received_at: datetime, limits: GatewayLimits) -> B
         last = seq
         try:
             report = cleaned(raw_report) if dirty else raw_report
-            batch.reports.append(_read_report(report, seq, request.protocol, clock, received_at, limits))
+            batch.reports.append(_read_report(report, seq, request.protocol, clock, received_at))
         except ValueError as error:
             batch.refused.append((seq, _sentence(error)))
     return batch
@@ -95,31 +97,29 @@ def _number(report: Any, last: int) -> int:
     return seq
 
 
-def _read_report(
-    raw: dict[str, Any], seq: int, protocol: int, clock: Clock, now: datetime, limits: GatewayLimits
-) -> ParsedReport:
+def _read_report(raw: dict[str, Any], seq: int, protocol: int, clock: Clock, now: datetime) -> ParsedReport:
     kind, data = raw.get("kind"), raw.get("data")
     if not isinstance(kind, str) or not 0 < len(kind) <= 50:
         raise Unreadable("kind must be text of 1 to 50 characters")
     if not isinstance(data, dict):
         raise Unreadable("data must be an object")
-    check_nested(data, limits.depth)
+    check_nested(data, wire.MAX_DEPTH)
     sent = msgspec.convert(raw.get("at"), datetime)
     at, right = clock.judged(sent, now)
-    understood, flag = _understood(kind, data, protocol, limits)
+    understood, flag = _understood(kind, data, protocol)
     return ParsedReport(
         seq=seq, kind=kind, at=at, machine_at=clamped(sent), data=understood, flag=flag, wrong_clock=not right
     )
 
 
-def _understood(kind: str, data: dict[str, Any], protocol: int, limits: GatewayLimits) -> tuple[Data, str]:
+def _understood(kind: str, data: dict[str, Any], protocol: int) -> tuple[Data, str]:
     """Return the report's data, and a description of the part that could not be read (empty if everything could)."""
     if kind not in READERS:
         return data, f"unknown kind {kind!r}"
     form, check = READERS[kind]
     try:
         understood: Data = msgspec.convert(data, form)
-        check(understood, limits)
+        check(understood)
         return understood, ""
     except ValueError as error:
         # Another protocol may mean something else by this kind: keep it as it is.

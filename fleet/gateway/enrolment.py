@@ -7,6 +7,7 @@ import threading
 import time
 
 import msgspec
+from django.conf import settings
 from drydock_agent import wire
 
 from fleet.domain.machines.enrolment import enrolled_name
@@ -15,7 +16,7 @@ from fleet.domain.secrets import hash_of
 from fleet.domain.texts import storable
 from fleet.gateway import metrics
 from fleet.gateway.http import Problem, Request, Send, answer
-from fleet.gateway.limits import Buckets, GatewayLimits, throttle
+from fleet.gateway.limits import Buckets, throttle
 from fleet.gateway.signed_calls import Repeated, SignedCall, SignedCalls
 from fleet.gateway.threads import Loop, Threads
 from fleet.operations import clock
@@ -107,13 +108,13 @@ class JoinTokens:
 class Entrance:
     """Handlers of the enrolment calls in this process."""
 
-    def __init__(self, limits: GatewayLimits, threads: Threads, signed_calls: SignedCalls) -> None:
+    def __init__(self, threads: Threads, signed_calls: SignedCalls) -> None:
         self.threads = threads
         self.signed_calls = signed_calls
-        self.challenged = Buckets(limits.enrolments)
+        self.challenged = Buckets(settings.ENROLMENTS_PER_MINUTE)
         # By address; and by key or join token, for machines that share an address with many others.
-        self.enrolments = Buckets(limits.enrolments)
-        self.proved = Buckets(limits.enrolments)
+        self.enrolments = Buckets(settings.ENROLMENTS_PER_MINUTE)
+        self.proved = Buckets(settings.ENROLMENTS_PER_MINUTE)
         self.join_tokens = JoinTokens(threads)
         self.refusals = Refusals()
 

@@ -16,7 +16,6 @@ from drydock_agent import wire
 
 from fleet.domain.texts import storable
 from fleet.domain.times import EARLIEST, in_bounds
-from fleet.gateway.limits import GatewayLimits
 
 
 def cleaned(report: dict[str, Any]) -> dict[str, Any]:
@@ -122,13 +121,13 @@ class Unreadable(ValueError):
     """Raised if a report cannot be processed. The text is a part of a sentence for the agent's log."""
 
 
-def _check_document(document: wire.DocumentData, limits: GatewayLimits) -> None:
+def _check_document(document: wire.DocumentData) -> None:
     body = document_bytes(document)
     if sha256(body).hexdigest() != document.hash:
         raise Unreadable("hash is not the SHA-256 of the body: the body was damaged on the way")
-    if len(body) > limits.document_bytes:
+    if len(body) > wire.MAX_DOCUMENT_BYTES:
         # Store only the beginning, up to the limit. A cut body is no valid document, so it is stored as bytes.
-        body_start = body[: limits.document_bytes]
+        body_start = body[: wire.MAX_DOCUMENT_BYTES]
         document.body, document.encoding = base64.b64encode(body_start).decode(), "base64"
         document.hash, document.incarnation = sha256(body_start).hexdigest(), None
     _check_range("incarnation", document.incarnation, BIGGEST)
@@ -141,13 +140,13 @@ def document_bytes(document: wire.DocumentData) -> bytes:
     return str(document.body).encode() if document.encoding == "utf-8" else _base64("body", document.body)
 
 
-def _check_reminder(reminder: wire.ReminderData, limits: GatewayLimits) -> None:
+def _check_reminder(reminder: wire.ReminderData) -> None:
     if not HASH.fullmatch(reminder.hash):
         raise Unreadable("hash must be 64 lowercase hexadecimal digits")
     _check_range("incarnation", reminder.incarnation, BIGGEST)
 
 
-def _check_receipt(receipt: wire.ReceiptData, limits: GatewayLimits) -> None:
+def _check_receipt(receipt: wire.ReceiptData) -> None:
     receipt.order_id = _uuid("order_id", receipt.order_id)
     _check_one_of("outcome", receipt.outcome, (wire.ANSWERED, wire.REFUSED, wire.FAILED))
     _check_range("azure_status", receipt.azure_status, 2**31)
@@ -163,14 +162,14 @@ def _check_receipt(receipt: wire.ReceiptData, limits: GatewayLimits) -> None:
     receipt.via = receipt.via[:50]
 
 
-def _check_instance(instance: wire.InstanceData, limits: GatewayLimits) -> None:
+def _check_instance(instance: wire.InstanceData) -> None:
     instance.resource_name = instance.resource_name[:200]
     instance.availability_set = instance.availability_set[:500]
     if not NODE_NAME.fullmatch(instance.node_name):
         instance.node_name = ""
 
 
-def _check_hook(hook: wire.HookData, limits: GatewayLimits) -> None:
+def _check_hook(hook: wire.HookData) -> None:
     _check_one_of("phase", hook.phase, wire.HOOK_PHASES)
     _check_one_of("step", hook.step, ("begin", "hook", "end", "plan"))
     hook.planned_at = hook.planned_at and in_bounds(hook.planned_at)
@@ -190,7 +189,7 @@ def _host(text: str) -> str:
     return host
 
 
-def _check_redis(heard: wire.RedisData, limits: GatewayLimits) -> None:
+def _check_redis(heard: wire.RedisData) -> None:
     heard.cache = _host(heard.cache)
     _check_one_of("encoding", heard.encoding, ENCODINGS)
     if heard.encoding == "base64":
@@ -201,7 +200,7 @@ def _check_redis(heard: wire.RedisData, limits: GatewayLimits) -> None:
         heard.raw, heard.cut = heard.raw[:LONGEST_LINE], True
 
 
-def _check_coverage(coverage: wire.CoverageData, limits: GatewayLimits) -> None:
+def _check_coverage(coverage: wire.CoverageData) -> None:
     coverage.cache = _host(coverage.cache)
     _check_one_of("state", coverage.state, ("subscribed", "lost", "stale", "refused", "unsupported"))
     if not 1 <= coverage.divisor <= 1000:
@@ -211,7 +210,7 @@ def _check_coverage(coverage: wire.CoverageData, limits: GatewayLimits) -> None:
     coverage.reason, coverage.tier = coverage.reason[:LONGEST], tier if tier.isalnum() else ""
 
 
-def _check_redis_hook(hook: wire.RedisHookData, limits: GatewayLimits) -> None:
+def _check_redis_hook(hook: wire.RedisHookData) -> None:
     hook.cache = _host(hook.cache)
     _check_one_of("outcome", hook.outcome, ("succeeded", "failed", "timed-out"))
     _check_range("exit_status", hook.exit_status, 2**31)
@@ -219,14 +218,14 @@ def _check_redis_hook(hook: wire.RedisHookData, limits: GatewayLimits) -> None:
     hook.output = hook.output[-2 * LONGEST :]
 
 
-def _check_rehearsal(rehearsal: wire.RehearsalData, limits: GatewayLimits) -> None:
+def _check_rehearsal(rehearsal: wire.RehearsalData) -> None:
     rehearsal.rehearsal = _uuid("rehearsal", rehearsal.rehearsal)
     _check_one_of("step", rehearsal.step, ("announced", "started", "gone"))
     rehearsal.event_id, rehearsal.reason = rehearsal.event_id[:200], rehearsal.reason[:50]
 
 
 # By kind: the type of the data, and its check, which also cuts texts.
-READERS: dict[str, tuple[type[Any], Callable[[Any, GatewayLimits], None]]] = {
+READERS: dict[str, tuple[type[Any], Callable[[Any], None]]] = {
     wire.DOCUMENT: (wire.DocumentData, _check_document),
     wire.REMINDER: (wire.ReminderData, _check_reminder),
     wire.RECEIPT: (wire.ReceiptData, _check_receipt),

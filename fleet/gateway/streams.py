@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
+from django.conf import settings
 
 from fleet.domain.people import Access, Right
 from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.reasons import Refused
 from fleet.domain.timeline import FIRST_ERA, LAST_ERA
-from fleet.gateway import metrics
+from fleet.gateway import limits, metrics
 from fleet.gateway.feed import PAGE, Feed, FeedFrame, Subscription, cursor_text, feed_frame
 from fleet.gateway.http import Message, Problem, Request, Send, busy
-from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.open_calls import CallCredentials, OpenCalls, access_of, credentials_of
 from fleet.gateway.threads import Threads
 from fleet.operations import clock
@@ -91,10 +91,9 @@ def read_cursor(text: str) -> Cursor | None:
 class Streams:
     """The open streams of this process."""
 
-    def __init__(self, feed: Feed, threads: Threads, limits: GatewayLimits, open_calls: OpenCalls) -> None:
+    def __init__(self, feed: Feed, threads: Threads, open_calls: OpenCalls) -> None:
         self.feed = feed
         self.threads = threads
-        self.limits = limits
         self.open_calls = open_calls
         self.count = 0
         self.stopping = False
@@ -106,7 +105,7 @@ class Streams:
         if ear is None:
             raise Problem(401, "not-authenticated", "Sign in, or send a valid token as `Authorization: Bearer …`.")
         request.refuse_parameters()
-        if self.count >= self.limits.streams or self.stopping:
+        if self.count >= limits.STREAMS or self.stopping:
             metrics.SHED.labels("streams").inc()
             raise busy("This process holds as many streams as it can: try again in a moment.")
         position = self.feed.position
@@ -141,10 +140,9 @@ class Streams:
         """Return the maximum duration of the stream in seconds. It is shorter for a session of the login proxy, because
         the proxy's headers are checked only when a stream begins.
         """
-        by_session = ear.access.scopes is None
-        return (
-            min(self.limits.stream, self.limits.proxied_stream) if by_session and by.proxy_user else self.limits.stream
-        )
+        if ear.access.scopes is None and by.proxy_user:
+            return min(settings.STREAM_SECONDS, settings.PROXY_SIGN_IN_STREAM_SECONDS)
+        return settings.STREAM_SECONDS
 
     def stop(self) -> None:
         self.stopping = True
@@ -210,7 +208,7 @@ class Streams:
                 cursor = recent[-1].cursor
         while not subscription.overrun:
             try:
-                async with asyncio.timeout(self.limits.ping):
+                async with asyncio.timeout(settings.STREAM_PING_SECONDS):
                     await subscription.news.wait()
             except TimeoutError:
                 yield PING

@@ -16,10 +16,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import chain, islice
 
+from django.conf import settings
 from drydock_agent import wire
 from drydock_agent.wire import Order
 
-from fleet.gateway.limits import GatewayLimits
+from fleet.gateway import limits
 from fleet.operations.intake.keep import Delivery, ParsedReport
 from fleet.operations.intake.spools import Taken
 
@@ -233,8 +234,7 @@ class LaneQueue:
 class Lanes:
     """Queue of deliveries by priority. May be used from any thread."""
 
-    def __init__(self, limits: GatewayLimits) -> None:
-        self.limits = limits
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lanes = {lane: LaneQueue() for lane in Lane}
         # Machines (row ids) whose reports failed.
@@ -256,7 +256,7 @@ class Lanes:
                 lane = Lane.NEWS
             lane = Lane.TROUBLED if pending.delivery.machine_id in self._troubled else lane
             part = SHARES[lane]
-            if self._reports >= self.limits.queue_reports * part or self._bytes >= self.limits.queue_bytes * part:
+            if self._reports >= settings.INGEST_QUEUE_REPORTS * part or self._bytes >= limits.QUEUE_BYTES * part:
                 return False
             self._lanes[lane].append(pending)
             self._reports += pending.weight
@@ -282,7 +282,7 @@ class Lanes:
         reports = size = 0
 
         def is_full() -> bool:
-            return reports >= most or size >= self.limits.commit_bytes
+            return reports >= most or size >= limits.COMMIT_BYTES
 
         with self._lock:
             for lane, queue in self._lanes.items():

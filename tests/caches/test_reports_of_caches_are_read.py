@@ -9,7 +9,6 @@ import pytest
 from drydock_agent import wire
 
 from fleet.gateway.decoder import Batch, read_batch
-from fleet.gateway.limits import GatewayLimits
 
 AT = "2021-10-20T16:21:39Z"
 
@@ -17,7 +16,7 @@ AT = "2021-10-20T16:21:39Z"
 def batch(kind: str, data: dict[str, Any]) -> Batch:
     report = {"seq": 1, "kind": kind, "at": AT, "data": data}
     raw = json.dumps({"spool": "s", "sent_at": AT, "reports": [report]}).encode()
-    return read_batch(raw, received_at=datetime(2021, 10, 20, 16, 21, 39, tzinfo=UTC), limits=GatewayLimits())
+    return read_batch(raw, received_at=datetime(2021, 10, 20, 16, 21, 39, tzinfo=UTC))
 
 
 def test_a_line_is_taken_with_its_host_in_lower_case() -> None:

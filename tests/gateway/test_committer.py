@@ -13,6 +13,7 @@ from django.db import OperationalError
 from drydock_agent import wire
 from hypothesis import given
 from hypothesis import strategies as st
+from pytest_django import Settings
 
 from fleet.domain.intake import read_document
 from fleet.gateway import committer as writing
@@ -28,7 +29,6 @@ from fleet.gateway.committer import (
 )
 from fleet.gateway.decoder import read_batch
 from fleet.gateway.http import Problem
-from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.write_queue import SHARES, Lane, lane_of
 from fleet.operations.intake.keep import Delivery, ParsedReport, body_of
 from fleet.operations.intake.spools import Key, Taken
@@ -76,7 +76,7 @@ async def test_database_outage_does_not_enlarge_the_next_commit(monkeypatch: pyt
         raise OperationalError("no connection")
 
     monkeypatch.setattr(writing.record, "record", away)
-    committer = Committer(GatewayLimits(), asyncio.get_running_loop())
+    committer = Committer(asyncio.get_running_loop())
     committer._most = 2_500
     committer.loop.start()
     calls = [committer.commit(Delivery(machine_id=number, spool="s", reports=[]), 1) for number in range(400)]
@@ -116,7 +116,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @in_a_loop
 async def test_the_others_are_answered_while_one_machine_brings_what_cannot_be_stored(database: None) -> None:
-    committer = Committer(GatewayLimits(), asyncio.get_running_loop())
+    committer = Committer(asyncio.get_running_loop())
     committer.loop.start()
     slowest, acknowledged = [], 0
 
@@ -145,7 +145,7 @@ async def test_the_others_are_answered_while_one_machine_brings_what_cannot_be_s
 
 @in_a_loop
 async def test_it_takes_no_turn_before_those_that_cost_much(database: None) -> None:
-    committer = Committer(GatewayLimits(), asyncio.get_running_loop())
+    committer = Committer(asyncio.get_running_loop())
     order: list[int] = []
 
     async def bring(machine_id: int) -> None:
@@ -178,9 +178,10 @@ def test_receipts_and_started_come_before_documents_and_history() -> None:
 
 
 @in_a_loop
-async def test_under_pressure_lanes_are_shed_from_the_end() -> None:
+async def test_under_pressure_lanes_are_shed_from_the_end(settings: Settings) -> None:
+    settings.INGEST_QUEUE_REPORTS = 100
     receipt = wire.ReceiptData(order_id="", event_id="", outcome="answered")
-    committer = Committer(GatewayLimits(queue_reports=100), asyncio.get_running_loop())
+    committer = Committer(asyncio.get_running_loop())
     waiting = [asyncio.ensure_future(committer.commit(delivery(number), 1)) for number in range(60)]
     await asyncio.sleep(0)
     with pytest.raises(Problem):
@@ -209,18 +210,17 @@ def test_what_no_column_keeps_is_refused_where_it_is_decoded(value: str) -> None
     bad = REPORT.replace("SEQ", "1").replace("DATA", f'{{"a": {value}}}')
     good = REPORT.replace("SEQ", "2").replace("DATA", '{"a": "\\ud800"}')
     raw = f'{{"spool": "s", "agent_version": "1", "sent_at": {AT}, "reports": [{bad}, {good}]}}'
-    batch = read_batch(raw.encode(), received_at=NOW, limits=GatewayLimits())
+    batch = read_batch(raw.encode(), received_at=NOW)
     assert [seq for seq, _ in batch.refused] == [1]
     assert [one.data for one in batch.reports] == [{"a": "\N{REPLACEMENT CHARACTER}"}]
 
 
 def test_a_document_that_is_too_long_is_kept_cut_and_is_no_document() -> None:
-    limits = GatewayLimits()
-    body = '{"Events": [' + " " * limits.document_bytes + "]}"
+    body = '{"Events": [' + " " * wire.MAX_DOCUMENT_BYTES + "]}"
     data = json.dumps({"body": body, "hash": sha256(body.encode()).hexdigest(), "incarnation": 7})
     report = f'{{"seq": 1, "kind": "document", "at": {AT}, "data": {data}}}'
     raw = f'{{"spool": "s", "agent_version": "1", "sent_at": {AT}, "reports": [{report}]}}'
-    (kept,) = read_batch(raw.encode(), received_at=NOW, limits=limits).reports
-    assert body_of(kept.data) == body.encode()[: limits.document_bytes]
+    (kept,) = read_batch(raw.encode(), received_at=NOW).reports
+    assert body_of(kept.data) == body.encode()[: wire.MAX_DOCUMENT_BYTES]
     found = read_document(body_of(kept.data))
     assert (found.readable, [flag.code for flag in found.flags]) == (False, ["body-cut"])

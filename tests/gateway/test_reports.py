@@ -18,7 +18,6 @@ from django.db import connection
 from fleet.domain.times import EARLIEST, LATEST
 from fleet.embedded import Urls
 from fleet.gateway.decoder import Batch, read_batch
-from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.readers import Clock
 from fleet.models import DocumentBody, Entry, LatestDocument, Observation
 from fleet.operations.intake.keep import WRONG_CLOCK
@@ -194,7 +193,7 @@ NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 def batch(at: str, *, sent_at: str = "2026-03-02T12:00:00Z", kind: str = "weather", **data: Any) -> Batch:
     report = {"seq": 1, "kind": kind, "at": at, "data": data}
     raw = {"spool": "s", "sent_at": sent_at, "agent_version": "1", "reports": [report]}
-    return read_batch(json.dumps(raw).encode(), received_at=NOW, limits=GatewayLimits())
+    return read_batch(json.dumps(raw).encode(), received_at=NOW)
 
 
 IMPOSSIBLE = ["2099-01-01T00:00:00Z", "2026-03-02T12:00:10Z", "1999-12-31T23:59:59Z", "9999-12-31T23:59:59-14:00"]

@@ -211,7 +211,7 @@ def test_stream_id_of_another_database_restarts_the_stream(gateway: Gateway, rea
 
 def test_an_id_from_before_the_database_came_back_is_said_to_be_and_misses_nothing_of_the_new_era() -> None:
     position = (2, 9, 1)
-    streams = Streams(*[cast(Any, None)] * 4)
+    streams = Streams(*[cast(Any, None)] * 3)
     for last_id, begins in (
         ("8.7", ((1, 8, 7), "earlier-era")),
         ("1.99.7", ((1, 99, 7), "earlier-era")),

@@ -11,10 +11,10 @@ import pytest
 from drydock_agent import wire
 from hypothesis import given
 from hypothesis import strategies as st
+from pytest_django import Settings
 
 from fleet.gateway import committer as writing
 from fleet.gateway.committer import Committer
-from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.write_queue import (
     COSTLY,
     LANE_REMEMBERED,
@@ -58,7 +58,7 @@ def saying(machine_id: int, seq: int = 1) -> Delivery:
 @in_a_loop
 async def batches_of(*said: SAID, most: int, trouble: int | None = None) -> list[list[SAID]]:
     """Return the batches that the lanes form of these reports, put in this order."""
-    lanes = Lanes(GatewayLimits())
+    lanes = Lanes()
     if trouble is not None:
         lanes.trouble(trouble)
     for machine_id, set_id, seq in said:
@@ -115,7 +115,7 @@ def telling(machine_id: int, *event_ids: str, status: str = "Scheduled", at: dat
 @in_a_loop
 async def order_of(*deliveries: Delivery) -> list[int]:
     """The machines in the order in which these deliveries are taken up, one at a time."""
-    lanes = Lanes(GatewayLimits())
+    lanes = Lanes()
     for one in deliveries:
         lanes.put(pending(one), NOW)
     found: list[int] = []
@@ -137,8 +137,9 @@ def test_the_first_word_of_an_event_passes_those_who_repeat_another_or_list_noth
 
 
 @in_a_loop
-async def test_what_was_refused_for_want_of_room_is_news_when_it_comes_again() -> None:
-    lanes = Lanes(GatewayLimits(queue_reports=1))
+async def test_what_was_refused_for_want_of_room_is_news_when_it_comes_again(settings: Settings) -> None:
+    settings.INGEST_QUEUE_REPORTS = 1
+    lanes = Lanes()
     assert lanes.put(pending(telling(1, "A")), NOW)
     assert not lanes.put(pending(telling(2, "B")), NOW) and "B" not in lanes._told
     lanes.done(lanes.take(10), behind=set())
@@ -159,8 +160,9 @@ def test_of_an_endless_document_no_more_than_the_beginning_is_looked_at() -> Non
 
 
 @in_a_loop
-async def test_so_many_are_remembered_and_no_more() -> None:
-    lanes = Lanes(GatewayLimits(queue_reports=10 * LANE_REMEMBERED))
+async def test_so_many_are_remembered_and_no_more(settings: Settings) -> None:
+    settings.INGEST_QUEUE_REPORTS = 10 * LANE_REMEMBERED
+    lanes = Lanes()
     for number in range(LANE_REMEMBERED // 10 + 1):
         lanes.put(pending(telling(number, *(f"{number}-{event}" for event in range(10)))), NOW)
     assert len(lanes._told) == LANE_REMEMBERED
@@ -200,7 +202,7 @@ ATTACKS = {
 
 @pytest.mark.parametrize("data", ATTACKS.values(), ids=list(ATTACKS))
 def test_what_costs_much_waits_behind_the_others(data: list[Any]) -> None:
-    lanes = Lanes(GatewayLimits())
+    lanes = Lanes()
     future: Any = type("Open", (), {"done": lambda self: False})()
     assert lanes.put(Pending(delivery(LOUD, *data), 100, len(data), 0.0, future), NOW)
     assert lanes.put(Pending(delivery(8, document(1)), 100, 1, 0.0, future), NOW)
@@ -252,7 +254,7 @@ async def test_others_are_committed_without_the_costly_one_and_it_comes_to_its_e
     monkeypatch.setattr(writing.clock, "is_clock_correct", lambda: True)
     monkeypatch.setattr(writing.clock, "now", lambda: NOW)
 
-    committer = Committer(GatewayLimits(), asyncio.get_running_loop())
+    committer = Committer(asyncio.get_running_loop())
     waiting = [asyncio.ensure_future(committer.commit(delivery(LOUD, *[STATEMENT] * 30), 100))]
     waiting += [asyncio.ensure_future(committer.commit(delivery(number, document(1)), 100)) for number in (8, 9)]
     await asyncio.sleep(0)

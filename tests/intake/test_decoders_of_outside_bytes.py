@@ -40,7 +40,6 @@ from fleet.gateway import agents
 from fleet.gateway.decoder import read_batch
 from fleet.gateway.enrolment import read_enrolment
 from fleet.gateway.http import Problem, Request
-from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.readers import metadata_state
 from fleet.gateway.signed_calls import SignedCalls
 from fleet.gateway.waiters import WakeUps
@@ -140,7 +139,7 @@ def metadata(raw: bytes) -> None:
 DECODERS: dict[str, tuple[Callable[[bytes], Any], str, tuple[type[Exception], ...]]] = {
     "wake-up": (WakeUps(lambda message: None).receive, "orders revoked entries", ()),
     "reports": (
-        lambda raw: read_batch(raw, received_at=NOW, limits=GatewayLimits()),
+        lambda raw: read_batch(raw, received_at=NOW),
         "spool agent_version sent_at protocol reports seq kind at data",
         (Problem,),
     ),

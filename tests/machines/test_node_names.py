@@ -8,7 +8,6 @@ from django.test import Client
 from drydock_agent import wire
 
 from fleet.domain.intake import NEW_STATEMENTS
-from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.readers import READERS
 from fleet.models import AvailabilitySet, Entry, Machine
 from fleet.projections.filters import MachineFilter
@@ -56,7 +55,7 @@ def test_name_follows_the_newest_report(fleet: factories.Fleet) -> None:
 def test_only_a_name_of_kubernetes_is_kept(sent: str, kept: str) -> None:
     form, check = READERS[wire.INSTANCE]
     data = form(compute={}, node_name=sent)
-    check(data, GatewayLimits())
+    check(data)
     assert data.node_name == kept
 
 

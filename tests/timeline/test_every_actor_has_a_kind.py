@@ -16,7 +16,6 @@ from fleet.domain.actor import machine as machine_actor
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.gateway.decoder import read_batch
-from fleet.gateway.limits import GatewayLimits
 from fleet.models import Entry
 from fleet.operations.timeline.entries import tell
 from fleet.projections.timeline.entries import rows_of
@@ -112,7 +111,7 @@ def sent(fleet: Fleet, name: str, reports: dict[str, dict[str, Any]]) -> None:
         for number, (kind, data) in enumerate(reports.items(), 1)
     ]
     raw = json.dumps({**batch, "reports": numbered}).encode()
-    read = read_batch(raw, received_at=fleet.now, limits=GatewayLimits.from_settings())
+    read = read_batch(raw, received_at=fleet.now)
     delivery = agent.delivery(*read.reports)
     fleet.record(replace(delivery, refused=read.refused))
 
