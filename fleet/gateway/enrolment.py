@@ -22,7 +22,7 @@ from fleet.gateway.threads import Loop, Threads
 from fleet.operations import clock
 from fleet.operations.machines import enrolment, entrance
 from fleet.operations.machines.enrolment import RefusedCalls
-from fleet.wording.problems import status_of
+from fleet.wording.problems import PROBLEMS
 from fleet.wording.say import say
 from fleet.wording.times import API
 
@@ -229,4 +229,4 @@ async def _reply(send: Send, reply: wire.EnrolAnswer | wire.EnrolPending | wire.
 def _problem(refused: Refused) -> Problem:
     url = refused.details.get("url")
     errors = [{"field": "attested.intermediates", "message": str(url)}] if url else ()
-    return Problem(status_of(refused.code), refused.code, say(refused.reason, API), errors=errors)
+    return Problem(PROBLEMS[refused.code].status, refused.code, say(refused.reason, API), errors=errors)

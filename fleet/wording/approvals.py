@@ -16,8 +16,8 @@ from fleet.projections.timeline.entries import TimelineRow
 from fleet.projections.visibility import sets_named
 from fleet.wording.badges import badge_of
 from fleet.wording.events import changed_values, named
-from fleet.wording.sentences import EntryText, Sentence, counted, fill, quoted, spoken
-from fleet.wording.times import Reader, at, duration
+from fleet.wording.sentences import EntryText, Sentence, fill, quoted, spoken
+from fleet.wording.times import Reader, at
 
 Values = Mapping[str, Any]
 # Heading of each recommendation on the card.
@@ -33,37 +33,15 @@ ADVISED = {
 }
 
 
-def earlier(values: Values, reader: Reader) -> str:
-    """Return the experience with an event type as part of a sentence, such as `12 earlier Freezes in this set, which
-    Azure listed as Started for 4 s (median)`. Drydock does not measure how long the machines themselves were paused.
-    """
-    count, event_type = values["count"], values["event_type"]
-    if not count:
-        return f"no earlier {event_type} of this set was observed until its end"
-    away = f", which Azure listed as Started for {duration(values['seconds'])} (median)"
-    cancelled = f", {values['cancelled']} more cancelled by Azure" if values["cancelled"] else ""
-    return f"{counted(count, f'earlier {event_type}')} in this set{away}{cancelled}"
-
-
-def open_events_of_the_set(values: Values, reader: Reader) -> str:
-    where = f"in the service {values['service']}" if values["service"] else "in the set"
-    count = values["count"]
-    return f"{counted(count, 'other event')} open {where}" if count else f"nothing else open {where}"
-
-
-def start_now(values: Values, reader: Reader) -> str:
-    return f"{ADVISED[Advised.START_NOW]}: {', '.join(values['reasons'])}."
-
-
-def advised(head: Advised) -> Sentence:
-    return lambda values, reader: f"{ADVISED[head]}. {' '.join(values['reasons'])}"
-
-
 ADVICE: dict[str, Sentence] = {
-    **{f"recommend-{one.value}": advised(one) for one in Advised},
-    "recommend-start_now": start_now,
-    "recommend-earlier": earlier,
-    "recommend-open": open_events_of_the_set,
+    **{f"recommend-{one.value}": f"{text}. {{reasons:sentences}}" for one, text in ADVISED.items()},
+    "recommend-start_now": f"{ADVISED[Advised.START_NOW]}: {{reasons:commas}}.",
+    # Drydock does not measure how long the machines themselves were paused.
+    "recommend-earlier": "{count:?{count} earlier {event_type}{count:/s} in this set, which Azure listed as Started for"
+    " {seconds:span} (median){cancelled:?, {cancelled} more cancelled by Azure}|no earlier {event_type} of this set was"
+    " observed until its end}",
+    "recommend-open": "{count:?{count:other event|other events} open|nothing else open} in"
+    " the {service:?service {service}|set}",
     "recommend-own": "your organisation requested the event",
     "recommend-only-machine": "waiting would not spare the set's only machine the pause",
     "recommend-far-ahead": "Azure predicts that the hardware of the host will fail. Move the machine before that.",
@@ -71,13 +49,6 @@ ADVICE: dict[str, Sentence] = {
     "recommend-prepares": "{machines:are} not prepared yet.",
     "recommend-nobody-prepares": "No live agent prepares {machines:list}.",
 }
-
-
-def _with_state(template: str) -> Sentence:
-    """Return a sentence whose placeholder `{state}` is filled with the label of an approval's state."""
-    return lambda values, reader: fill(
-        template, {**values, "state": badge_of(ApprovalState(values["state"])).label}, reader
-    ).strip()
 
 
 def standing(event: EventRow) -> str:
@@ -115,22 +86,6 @@ def decided_already(values: Values, reader: Reader) -> str:
     return f"{by} approved this event{when}."
 
 
-def set_in_flight(values: Values, reader: Reader) -> str:
-    count = values["count"]
-    others = "Another event of this set is" if count == 1 else f"{count} other events of this set are"
-    return f"{others} under way: two at once may take more machines down than the set can spare."
-
-
-def last_live_machines(values: Values, reader: Reader) -> str:
-    if values["pauses"] and values["only"]:
-        return "The event pauses the only machine of the set."
-    if values["pauses"]:
-        return "The event pauses every live machine of the set at once."
-    if values["only"]:
-        return "The event affects the only machine of the set."
-    return "The event takes down every live machine of the set."
-
-
 def hook_failed(values: Values, reader: Reader) -> str:
     machines = ", ".join(f"{name} ({spoken(hook)})" if hook else name for name, hook in values["machines"])
     return f"A prepare hook failed on {machines}."
@@ -149,13 +104,15 @@ GUARDS: dict[str, Sentence] = {
     "version-changed": "The event changed after this page was loaded. Read it again, then decide.",
     "all-stopped": "{by} stopped all approvals at {at:time}. An administrator can allow them again. Reason: “{why}”",
     "no-live-machine": "No live machine of the set lists this event, so no agent can send the approval to Azure.",
-    "set-in-flight": set_in_flight,
+    "set-in-flight": "{count:Another event of this set is/{count} other events of this set are} under way: two at once"
+    " may take more machines down than the set can spare.",
     "service-in-flight": lambda values, reader: (
         f"Another event of the service {values['service']} is under way, in {', '.join(sets_named(values['sets']))}."
     ),
     "set-wants-step-up": "Before you approve in this set, confirm your identity with a second factor or your password.",
     "set-wants-second": "Every approval in this set needs a second person with the role approver.",
-    "last-live-machines": last_live_machines,
+    "last-live-machines": "The event {pauses:?pauses|{only:?affects|takes down}} {only:?the only machine of the set"
+    "|every live machine of the set{pauses:? at once}}.",
     "held": "{by} left the event to Azure at {at:time}: “{reason}”",
     "no-approval-window": "A no-approval window is open ({name}): {reason}",
     "lost-for-good": lambda values, reader: f"Permanent loss: {event_type_of(values['event_type']).lost}.",
@@ -254,10 +211,9 @@ SENTENCES: dict[str, Sentence] = {
     "needs-two-people": "Two people have to agree to this approval.",
     "due-time-past": "Choose a time in the future, or approve now.",
     "due-time-too-late": "Choose a time before NotBefore: after that Azure may start the event without an approval.",
-    "withdraw-order-offered": _with_state(
-        "The approval cannot be withdrawn: a machine may have it already. State: {state}."
-    ),
-    "withdraw-ended": _with_state("The approval has ended. State: {state}. {why}"),
+    "withdraw-order-offered": "The approval cannot be withdrawn: a machine may have it already. State:"
+    " {state:ApprovalState}.",
+    "withdraw-ended": "The approval has ended. State: {state:ApprovalState}.{why:? {why}}",
     "claim-event-over": "The event is over and cannot be claimed.",
     "claimed-already": "{by} claimed this event at {at:time}.",
     "not-claimed": "This event is unclaimed.",
@@ -283,7 +239,7 @@ SENTENCES: dict[str, Sentence] = {
     "consent-of-held": "Another person behind the proposal knows the password of this account: choose your own first.",
     "consent-of-proposer": "You proposed it yourself: another approver has to agree.",
     "consent-too-late": "The proposal no longer waits for a second person.",
-    "consent-not-proposed": _with_state("The approval does not wait for a second person. State: {state}."),
+    "consent-not-proposed": "The approval does not wait for a second person. State: {state:ApprovalState}.",
 }
 
 
@@ -370,8 +326,7 @@ def who(row: TimelineRow) -> str:
 
 def lifted(row: TimelineRow, reader: Reader) -> str:
     holder = (row.before or {})["hold"]
-    of_rule = holder.startswith("rule: ")
-    whose = rule_named(holder.removeprefix("rule: ")) if of_rule else holder
+    whose = rule_named(holder.removeprefix("rule: ")) if holder.startswith("rule: ") else holder
     return f"{row.actor} no longer leaves the event to Azure, as {whose} did."
 
 
@@ -382,14 +337,6 @@ def claimed(row: TimelineRow, reader: Reader) -> str:
         return f"{row.actor} assigned the event{source} to {after}.{quoted(row.why)}"
     taken = f" and replaced the claim of {before}" if before not in (None, row.actor) else ""
     return f"{row.actor} claimed the event{taken}.{quoted(row.why)}"
-
-
-def silenced(row: TimelineRow, reader: Reader) -> str:
-    what = "this event" if row.event_id else "all events of the set"
-    until = (row.after or {})["silenced_until"]
-    if until is None:
-        return f"{row.actor} ended the silence of {what}.{quoted(row.why)}"
-    return f"{row.actor} silenced notifications about {what} until {at(until, reader)}.{quoted(row.why)}"
 
 
 def claim_ended(row: TimelineRow, reader: Reader) -> str:
@@ -415,7 +362,9 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.EVENT_CLAIMED: claimed,
     EntryKind.CLAIM_ENDED: claim_ended,
     EntryKind.EVENT_NOTED: "{actor} noted:{why:quoted}",
-    EntryKind.SILENCE_CHANGED: silenced,
+    EntryKind.SILENCE_CHANGED: "{actor} {after[silenced_until]:?silenced notifications about|ended the silence of}"
+    " {event_id:?this event|all events of the set}{after[silenced_until]:? until {after[silenced_until]:time}}."
+    "{why:quoted}",
     EntryKind.EVENT_HELD: held,
     EntryKind.HOLD_ENDED: lifted,
 }

@@ -1,8 +1,8 @@
 """Badges of states and kinds, with one table for each enum."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from fleet.domain.approvals.guards import Need
@@ -63,128 +63,121 @@ SERIES_BADGES: dict[str, Badge] = {
 OTHER_BADGE = Badge("From another release", "quiet", "circle-question-mark")
 
 
-def by_kind(badges: Iterable[tuple[Any, Badge]]) -> dict[type, Mapping[Any, Badge]]:
-    """Return the badges by the enum of their state. Members of different enums may have equal values."""
-    found: dict[type, dict[Any, Badge]] = defaultdict(dict)
-    for state, badge in badges:
-        found[type(state)][state] = badge
-    return {**found}
+STATE_BADGES: list[tuple[Any, Badge]] = [
+    (EventStatus.SCHEDULED, Badge("Scheduled", "due", "calendar-clock")),
+    (EventStatus.STARTED, Badge("Started", "busy", "play")),
+    (EventStatus.ENDED, Badge("Ended", "quiet", "circle-check")),
+    (EndedAs.COMPLETED, Badge("completed", "good", "circle-check")),
+    (EndedAs.CANCELLED, Badge("cancelled by Azure", "quiet", "ban")),
+    (EndedAs.CANCELLED_OR_MISSED, Badge("cancelled, or missed between two polls", "quiet", "circle-question-mark")),
+    (EndedAs.MACHINE_DELETED, Badge("machine deleted", "bad", "trash-2")),
+    (EndedAs.UNKNOWN, Badge("ending unknown", "quiet", "circle-question-mark")),
+    (ApprovalState.PROPOSED, Badge("Waiting for a second person", "due", "users")),
+    (ApprovalState.WAITING, Badge("Approved, waiting", "due", "hourglass")),
+    (ApprovalState.GRANTED, Badge("Decided", "busy", "gavel")),
+    (ApprovalState.RELAYING, Badge("Sent to an agent", "busy", "send")),
+    (ApprovalState.ACCEPTED, Badge("Azure answered 200", "busy", "cloud")),
+    (ApprovalState.CONFIRMED, Badge("Confirmed", "good", "circle-check")),
+    (ApprovalState.WITHDRAWN, Badge("Withdrawn", "quiet", "undo-2")),
+    (ApprovalState.REFUSED, Badge("Refused", "bad", "octagon-x")),
+    (ApprovalState.LAPSED, Badge("Lapsed", "bad", "timer-off")),
+    (ApprovalState.VOID, Badge("Void", "quiet", "minus")),
+    (OrderState.OFFERED, Badge("Offered", "busy", "mail")),
+    (OrderState.DELIVERED, Badge("Delivered", "busy", "mail-check")),
+    (OrderState.ANSWERED, Badge("Answered", "good", "reply")),
+    (OrderState.SUPERSEDED, Badge("Superseded", "quiet", "skip-forward")),
+    (OrderState.EXPIRED, Badge("Expired", "bad", "timer-off")),
+    (OrderState.CANCELLED, Badge("Cancelled", "quiet", "ban")),
+    (Presence.LIVE, Badge("live", "good", "circle-dot")),
+    (Presence.LATE, Badge("late", "due", "clock-alert")),
+    (Presence.SILENT, Badge("silent", "bad", "circle-off")),
+    (Presence.GONE, Badge("gone", "quiet", "circle-x")),
+    (Presence.EXPECTED, Badge("not connected yet", "calm", "circle-dashed")),
+    (Outcome.COMPLETED, Badge("completed", "good", "circle-check")),
+    (Outcome.NOT_APPROVED, Badge("not approved in time", "bad", "timer-off")),
+    (Outcome.STOPPED, Badge("stopped by a user", "quiet", "ban")),
+    (Outcome.OVERTAKEN, Badge("cancelled for a real event", "due", "triangle-alert")),
+    (Outcome.NO_MACHINE, Badge("no machine took part", "bad", "circle-off")),
+    (Outcome.UNFINISHED, Badge("not completed", "bad", "octagon-x")),
+    (WaveState.RUNNING, Badge("Under way", "busy", "waves-horizontal")),
+    (WaveState.DONE, Badge("Done", "good", "circle-check")),
+    (WaveState.STOPPED, Badge("Stopped", "bad", "octagon-x")),
+    (Phase.WAITS, Badge("Waiting", "due", "hourglass")),
+    (Phase.IN_FLIGHT, Badge("Under way", "busy", "play")),
+    (Phase.RETURNING, Badge("Not back yet", "due", "rotate-ccw")),
+    (Phase.BACK, Badge("Back", "good", "circle-check")),
+    (Phase.LEFT_OUT, Badge("Skipped", "quiet", "minus")),
+    (MaintenanceStatus.ANNOUNCED, Badge("announced", "due", "calendar-clock")),
+    (MaintenanceStatus.STARTING, Badge("starting", "due", "timer")),
+    (MaintenanceStatus.UNDER_WAY, Badge("under way", "busy", "play")),
+    (MaintenanceStatus.FAILED_OVER, Badge("failed over", "busy", "arrow-right-left")),
+    (MaintenanceStatus.ENDED, Badge("ended", "good", "circle-check")),
+    (MaintenanceStatus.END_NOT_SEEN, Badge("end not seen", "quiet", "circle-question-mark")),
+    (MaintenanceStatus.NEVER_STARTED, Badge("announced, never started", "quiet", "minus")),
+    (Prepared.UNKNOWN, Badge("not reported", "quiet", "circle-question-mark")),
+    (Prepared.PLANNED, Badge("prepare planned", "calm", "calendar-clock")),
+    (Prepared.PREPARING, Badge("preparing", "busy", "loader-circle")),
+    (Prepared.PREPARED, Badge("prepared", "good", "circle-check")),
+    (Prepared.NOTHING, Badge("nothing to prepare", "quiet", "circle-minus")),
+    (Prepared.FAILED, Badge("prepare failed", "bad", "octagon-x")),
+    (Prepared.RECOVERING, Badge("recovering", "busy", "loader-circle")),
+    (Prepared.RECOVERED, Badge("recovered", "good", "circle-check")),
+    (Prepared.RECOVER_FAILED, Badge("recover failed", "bad", "octagon-x")),
+    (Confidence.CERTAIN, Badge("certain", "bad", "circle-alert")),
+    (Confidence.LIKELY, Badge("likely", "due", "triangle-alert")),
+    (Confidence.POSSIBLE, Badge("possible", "calm", "circle-question-mark")),
+    (Confidence.UNKNOWN, Badge("not detectable", "quiet", "circle-dashed")),
+    (Would.APPROVE, Badge("approve", "good", "gavel")),
+    (Would.LATER, Badge("approve later", "busy", "hourglass")),
+    (Would.HOLD, Badge("leave to Azure", "due", "circle-pause")),
+    (Would.LEAVE, Badge("leave to users", "calm", "users")),
+    (Would.GUARDED, Badge("blocked by a guard", "due", "shield-alert")),
+    (Would.EARLIER, Badge("decided by an earlier rule", "quiet", "list-ordered")),
+    *((kind, Badge(kind.label, kind.tone, kind.icon)) for kind in EntryKind),
+    (Need.BLOCKS, Badge("cannot be overridden", "bad", "octagon-x")),
+    (Need.SECOND, Badge("needs a second person", "due", "users")),
+    (Need.STEP_UP, Badge("needs a new proof of identity", "due", "key-round")),
+    (Need.REASON, Badge("needs a reason", "due", "triangle-alert")),
+    (Need.NOTE, Badge("for your information", "quiet", "info")),
+    (Severity.CRITICAL, Badge("critical", "bad", "octagon-alert")),
+    (Severity.WARNING, Badge("warning", "due", "triangle-alert")),
+    (Severity.INFO, Badge("info", "calm", "info")),
+    (RelayHealth.WORKS, Badge("OK", "good", "radio-tower")),
+    (RelayHealth.WITHOUT_CELERY, Badge("Celery not running", "due", "triangle-alert")),
+    (RelayHealth.STANDS_STILL, Badge("not running", "bad", "octagon-x")),
+    # Worst state of a set on the map; each has its own shape there.
+    (WorstState.DECIDE_UNWATCHED, Badge("decision needed, no live agent", "bad", "octagon-alert")),
+    (WorstState.DECIDE, Badge("decision needed", "due", "triangle-alert")),
+    (WorstState.UNWATCHED, Badge("no live agent", "bad", "eye-off")),
+    (WorstState.STARTED, Badge("event under way", "busy", "play")),
+    (WorstState.SCHEDULED, Badge("event announced", "busy", "calendar-clock")),
+    (WorstState.PARTLY, Badge("some agents not live", "due", "circle-off")),
+    (WorstState.LATE, Badge("some agents late", "due", "clock-alert")),
+    (WorstState.LIVE, Badge("all agents live", "good", "circle-dot")),
+    (WorstState.EMPTY, Badge("no machines", "quiet", "circle-dashed")),
+    # A cache has the shape of the state of a set with the same value.
+    (CacheState.UNWATCHED, Badge("not monitored", "bad", "eye-off")),
+    (CacheState.STARTED, Badge("maintenance under way", "busy", "play")),
+    (CacheState.SCHEDULED, Badge("maintenance announced", "busy", "calendar-clock")),
+    (CacheState.LIVE, Badge("monitored", "good", "circle-dot")),
+    (CacheState.EMPTY, Badge("publishes no maintenance", "quiet", "circle-dashed")),
+]
+# By the enum of the state: members of different enums may have equal values. Annexes add those of their own states.
+BY_KIND: dict[type, Mapping[Any, Badge]] = {
+    kind: dict(badges) for kind, badges in groupby(STATE_BADGES, lambda row: type(row[0]))
+}
 
 
-# Annexes add the badges of their own states.
-BY_KIND = by_kind(
-    [
-        (EventStatus.SCHEDULED, Badge("Scheduled", "due", "calendar-clock")),
-        (EventStatus.STARTED, Badge("Started", "busy", "play")),
-        (EventStatus.ENDED, Badge("Ended", "quiet", "circle-check")),
-        (EndedAs.COMPLETED, Badge("completed", "good", "circle-check")),
-        (EndedAs.CANCELLED, Badge("cancelled by Azure", "quiet", "ban")),
-        (EndedAs.CANCELLED_OR_MISSED, Badge("cancelled, or missed between two polls", "quiet", "circle-question-mark")),
-        (EndedAs.MACHINE_DELETED, Badge("machine deleted", "bad", "trash-2")),
-        (EndedAs.UNKNOWN, Badge("ending unknown", "quiet", "circle-question-mark")),
-        (ApprovalState.PROPOSED, Badge("Waiting for a second person", "due", "users")),
-        (ApprovalState.WAITING, Badge("Approved, waiting", "due", "hourglass")),
-        (ApprovalState.GRANTED, Badge("Decided", "busy", "gavel")),
-        (ApprovalState.RELAYING, Badge("Sent to an agent", "busy", "send")),
-        (ApprovalState.ACCEPTED, Badge("Azure answered 200", "busy", "cloud")),
-        (ApprovalState.CONFIRMED, Badge("Confirmed", "good", "circle-check")),
-        (ApprovalState.WITHDRAWN, Badge("Withdrawn", "quiet", "undo-2")),
-        (ApprovalState.REFUSED, Badge("Refused", "bad", "octagon-x")),
-        (ApprovalState.LAPSED, Badge("Lapsed", "bad", "timer-off")),
-        (ApprovalState.VOID, Badge("Void", "quiet", "minus")),
-        (OrderState.OFFERED, Badge("Offered", "busy", "mail")),
-        (OrderState.DELIVERED, Badge("Delivered", "busy", "mail-check")),
-        (OrderState.ANSWERED, Badge("Answered", "good", "reply")),
-        (OrderState.SUPERSEDED, Badge("Superseded", "quiet", "skip-forward")),
-        (OrderState.EXPIRED, Badge("Expired", "bad", "timer-off")),
-        (OrderState.CANCELLED, Badge("Cancelled", "quiet", "ban")),
-        (Presence.LIVE, Badge("live", "good", "circle-dot")),
-        (Presence.LATE, Badge("late", "due", "clock-alert")),
-        (Presence.SILENT, Badge("silent", "bad", "circle-off")),
-        (Presence.GONE, Badge("gone", "quiet", "circle-x")),
-        (Presence.EXPECTED, Badge("not connected yet", "calm", "circle-dashed")),
-        (Outcome.COMPLETED, Badge("completed", "good", "circle-check")),
-        (Outcome.NOT_APPROVED, Badge("not approved in time", "bad", "timer-off")),
-        (Outcome.STOPPED, Badge("stopped by a user", "quiet", "ban")),
-        (Outcome.OVERTAKEN, Badge("cancelled for a real event", "due", "triangle-alert")),
-        (Outcome.NO_MACHINE, Badge("no machine took part", "bad", "circle-off")),
-        (Outcome.UNFINISHED, Badge("not completed", "bad", "octagon-x")),
-        (WaveState.RUNNING, Badge("Under way", "busy", "waves-horizontal")),
-        (WaveState.DONE, Badge("Done", "good", "circle-check")),
-        (WaveState.STOPPED, Badge("Stopped", "bad", "octagon-x")),
-        (Phase.WAITS, Badge("Waiting", "due", "hourglass")),
-        (Phase.IN_FLIGHT, Badge("Under way", "busy", "play")),
-        (Phase.RETURNING, Badge("Not back yet", "due", "rotate-ccw")),
-        (Phase.BACK, Badge("Back", "good", "circle-check")),
-        (Phase.LEFT_OUT, Badge("Skipped", "quiet", "minus")),
-        (MaintenanceStatus.ANNOUNCED, Badge("announced", "due", "calendar-clock")),
-        (MaintenanceStatus.STARTING, Badge("starting", "due", "timer")),
-        (MaintenanceStatus.UNDER_WAY, Badge("under way", "busy", "play")),
-        (MaintenanceStatus.FAILED_OVER, Badge("failed over", "busy", "arrow-right-left")),
-        (MaintenanceStatus.ENDED, Badge("ended", "good", "circle-check")),
-        (MaintenanceStatus.END_NOT_SEEN, Badge("end not seen", "quiet", "circle-question-mark")),
-        (MaintenanceStatus.NEVER_STARTED, Badge("announced, never started", "quiet", "minus")),
-        (Prepared.UNKNOWN, Badge("not reported", "quiet", "circle-question-mark")),
-        (Prepared.PLANNED, Badge("prepare planned", "calm", "calendar-clock")),
-        (Prepared.PREPARING, Badge("preparing", "busy", "loader-circle")),
-        (Prepared.PREPARED, Badge("prepared", "good", "circle-check")),
-        (Prepared.NOTHING, Badge("nothing to prepare", "quiet", "circle-minus")),
-        (Prepared.FAILED, Badge("prepare failed", "bad", "octagon-x")),
-        (Prepared.RECOVERING, Badge("recovering", "busy", "loader-circle")),
-        (Prepared.RECOVERED, Badge("recovered", "good", "circle-check")),
-        (Prepared.RECOVER_FAILED, Badge("recover failed", "bad", "octagon-x")),
-        (Confidence.CERTAIN, Badge("certain", "bad", "circle-alert")),
-        (Confidence.LIKELY, Badge("likely", "due", "triangle-alert")),
-        (Confidence.POSSIBLE, Badge("possible", "calm", "circle-question-mark")),
-        (Confidence.UNKNOWN, Badge("not detectable", "quiet", "circle-dashed")),
-        (Would.APPROVE, Badge("approve", "good", "gavel")),
-        (Would.LATER, Badge("approve later", "busy", "hourglass")),
-        (Would.HOLD, Badge("leave to Azure", "due", "circle-pause")),
-        (Would.LEAVE, Badge("leave to users", "calm", "users")),
-        (Would.GUARDED, Badge("blocked by a guard", "due", "shield-alert")),
-        (Would.EARLIER, Badge("decided by an earlier rule", "quiet", "list-ordered")),
-        *((kind, Badge(kind.label, kind.tone, kind.icon)) for kind in EntryKind),
-        (Need.BLOCKS, Badge("cannot be overridden", "bad", "octagon-x")),
-        (Need.SECOND, Badge("needs a second person", "due", "users")),
-        (Need.STEP_UP, Badge("needs a new proof of identity", "due", "key-round")),
-        (Need.REASON, Badge("needs a reason", "due", "triangle-alert")),
-        (Need.NOTE, Badge("for your information", "quiet", "info")),
-        (Severity.CRITICAL, Badge("critical", "bad", "octagon-alert")),
-        (Severity.WARNING, Badge("warning", "due", "triangle-alert")),
-        (Severity.INFO, Badge("info", "calm", "info")),
-        (RelayHealth.WORKS, Badge("OK", "good", "radio-tower")),
-        (RelayHealth.WITHOUT_CELERY, Badge("Celery not running", "due", "triangle-alert")),
-        (RelayHealth.STANDS_STILL, Badge("not running", "bad", "octagon-x")),
-        # Worst state of a set on the map; each has its own shape there.
-        (WorstState.DECIDE_UNWATCHED, Badge("decision needed, no live agent", "bad", "octagon-alert")),
-        (WorstState.DECIDE, Badge("decision needed", "due", "triangle-alert")),
-        (WorstState.UNWATCHED, Badge("no live agent", "bad", "eye-off")),
-        (WorstState.STARTED, Badge("event under way", "busy", "play")),
-        (WorstState.SCHEDULED, Badge("event announced", "busy", "calendar-clock")),
-        (WorstState.PARTLY, Badge("some agents not live", "due", "circle-off")),
-        (WorstState.LATE, Badge("some agents late", "due", "clock-alert")),
-        (WorstState.LIVE, Badge("all agents live", "good", "circle-dot")),
-        (WorstState.EMPTY, Badge("no machines", "quiet", "circle-dashed")),
-        # A cache has the shape of the state of a set with the same value.
-        (CacheState.UNWATCHED, Badge("not monitored", "bad", "eye-off")),
-        (CacheState.STARTED, Badge("maintenance under way", "busy", "play")),
-        (CacheState.SCHEDULED, Badge("maintenance announced", "busy", "calendar-clock")),
-        (CacheState.LIVE, Badge("monitored", "good", "circle-dot")),
-        (CacheState.EMPTY, Badge("publishes no maintenance", "quiet", "circle-dashed")),
-    ]
-)
-
-
-def state_of(shown: Any) -> str:
-    """Return the state code of `shown`, which is a state or a row that has a state."""
+def state_of(shown: Any) -> Any:
+    """Return the state of `shown`, which is a state or a row that has a state."""
     match shown:
         case DrillRow():
-            return shown.outcome.value if shown.outcome else "running"
+            return shown.outcome or "running"
         case ListenerRow() | Stretch():
-            return str(shown.state)
+            return shown.state
         case MaintenanceRow():
-            return str(shown.status)
-    return str(shown)
+            return shown.status
+    return shown
 
 
 def badge_of(shown: Any) -> Badge:
@@ -198,10 +191,5 @@ def badge_of(shown: Any) -> Badge:
             return badge
         case Series():
             return SERIES_BADGES[shown.text.code]
-        case DrillRow():
-            return badge_of(shown.outcome) if shown.outcome else RUNNING_BADGE
-        case ListenerRow() | Stretch():
-            return COVERAGE_BADGES[shown.state]
-        case MaintenanceRow():
-            return badge_of(shown.status)
-    return BY_KIND[type(shown)][shown]
+    state = state_of(shown)
+    return RUNNING_BADGE if state == "running" else BY_KIND.get(type(state), COVERAGE_BADGES)[state]

@@ -48,21 +48,6 @@ def _unheard(values: Mapping[str, Any], reader: Reader) -> str:
     return f"No agent listens to {host}{why}. Notifications are not repeated: those sent now are lost."
 
 
-def _unnamed(values: Mapping[str, Any], reader: Reader) -> str:
-    return (
-        f"The set of {some(values['names']) or 'these machines'} is unknown. Drydock cannot see which other machines"
-        " belong to the set, and does not count them when it checks an event."
-    )
-
-
-def _lists_of(values: Mapping[str, Any], reader: Reader) -> str:
-    of = f"“{values['set']}”" if values["set"] else "a set without a name"
-    return (
-        f"{some(values['names'])} may belong to {of}, because an open event of that set is listed there. An EventId"
-        " is no secret, therefore a user has to decide."
-    )
-
-
 CHECK = "Run “drydock-agent check” on the machine"
 REFUSES = "The metadata service refuses the agent with status {}."
 ALLOW = (
@@ -213,7 +198,8 @@ SPOTS: dict[str, SpotWords] = {
     ),
     "lists-of-another-set": SpotWords(
         "Machines that list events of another set",
-        _lists_of,
+        "{names:some} may belong to {set:?“{set}”|a set without a name}, because an open event of that set is listed"
+        " there. An EventId is no secret, therefore a user has to decide.",
         "If these machines belong to that set, correct their set or merge the two sets on the page of this set. If not,"
         " find out how they know the event. Their reports about it do not count.",
     ),
@@ -286,7 +272,8 @@ SPOTS: dict[str, SpotWords] = {
     ),
     "unnamed-set": SpotWords(
         "Sets without a name",
-        _unnamed,
+        "The set of {names:?{names:some}|these machines} is unknown. Drydock cannot see which other machines belong to"
+        " the set, and does not count them when it checks an event.",
         "Enter a name on the page of the set, state it in the configuration of the agent or in a tag, or import an"
         " inventory. Sets without a name whose machines list the same events are merged automatically.",
     ),
@@ -305,9 +292,10 @@ SENTENCES: dict[str, Sentence] = {
 
 
 def _places(row: TimelineRow) -> str:
-    """Return the number and names of sets, such as `12 sets: db, web and 10 more`."""
-    what = "caches" if row.data["code"] == "cache-unheard" else "sets"
-    return f"{row.data['count']} {what}: {_names(row)}"
+    """Return the number and names of the sets of an entry about many, such as `12 sets: db, web and 10 more`."""
+    if "places" not in row.data["values"]:
+        return ""
+    return f"{row.data['count']} {'caches' if row.data['code'] == 'cache-unheard' else 'sets'}: {_names(row)}"
 
 
 def _names(row: TimelineRow) -> str:
@@ -316,30 +304,25 @@ def _names(row: TimelineRow) -> str:
     return some([*names, *[""] * (row.data["count"] - len(names))], 5)
 
 
-def _is_of_many(row: TimelineRow) -> bool:
-    return "places" in row.data["values"]
-
-
 def _quiet(row: TimelineRow, reader: Reader) -> str:
     of_cache = row.data["code"] == "cache-unheard"
-    if _is_of_many(row):
-        return f"{'No agent listens to' if of_cache else 'Machines no longer report in'} {_places(row)}."
+    if places := _places(row):
+        return f"{'No agent listens to' if of_cache else 'Machines no longer report in'} {places}."
     if of_cache:
         return f"No agent listens to {row.data['of']} any more: notifications are lost."
     return f"Machines of {row.data['of']} no longer report: {_names(row)}."
 
 
 def _unwatched(row: TimelineRow, reader: Reader) -> str:
-    lost = "Drydock sees no event there"
-    if _is_of_many(row):
-        return f"No live agent in {_places(row)}; {lost}."
-    return f"No live agent in {row.data['of']} any more: {lost}. Not live: {_names(row)}."
+    if places := _places(row):
+        return f"No live agent in {places}; Drydock sees no event there."
+    return f"No live agent in {row.data['of']} any more: Drydock sees no event there. Not live: {_names(row)}."
 
 
 def _opened(row: TimelineRow, reader: Reader) -> str:
     title = TROUBLES[row.data["code"]]
-    if _is_of_many(row):
-        return f"{title}, in {_places(row)}."
+    if places := _places(row):
+        return f"{title}, in {places}."
     where, who = (f" in {row.data['of']}" if row.data["of"] else ""), _names(row)
     return f"{title}{where}{f': {who}' if who else ''}."
 

@@ -136,14 +136,6 @@ SENTENCES: dict[str, Sentence] = {
 ROLES: dict[bool | None, str] = {True: "replica", False: "primary", None: ""}
 
 
-def _node(port: int | None, is_replica: bool | None = None) -> str:
-    """Return the name of a node, such as `node 15000 (primary)`. Unknown values are omitted."""
-    if port is None:
-        return "an unnamed node"
-    role = ROLES[is_replica]
-    return f"node {port} ({role})" if role else f"node {port}"
-
-
 def _heard(row: TimelineRow, reader: Reader) -> str:
     data, kind = row.data, _kind(row.data["type"])
     late = " This notification arrived after the start." if data["late"] else ""
@@ -151,23 +143,15 @@ def _heard(row: TimelineRow, reader: Reader) -> str:
         what = f"a notification of the type {within_quotes(data['type'])}" if data["type"] else "a line without a type"
         return f"{data['host']}: {what}.{late}"
     failed_over = kind is NotificationType.FAILOVER_COMPLETE
-    text = f"{data['host']}, {_node(data['port'], None if failed_over else data['is_replica'])}"
-    text += f"{' ' if failed_over else ': '}{NOTIFICATIONS[kind].happens}"
+    role = "" if failed_over else ROLES[data["is_replica"]]
+    node = "an unnamed node" if data["port"] is None else f"node {data['port']}{f' ({role})' if role else ''}"
+    text = f"{data['host']}, {node}{' ' if failed_over else ': '}{NOTIFICATIONS[kind].happens}"
     if data["start_time"]:
         joint = "at" if kind in (NotificationType.ENDED, NotificationType.STARTING) else "for"
         text += f" {joint} {times.at(data['start_time'], reader)}"
     if kind is NotificationType.SCHEDULED:
         text += ", perhaps up to 3 minutes earlier"
     return f"{text}.{late}"
-
-
-def _never_started(row: TimelineRow, reader: Reader) -> str:
-    due = f" at {times.at(row.data['expected_at'], reader)}" if row.data["expected_at"] else ""
-    return f"{row.data['host']}: maintenance was announced{due}, but did not start."
-
-
-def _end_not_seen(row: TimelineRow, reader: Reader) -> str:
-    return f"{row.data['host']}: maintenance started, but no agent received the end ({_node(row.data['port'])})."
 
 
 def _listened(row: TimelineRow, reader: Reader) -> str:
@@ -183,11 +167,13 @@ HEARD = (
 )  # fmt: skip
 ENTRIES: dict[EntryKind, EntryText] = {
     **dict.fromkeys(HEARD, _heard),
-    EntryKind.MAINTENANCE_NEVER_STARTED: _never_started,
-    EntryKind.MAINTENANCE_END_NOT_SEEN: _end_not_seen,
+    EntryKind.MAINTENANCE_NEVER_STARTED: "{host}: maintenance was announced{expected_at:? at {expected_at:time}}, but"
+    " did not start.",
+    EntryKind.MAINTENANCE_END_NOT_SEEN: "{host}: maintenance started, but no agent received the end ({port:?node {port}"
+    "|an unnamed node}).",
     EntryKind.CACHE_LISTENED: _listened,
     EntryKind.CACHE_LOST: "{actor} {listened:?lost the connection|cannot listen} to"
-    " {host}{listened:? during the maintenance|}{reason:in brackets}{listened:?, as expected|}.",
+    " {host}{listened:? during the maintenance}{reason:in brackets}{listened:?, as expected}.",
     EntryKind.CACHE_LOST_UNANNOUNCED: "{actor} lost the connection to {host} without a notification{reason:in"
     " brackets}. Azure sends none for reboots by users and for monthly patching.",
     EntryKind.CACHE_REFUSED: "{host} refuses {actor}{reason:in brackets}.",

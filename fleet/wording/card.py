@@ -60,6 +60,9 @@ def card_words(card: DecisionCard, reader: Reader) -> CardWords:
     away = card.blast.total - card.blast.stay_up - card.blast.hit
     affected = f"; {card.blast.hit} affected" + (f", {away} already unavailable" if away > 0 else "")
     advice = card.recommendation
+    # Guards that neither the recommendation nor the existing approval mentions.
+    said = advice.reasons if advice else ()
+    guards = [guard for guard in card.guards if guard.sentence not in said and guard.code != "already-decided"]
     return CardWords(
         title=("DRILL: " if event.drill else "") + named(event.event_type, event.resources),
         effect=known.effect,
@@ -68,22 +71,16 @@ def card_words(card: DecisionCard, reader: Reader) -> CardWords:
         stays=f"In {say(event.set.label, reader)}: {say(card.blast.summary, reader)}{affected}." if event.open else "",
         until=f"NotBefore {at(event.not_before, reader)}" if scheduled and event.not_before else "",
         decide_by=at(card.decide_by, reader) if card.decide_by else "",
-        measured=_measured(card),
+        measured=_measured(card.took_seconds),
         advised=ADVISED[advice.advised] if advice else "",
         why=_why(card, reader),
         tone=TONES.get(advice.advised, "due") if advice else "",
-        guards=tuple(_against(guard, reader) for guard in _to_tell(card)),
+        guards=tuple(_against(guard, reader) for guard in guards),
         before=_before(card, reader),
         without_a_decision=_without_decision(card, reader),
         waits=_waits(card),
         who=_who(card, reader),
     )
-
-
-def _to_tell(card: DecisionCard) -> list[Guard]:
-    """Return the guards that neither the recommendation nor the existing approval mentions."""
-    named_already = card.recommendation.reasons if card.recommendation else ()
-    return [g for g in card.guards if g.sentence not in named_already and g.code != "already-decided"]
 
 
 def _against(guard: Guard, reader: Reader) -> str:
@@ -101,15 +98,10 @@ def _why(card: DecisionCard, reader: Reader) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _measured(card: DecisionCard) -> str:
-    took = card.took_seconds
+def _measured(took: float | None) -> str:
     if took is None:
         return "There is no earlier approval of this set to measure."
-    return f"Recent approvals of this set reached Azure in {_seconds(took)}."
-
-
-def _seconds(count: float) -> str:
-    return "less than 1 s" if count < 1 else duration(count)
+    return f"Recent approvals of this set reached Azure in {'less than 1 s' if took < 1 else duration(took)}."
 
 
 def _before(card: DecisionCard, reader: Reader) -> str:
@@ -123,10 +115,8 @@ def _before(card: DecisionCard, reader: Reader) -> str:
 
 def _without_decision(card: DecisionCard, reader: Reader) -> str:
     approval = card.event.approval
-    if approval is not None and approval.may_be_undone:
-        # The approval can be undone; its time is shown next to it.
-        return ""
-    return say(card.event.if_nobody_acts, reader)
+    # The time until which an approval can be undone is shown next to it.
+    return "" if approval is not None and approval.may_be_undone else say(card.event.if_nobody_acts, reader)
 
 
 def _waits(card: DecisionCard) -> bool:

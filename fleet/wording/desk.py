@@ -66,11 +66,7 @@ SENTENCES: dict[str, Sentence] = {
     "no-live-agents": "None of {count:agent|agents} is live, so Drydock sees no event.",
     "agents-missing": "{count:agent is|agents are} not live: Drydock misses events that only these agents see.",
     "machines-without-agents": "{count:machine of the inventory has|machines of the inventory have} no agent.",
-    "nobody-reconciles": lambda values, reader: (
-        f"No process has reconciled since {at(values['at'], reader)}."
-        if values["at"]
-        else "No process has reconciled yet."
-    ),
+    "nobody-reconciles": "No process has reconciled {at:?since {at:time}|yet}.",
     "clock-wrong": "The clock of this process differs from the database's by {seconds} seconds.",
     "clocks-wrong": "The clock of {count:process is|processes are} wrong, by up to {seconds} seconds: {names:list}."
     " They neither decide nor send.",
@@ -85,16 +81,8 @@ RELAY_TITLES = {
     RelayHealth.WITHOUT_CELERY: "The web processes do the work of Celery: approvals are sent a few seconds later.",
     RelayHealth.STANDS_STILL: "No process sends approvals to the agents.",
 }
-# Names of the lists with saved views.
-LISTS = {
-    "fleet": "the fleet",
-    "sets": "sets",
-    "machines": "machines",
-    "caches": "caches",
-    "events": "events",
-    "timeline": "the timeline",
-    "audit": "the audit",
-}
+# Names of the lists with saved views, if they differ from the code.
+LISTS = {"fleet": "the fleet", "timeline": "the timeline", "audit": "the audit"}
 
 
 def _view(row: TimelineRow, reader: Reader) -> str:

@@ -3,13 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fleet.domain.drills import Outcome
-from fleet.domain.states import Presence
 from fleet.domain.timeline import EntryKind
-from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording.badges import badge_of
 from fleet.wording.orders import refusal
-from fleet.wording.sentences import EntryText, Sentence, listed
+from fleet.wording.sentences import EntryText, Sentence
 from fleet.wording.times import Reader
 
 STEPS = {
@@ -50,13 +46,6 @@ def without_azure(text: str) -> str:
     return f"{said.replace('Azure', 'the rehearsal')}{quote}{comment}"
 
 
-def went_round(values: Mapping[str, Any], reader: Reader) -> str:
-    unheard = f" {listed(values['unheard'])} did not report the end of the recover hooks." if values["unheard"] else ""
-    if values["approved"]:
-        return f"The event was approved, started and ended.{unheard}"
-    return f"The event was not approved in time and started at NotBefore.{unheard}"
-
-
 def refused(values: Mapping[str, Any], reader: Reader) -> str:
     # No document lists the event of a drill: an agent that searches for it there does not support drills.
     too_old = values["reason"] == "not-listed"
@@ -65,19 +54,18 @@ def refused(values: Mapping[str, Any], reader: Reader) -> str:
 
 SENTENCES: dict[str, Sentence] = {
     "rehearsed": lambda values, reader: without_azure(values["said"]),
-    "drill-left-out": lambda values, reader: (
-        f"its agent was {badge_of(Presence(values['presence'])).label} when the drill started"
-    ),
+    "drill-left-out": "its agent was {presence:Presence} when the drill started",
     "drill-refused": refused,
     "drill-unheard-of": "its agent received the order and reported nothing more",
     "drill-unreached": "its agent did not receive the order",
     "drill-overtaken": "Azure announced a real event ({event_type:or of unknown type}), which has priority.",
     "drill-nobody-could": "No machine of the set could take part.",
-    "drill-went-round": went_round,
+    "drill-went-round": "The event was {approved:?approved, started and ended|not approved in time and started at"
+    " NotBefore}.{unheard:? {unheard:list} did not report the end of the recover hooks.}",
     "drill-machine-saw-real": "A machine reported a real event.",
     "drill-gone-before-start": "The event disappeared on every machine before its start.",
     "drill-nobody-began": "No machine started the drill.",
-    "drill-unheard": lambda values, reader: f"No further report from {listed(values['machines']) or 'any machine'}.",
+    "drill-unheard": "No further report from {machines:?{machines:list}|any machine}.",
     "drill-stopped-by": "{by} stopped the drill.{comment:quoted}",
     "drill-over-before-answer": "The drill was over before the approval was answered.",
     "drill-step": lambda values, reader: STEPS[values["step"]],
@@ -104,13 +92,9 @@ SENTENCES: dict[str, Sentence] = {
 }
 
 
-def ended(row: TimelineRow, reader: Reader) -> str:
-    return f"Result: {badge_of(Outcome(row.data['outcome'])).label}. {row.data['reason']}"
-
-
 ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.DRILL_BEGAN: "{actor} started a drill in {set}: {type} for {machines:list}, not before"
     " {not_before:time}, with {live} machines.{why:quoted}",
     EntryKind.DRILL_STEP: "{machine} does not take part: {reason}.",
-    EntryKind.DRILL_ENDED: ended,
+    EntryKind.DRILL_ENDED: "Result: {outcome:Outcome}. {reason}",
 }

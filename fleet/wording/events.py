@@ -12,7 +12,7 @@ from fleet.projections.events.rows import EventRow
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
 from fleet.wording.badges import badge_of
-from fleet.wording.sentences import EntryText, Sentence, counted, listed, machine_named, some
+from fleet.wording.sentences import EntryText, Sentence, counted, some
 from fleet.wording.times import Reader
 
 NOTHING_LOST = "no machine was affected and nothing was lost"
@@ -64,27 +64,14 @@ def _blast(values: Mapping[str, Any], reader: Reader) -> str:
     return f"{values['stay_up']} of {counted(values['total'], 'machine')} {stay} live{required}"
 
 
-def _seen_by(values: Mapping[str, Any], reader: Reader) -> str:
-    text, names = f"seen by {values['seen']} of {values['total']}", values["not_seen_by"]
-    if not names:
-        return text
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return f"{text}, not by {shown}"
-
-
 SENTENCES: dict[str, Sentence] = {
     "version-moved": "The event changed after it was loaded.",
-    "advice-own-event": (
-        "A user in your organisation requested this event. It waits for an approval or NotBefore, like every event. "
-        "Microsoft advises approving such events at once."
-    ),
-    "advice-hardware-fails": (
-        "Announced days ahead: the host's hardware is predicted to fail. Microsoft advises redeploying the machine "
-        "yourself as soon as possible, before it fails."
-    ),
-    "advice-spot-rebalance": (
-        "Azure recommends moving the load off this spot machine: it may be evicted soon. There is nothing to approve."
-    ),
+    "advice-own-event": "A user in your organisation requested this event. It waits for an approval or NotBefore, like"
+    " every event. Microsoft advises approving such events at once.",
+    "advice-hardware-fails": "Announced days ahead: the host's hardware is predicted to fail. Microsoft advises"
+    " redeploying the machine yourself as soon as possible, before it fails.",
+    "advice-spot-rebalance": "Azure recommends moving the load off this spot machine: it may be evicted soon. There is"
+    " nothing to approve.",
     "advice-starts-nothing": "Nothing: this is advice, and Azure starts nothing.",
     "event-over": "Nothing: the event is over.",
     "event-runs": "The event ends automatically. Until then there may be further, shorter impacts.",
@@ -99,26 +86,13 @@ SENTENCES: dict[str, Sentence] = {
     "{unknown:? and machines whose update domain is unknown}; Azure documents one domain at a time. Check which"
     " machines it affects before you approve it.",
     "blast-radius": _blast,
-    "seen-by": _seen_by,
+    "seen-by": "seen by {seen} of {total}{not_seen_by:?, not by {not_seen_by:some 3}}",
     "sighting-gone": "no longer listed",
     "sighting-listed": "listed",
     "differs-in-type": "type {event_type}",
     "differs-in-time": "NotBefore {not_before:time}",
-    "differs-in-resources": lambda values, reader: "Resources " + ", ".join(values["resources"]),
+    "differs-in-resources": "Resources {resources:commas}",
 }
-
-
-def _names(row: TimelineRow) -> str:
-    return ", ".join(row.data["resources"]) or "no named machine"
-
-
-def _seen(row: TimelineRow, reader: Reader) -> str:
-    at = row.data["not_before"]
-    when = f", not before {times.at(at, reader)}" if at else ""
-    kind = row.data["event_type"] or "An event of unknown type"
-    return f"{kind} for {_names(row)}{when}; first seen by {machine_named(row.data['by'])}."
-
-
 LABELS = {
     "not_before": "NotBefore",
     "resources": "Resources",
@@ -145,14 +119,8 @@ def changed_values(changes: Iterable[tuple[str, Any, Any]], reader: Reader) -> s
 
 
 def _changed(row: TimelineRow, reader: Reader) -> str:
-    changes: Mapping[str, Any] = row.data["changes"]
-    said = changed_values(((field, old, new) for field, (old, new) in changes.items()), reader)
-    return f"Azure changed {said}."
-
-
-def _started(row: TimelineRow, reader: Reader) -> str:
-    early = " before NotBefore, without an approval by Drydock" if row.data["approved_elsewhere"] else ""
-    return f"Started for {_names(row)}{early}."
+    changes = ((field, *values) for field, values in row.data["changes"].items())
+    return f"Azure changed {changed_values(changes, reader)}."
 
 
 def _ended(row: TimelineRow, reader: Reader) -> str:
@@ -160,15 +128,13 @@ def _ended(row: TimelineRow, reader: Reader) -> str:
     return f"Ended: {label}." if row.data.get("certainty") == "seen" else f"Ended: {label} (inferred)."
 
 
-def _sighted(row: TimelineRow, reader: Reader) -> str:
-    return f"Seen by {listed(row.data['names']) or 'a machine of another set'}."
-
-
 ENTRIES: dict[EntryKind, EntryText] = {
-    EntryKind.EVENT_SEEN: _seen,
-    EntryKind.EVENT_SIGHTED: _sighted,
+    EntryKind.EVENT_SEEN: "{event_type:or An event of unknown type} for {resources:?{resources:commas}|no named"
+    " machine}{not_before:?, not before {not_before:time}}; first seen by machine {by}.",
+    EntryKind.EVENT_SIGHTED: "Seen by {names:?{names:list}|a machine of another set}.",
     EntryKind.EVENT_CHANGED: _changed,
-    EntryKind.EVENT_STARTED: _started,
+    EntryKind.EVENT_STARTED: "Started for {resources:?{resources:commas}|no named machine}{approved_elsewhere:? before"
+    " NotBefore, without an approval by Drydock}.",
     EntryKind.EVENT_ENDED: _ended,
     EntryKind.EVENT_REOPENED: "A newer document lists the event again, so it is open again.",
     EntryKind.EVENT_UNWATCHED: "No live agent lists the event any more, so Drydock may miss its start and end.",

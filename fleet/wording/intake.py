@@ -3,7 +3,7 @@
 from fleet.domain.intake import BAD_OUTCOMES
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording.sentences import EntryText, Sentence, spoken, within_quotes
+from fleet.wording.sentences import EntryText, Sentence, spoken
 from fleet.wording.times import Reader
 
 SENTENCES: dict[str, Sentence] = {
@@ -30,9 +30,7 @@ SENTENCES: dict[str, Sentence] = {
     "status-unknown": "{event}: unknown EventStatus {status!r}",
     "status-missing": "{event}: EventStatus is missing",
     "resource-type-unknown": "{event}: unknown ResourceType {resource_type!r}",
-    "report-kept": lambda values, reader: (
-        f"A report of kind {within_quotes(values['kind'])} was stored unprocessed: {values['flag']}."
-    ),
+    "report-kept": "A report of kind {kind:within quotes} was stored unprocessed: {flag}.",
     "document-unknown": "The agent refers to a document that Drydock never received.",
     "rehearsal-unknown": "The machine reported about a drill that it does not take part in.",
 }

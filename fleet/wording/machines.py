@@ -1,24 +1,11 @@
 """Texts about machines: enrolment, inventories, and timeline entries."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from fleet.domain.orders.series import SignatureCheck
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
-from fleet.wording.sentences import EntryText, Sentence, machine_named, quoted, some
+from fleet.wording.sentences import EntryText, Sentence, fill, machine_named, quoted, some
 from fleet.wording.times import Reader
-
-
-def _strange(values: Mapping[str, Any], reader: Reader) -> str:
-    kind = values["type"]
-    what = f"of type {kind}" if kind else "of an unknown type"
-    return (
-        f"Item {values['number']} is {what}. Use the output of `az vm list`, `az vm availability-set list`,"
-        " `az vmss list-instances` or `az vmss list`."
-    )
-
 
 SENTENCES: dict[str, Sentence] = {
     "machines-came": "{count} machines enrolled: {names:some}.",
@@ -99,13 +86,13 @@ SENTENCES: dict[str, Sentence] = {
     "join-token-over": "This join token has expired or was revoked. Create a new one.",
     "join-token-used-up": "This join token was used by {count:,} machines, the maximum. Create a new one.",
     "join-token-two-sets": "Enter a new set or choose an existing set, not both.",
-    "join-token-which-set": (
-        "There are several sets of this kind called “{name}”, in {places:list}. Choose the set by its id."
-    ),
+    "join-token-which-set": "There are several sets of this kind called “{name}”, in {places:list}. Choose the set by"
+    " its id.",
     "join-token-none": "There is no join token with this prefix.",
     "inventory-no-json": "This is not JSON: use the output of `az … --output json`.",
     "inventory-no-object": "Item {number} is not an object: this is not the output of `az` with `--output json`.",
-    "inventory-strange": _strange,
+    "inventory-strange": "Item {number} is of {type:?type {type}|an unknown type}. Use the output of `az vm list`, `az"
+    " vm availability-set list`, `az vmss list-instances` or `az vmss list`.",
 }
 
 SIGNATURES: dict[str, str] = {
@@ -167,24 +154,21 @@ VALUE_LABELS = {
 }
 
 
+# Moves to another set, by their cause.
+MOVES = {
+    "inventory": "machine {name} is in “{set}” according to the imported inventory.",
+    "event": "machine {name} moved to “{set}”, together with its event.",
+    "person": "{actor} moved machine {name} into “{set}” and confined it there.{why:quoted}",
+    "lifted": "{actor} lifted the confinement of machine {name}, which is now in “{set}” as stated.{why:quoted}",
+}
+
+
 def _changed(row: TimelineRow, reader: Reader) -> str:
-    """Return the timeline sentence of a change to a machine: one that it reported itself, or a move to another set by
-    an inventory, a shared event or a user.
-    """
-    name = machine_named(row.data["name"])
-    match row.data.get("because"):
-        case "inventory":
-            return f"{name} is in “{row.data['set']}” according to the imported inventory."
-        case "event":
-            return f"{name} moved to “{row.data['set']}”, together with its event."
-        case "person":
-            return f"{row.actor} moved {name} into “{row.data['set']}” and confined it there.{quoted(row.why)}"
-        case "lifted":
-            return (
-                f"{row.actor} lifted the confinement of {name}, which is now in"
-                f" “{row.data['set']}” as stated.{quoted(row.why)}"
-            )
-    return f"{name} reports a changed {', '.join(LABELS[field] for field in row.data['changes'])}."
+    """Return the timeline sentence of a change to a machine: one that it reported itself, or a move to another set."""
+    if template := MOVES.get(row.data.get("because", "")):
+        return fill(template, {**row.data, "actor": row.actor, "why": row.why}, reader)
+    changes = ", ".join(LABELS[field] for field in row.data["changes"])
+    return f"{machine_named(row.data['name'])} reports a changed {changes}."
 
 
 def _imported(row: TimelineRow, reader: Reader) -> str:
@@ -199,12 +183,6 @@ def _imported(row: TimelineRow, reader: Reader) -> str:
         f"{row.actor} imported an inventory: {found['machines']} machines, {found['new']} of them new,"
         f" {found['without_agent']} without an agent{dropped}.{''.join(refused)}"
     )
-
-
-def _waits(row: TimelineRow, reader: Reader) -> str:
-    why = "which was revoked" if row.data["revoked"] else "without the credential of this machine"
-    address = row.data["address"] or "an unknown address"
-    return f"An agent at {address} enrols as {row.data['name']}, {why}. The request waits for admission."
 
 
 def _deleted(row: TimelineRow) -> str:
@@ -237,12 +215,6 @@ def _enrolled_again(row: TimelineRow, reader: Reader) -> str:
     return f"{row.actor} enrolled again. The old credential was revoked.{returned}"
 
 
-def _entrance_changed(row: TimelineRow, reader: Reader) -> str:
-    after = row.after or {}
-    named = ", ".join(after.get("subscriptions", [])) or "none"
-    return f"{row.actor} set the enrolment policy: {after.get('policy')}; subscriptions: {named}.{quoted(row.why)}"
-
-
 def _decided(row: TimelineRow, reader: Reader) -> str:
     what = "admitted" if row.kind is EntryKind.MACHINE_ADMITTED else "refused"
     where = row.data["address"] or "an unknown address"
@@ -265,9 +237,11 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.MACHINE_REVOKED: "{actor} revoked the credential of {name}.{why:quoted}",
     EntryKind.MACHINE_DISCOUNTED: _discounted,
     EntryKind.MACHINE_DECOMMISSIONED: _decommissioned,
-    EntryKind.ENTRANCE_CHANGED: _entrance_changed,
+    EntryKind.ENTRANCE_CHANGED: "{actor} set the enrolment policy: {after[policy]}; subscriptions:"
+    " {after[subscriptions]:?{after[subscriptions]:commas}|none}.{why:quoted}",
     EntryKind.JOIN_TOKEN_ENDED: "{actor} revoked the join token {prefix}.",
-    EntryKind.MACHINE_WAITS: _waits,
+    EntryKind.MACHINE_WAITS: "An agent at {address:or an unknown address} enrols as {name}, {revoked:?which was revoked"
+    "|without the credential of this machine}. The request waits for admission.",
     EntryKind.MACHINE_ADMITTED: _decided,
     EntryKind.ADMISSION_REFUSED: _decided,
     EntryKind.INVENTORY_IMPORTED: _imported,

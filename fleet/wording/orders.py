@@ -24,11 +24,11 @@ REFUSALS = {
 }
 # The path that brought an order to its machine.
 PATHS = {
-    "celery": "a Celery task",
-    "beat": "the Celery schedule",
-    "ticker": "the schedule of the gateway",
-    "look": "the dispatcher of the gateway",
-    "report": "the answer to a report",
+    "celery": " from a Celery task",
+    "beat": " from the Celery schedule",
+    "ticker": " from the schedule of the gateway",
+    "look": " from the dispatcher of the gateway",
+    "report": " from the answer to a report",
 }
 # Text of the settings page for each timeout.
 TIMEOUTS = {
@@ -59,39 +59,23 @@ def no_machine_would(values: Mapping[str, Any], reader: Reader) -> str:
 
 def was_busy(values: Mapping[str, Any], reader: Reader) -> str:
     answers = listed([f"{status} ({counted(count, 'time')})" for status, count in values["answers"]])
-    times_told = fill("from {first:time} to {last:time}", values, reader)
-    return f"Azure answered {answers} {times_told} to repeated requests by {listed(values['machines'])}."
-
-
-def no_agent_answers(values: Mapping[str, Any], reader: Reader) -> str:
-    machines = listed(values["machines"]) or "The machine"
-    have = "have" if len(values["machines"]) > 1 else "has"
-    return f"{machines} {have} the order, and no agent has reported an answer of Azure yet."
-
-
-def next_asked(values: Mapping[str, Any], reader: Reader) -> str:
-    until = " if {silent} does not answer" if values["silent"] else ""
-    return fill("{machine} receives the next order at {at:time}" + until + ".", values, reader)
+    rest = fill("from {first:time} to {last:time} to repeated requests by {machines:list}.", values, reader)
+    return f"Azure answered {answers} {rest}"
 
 
 SENTENCES: dict[str, Sentence] = {
     "ended-before-azure-was-asked": "The event ended before the approval reached Azure.",
     "not-before-came-first": "NotBefore passed before Azure accepted an order.",
-    "started-late-without-receipt": (
-        "The event started at NotBefore or later, and no machine reported that Azure had accepted its order."
-    ),
+    "started-late-without-receipt": "The event started at NotBefore or later, and no machine reported that Azure had"
+    " accepted its order.",
     "started-while-order-was-out": "The event started while an order was open, and the agent sent no receipt.",
     "started-after-azure-was-asked": "The event started after a machine had sent the approval and received no answer.",
-    "started-with-order-unconfirmed": (
-        "The event started while an order was being delivered. The agent did not confirm it, so it is unknown whether"
-        " this approval started the event."
-    ),
+    "started-with-order-unconfirmed": "The event started while an order was being delivered. The agent did not confirm"
+    " it, so it is unknown whether this approval started the event.",
     "started-without-approval": "The event started without this approval.",
     "started-after-azure-accepted": "The event started after Azure had answered 200.",
-    "started-and-nobody-knows": (
-        "The event started after Azure had answered {status}, which neither accepts nor refuses: it is unknown whether"
-        " this approval started the event."
-    ),
+    "started-and-nobody-knows": "The event started after Azure had answered {status}, which neither accepts nor"
+    " refuses: it is unknown whether this approval started the event.",
     "cancelled-after-200": "Azure answered 200, then cancelled the event before its start.",
     "accepted-and-not-started": "Azure answered 200, but the event has not started: Drydock sends the approval"
     " through another machine, too.",
@@ -99,24 +83,18 @@ SENTENCES: dict[str, Sentence] = {
     "asked-before": "The machine before {live:?has not answered|is no longer live}.",
     "nobody-would": no_machine_would,
     "azure-has-accepted": "Azure has accepted the approval from {machine}.",
-    "next-asked": next_asked,
+    "next-asked": "{machine} receives the next order at {at:time}{silent:? if {silent} does not answer}.",
     "order-refused": lambda values, reader: f"Refused by the agent: {refusal(values['reason'])}.",
     "azure-was-busy": was_busy,
     "order-failed": "The agent got no answer: {reason:spoken}.",
     "by-hand-nobody-lists-it": "No live machine of the set lists the event, so no agent can send the approval.",
     "by-hand-everyone-refused": "Every available agent has refused to send the approval.",
-    "by-hand-nobody-answers": no_agent_answers,
+    "by-hand-nobody-answers": "{machines:?{machines:list} {machines:has/have}|The machine has} the order, and no agent"
+    " has reported an answer of Azure yet.",
     "overlap-negative": "The overlap cannot be negative.",
-    "signing-keys-unreadable": (
-        "No signing key can be read: the keys were encrypted with another SECRET_KEY. Add that key to "
-        "SECRET_KEY_FALLBACKS, or let every machine enrol again."
-    ),
+    "signing-keys-unreadable": "No signing key can be read: the keys were encrypted with another SECRET_KEY. Add that"
+    " key to SECRET_KEY_FALLBACKS, or let every machine enrol again.",
 }
-
-
-def delivered(row: TimelineRow, reader: Reader) -> str:
-    path = PATHS.get(row.data["path"])
-    return f"{row.data['machine']} received the order{f' from {path}' if path else ''}."
 
 
 def answered(row: TimelineRow, reader: Reader) -> str:
@@ -129,30 +107,24 @@ def answered(row: TimelineRow, reader: Reader) -> str:
     return f"{machine} sent the approval and received no answer (reason: {spoken(reason) or 'not stated'})."
 
 
-def late_receipt(row: TimelineRow, reader: Reader) -> str:
-    if "machine" not in row.data:
-        return "A machine sent a receipt for an order that it never received."
-    return answered(row, reader)
-
-
-def offered(row: TimelineRow, reader: Reader) -> str:
-    why = " {reason}" if row.data.get("reason") else ""
-    return fill("Drydock sends the approval through {machine}." + why, row.data, reader)
-
-
 ENTRIES: dict[EntryKind, EntryText] = {
-    EntryKind.ORDER_OFFERED: offered,
-    EntryKind.ORDER_DELIVERED: delivered,
+    EntryKind.ORDER_OFFERED: "Drydock sends the approval through {machine}.{reason:? {reason}}",
+    EntryKind.ORDER_DELIVERED: lambda row, reader: (
+        f"{row.data['machine']} received the order{PATHS.get(row.data['path'], '')}."
+    ),
     EntryKind.ORDER_ANSWERED: answered,
     **dict.fromkeys(
         (EntryKind.ORDER_SUPERSEDED, EntryKind.ORDER_EXPIRED, EntryKind.ORDER_CANCELLED),
         "Order to {machine} ended: {reason}",
     ),
-    EntryKind.LATE_RECEIPT: late_receipt,
-    EntryKind.APPROVAL_ACCEPTED: "Azure answered 200 to {machine}: the approval is accepted.",
-    EntryKind.APPROVAL_CORRECTED: (
-        "Correction: Azure had answered 200 to {machine}, and the answer arrived late. The approval is accepted."
+    EntryKind.LATE_RECEIPT: lambda row, reader: (
+        answered(row, reader)
+        if "machine" in row.data
+        else "A machine sent a receipt for an order that it never received."
     ),
+    EntryKind.APPROVAL_ACCEPTED: "Azure answered 200 to {machine}: the approval is accepted.",
+    EntryKind.APPROVAL_CORRECTED: "Correction: Azure had answered 200 to {machine}, and the answer arrived late. The"
+    " approval is accepted.",
     EntryKind.APPROVAL_CONFIRMED: "{reason}",
     EntryKind.APPROVAL_WITHDRAWN: "{reason}",
     EntryKind.APPROVAL_REFUSED: "{reason}",

@@ -21,6 +21,8 @@ CHOICES = {
     "moments": "moment",
     "severities": "severity",
 }
+# Places to which a rule, a window or a route is limited.
+PLACES = {"set_pattern": "sets named", "service": "the service", "resource_group": "the resource group"}
 
 
 def rule(values: Values, reader: Reader) -> str:
@@ -28,8 +30,7 @@ def rule(values: Values, reader: Reader) -> str:
     types = values.get("event_types")
     parts = [f"{one_of(types)} events" if types else "every event", *conditions(values)]
     text = f"{ACTION_LABELS[Action(values['action'])]}: {', '.join(parts)}"
-    accepts = [said for code, said in ACCEPT_LABELS.items() if code in values.get("accepts", ())]
-    if accepts:
+    if accepts := [said for code, said in ACCEPT_LABELS.items() if code in values.get("accepts", ())]:
         text += f"; even if {one_of(accepts)}"
     if "expires_at" in values:
         text += f"; until {times.at(values['expires_at'], reader)}"
@@ -40,40 +41,23 @@ def conditions(values: Values) -> Iterator[str]:
     """Yield each condition of a rule or notification route (place, time, source) as part of a sentence."""
     if "sources" in values:
         yield f"with source {one_of(values['sources'])}"
-    duration = _limits(values, "duration")
-    if duration:
+    if duration := _limits(values, "duration"):
         unknown = ", or with unknown duration" if values.get("unknown_duration") else ""
         yield f"with an announced duration of {duration}{unknown}"
-    if "set_pattern" in values:
-        yield f"in sets named “{values['set_pattern']}”"
-    if "service" in values:
-        yield f"of the service “{values['service']}”"
-    if "resource_group" in values:
-        yield f"in the resource group “{values['resource_group']}”"
-    notice = _limits(values, "notice")
-    if notice:
+    for name, what in PLACES.items():
+        if name in values:
+            yield f"{'of' if name == 'service' else 'in'} {what} “{values[name]}”"
+    if notice := _limits(values, "notice"):
         yield f"with {notice} left until NotBefore"
-    hours = _hours(values)
-    if hours:
+    if hours := _hours(values):
         yield f"on {hours}"
 
 
 def window(values: Values, reader: Reader) -> str:
     """Return when and where a no-approval window applies, as the end of a sentence."""
-    when = [
-        f"{word} {times.at(values[name], reader)}"
-        for word, name in (("from", "starts_at"), ("until", "ends_at"))
-        if name in values
-    ]
-    where = [
-        f"{what} “{values[name]}”"
-        for what, name in (
-            ("sets named", "set_pattern"),
-            ("the service", "service"),
-            ("the resource group", "resource_group"),
-        )
-        if name in values
-    ]
+    begin_end = (("from", "starts_at"), ("until", "ends_at"))
+    when = [f"{word} {times.at(values[name], reader)}" for word, name in begin_end if name in values]
+    where = [f"{what} “{values[name]}”" for name, what in PLACES.items() if name in values]
     return f"{' '.join(filter(None, [*when, _hours(values)]))}, for {', '.join(where) or 'every set'}"
 
 
@@ -132,11 +116,6 @@ def dry_run(values: Values, reader: Reader) -> str:
     return f"{'; '.join(parts)}."
 
 
-def choice_unknown(values: Values, reader: Reader) -> str:
-    what, known = CHOICES[values["field"]], ", ".join(values["known"])
-    return f"There is no {what} “{values['chosen']}”: choose from {known}."
-
-
 SENTENCES: dict[str, Sentence] = {
     "rule": rule,
     "window": window,
@@ -151,7 +130,9 @@ SENTENCES: dict[str, Sentence] = {
     "field-unknown": "There is no such field.",
     "text-too-long": "The {what} is longer than {most:,} characters.",
     "accepts-without-approving": "Only a rule that approves can accept guards.",
-    "choice-unknown": choice_unknown,
+    "choice-unknown": lambda values, reader: (
+        f"There is no {CHOICES[values['field']]} “{values['chosen']}”: choose from {', '.join(values['known'])}."
+    ),
     "limits-reversed": "The limits are reversed: the {what} cannot be {least} s or more and {most} s or less.",
     "expiry-past": "The expiry has passed: choose a time in the future, or none.",
     "window-once-and-weekly": "Enter either start and end, or weekly hours, not both.",
@@ -165,16 +146,13 @@ SENTENCES: dict[str, Sentence] = {
     "would-leave": "The rule would have left the event to users.",
     "would-be-guarded": "A guard blocked it: {guard}",
     "would-be-earlier": "The earlier rule “{rule}” would have decided the event.",
-    "past-presence": ("Drydock does not store earlier presence: all enrolled machines of the set count as live."),
-    "past-preparation": ("Drydock does not store earlier preparation: hooks count as neither running nor failed."),
-    "past-fields": (
-        "Type, source, duration, NotBefore and Resources are the last known values, which may have changed during the "
-        "event."
-    ),
-    "past-arrangement": ("Services, names, requirements of sets and other rules are the current ones."),
-    "past-consequences": (
-        "The dry run does not change start and end of events: an earlier start would also have meant an earlier end."
-    ),
+    "past-presence": "Drydock does not store earlier presence: all enrolled machines of the set count as live.",
+    "past-preparation": "Drydock does not store earlier preparation: hooks count as neither running nor failed.",
+    "past-fields": "Type, source, duration, NotBefore and Resources are the last known values, which may have changed"
+    " during the event.",
+    "past-arrangement": "Services, names, requirements of sets and other rules are the current ones.",
+    "past-consequences": "The dry run does not change start and end of events: an earlier start would also have meant"
+    " an earlier end.",
 }
 
 

@@ -79,11 +79,6 @@ PROBLEMS: dict[str, Problem] = {
 }
 
 
-def status_of(code: str) -> int:
-    """Return the HTTP status of a refusal with this code."""
-    return PROBLEMS[code].status
-
-
 # For a failed page, by HTTP status: what happened, and what to do.
 FAILURES = {
     400: ("This request cannot be read", "Nothing was done. Go to the queue, and try again from there."),

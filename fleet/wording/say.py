@@ -43,11 +43,12 @@ def text_of(row: TimelineRow, reader: Reader) -> str:
         return in_drill(row.text) if row.drill and not row.text.startswith("Drill: ") else row.text
     who = who_acted(row)
     try:
-        known, data = ENTRIES[row.kind], sentences.worded(_with_machine(row), reader, SENTENCES)
+        known, data = ENTRIES[row.kind], sentences.worded(from_json(row.data), reader, SENTENCES)
+        if "machine" in data and not row.is_act:
+            data["machine"] = machine_named(data["machine"])
         if isinstance(known, str):
-            text = sentences.fill(
-                known, {"why": row.why, "before": row.before, "after": row.after, **data, "actor": who}, reader
-            )
+            more = {"why": row.why, "before": row.before, "after": row.after, "event_id": row.event_id}
+            text = sentences.fill(known, {**more, **data, "actor": who}, reader)
         else:
             text = known(replace(row, data=data, actor=who), reader)
     except sentences.UNREADABLE:
@@ -60,13 +61,6 @@ def text_of(row: TimelineRow, reader: Reader) -> str:
     ):
         text = text[:1].upper() + text[1:]
     return in_drill(text) if row.drill else text
-
-
-def _with_machine(row: TimelineRow) -> dict[str, Any]:
-    data: dict[str, Any] = from_json(row.data)
-    if "machine" not in data or row.is_act:
-        return data
-    return data | {"machine": machine_named(data["machine"])}
 
 
 def who_acted(row: TimelineRow) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from fleet.domain.reasons import Reason
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
+from fleet.wording.badges import BY_KIND
 from fleet.wording.times import Reader
 
 # A template in the form of `str.format`, or a function where a sentence depends on its values.
@@ -25,49 +26,47 @@ log = logging.getLogger(__name__)
 class _Words(Formatter):
     """Formatter of templates with these format specifications:
 
-    `{at:time}` is a time for the reader, `{seconds:span}` a duration, `{names:list}` is `a, b and c`, `{names:some}` is
-    `a, b and 3 more`, `{names:are}` is `a, b are`, `{why:quoted}` a comment at the end of a sentence, `{word:spoken}`
-    text that a machine reported, `{why:in brackets}` the same as ` (why)` unless it is empty, `{count:agent is|agents
-    are}` is `1 agent is` (for a list, its length), `{names:has/have}` only the word that fits the number,
-    `{ready:?yes|no}` is one of two texts, `{name:or none}` is a text for an empty value.
+    `{at:time}` is a time for the reader, `{seconds:span}` a duration, `{names:list}` is `a, b and c`, `{names:commas}`
+    is `a, b, c`, `{reasons:sentences}` one sentence after the other, `{names:some}` is `a, b and 3 more` (`some 2`: at
+    most two names), `{names:are}` is `a, b are`, `{event:event}` is `Reboot of vm1`, `{why:quoted}` a comment at the
+    end of a sentence, `{word:spoken}` text that a machine reported, `{why:in brackets}` the same as ` (why)` unless it
+    is empty, `{count:agent is|agents are}` is `1 agent is` (for a list, its length), `{names:has/have}` only the text
+    that fits the number, `{ready:?yes|no}` is one of two texts (without `|`, the second is empty), `{name:or none}` is
+    a text for an empty value, `{state:WaveState}` the label of a state of that enum. Each text for one case is a
+    template.
     """
 
-    def __init__(self, reader: Reader) -> None:
-        self.reader = reader
+    def __init__(self, values: Mapping[str, Any], reader: Reader) -> None:
+        self.values, self.reader = values, reader
+
+    def parse(self, format_string: Any) -> Any:
+        # A text for one case is filled once the case is known: a value in it may contain any character.
+        for text, name, spec, conversion in super().parse(format_string):
+            yield text, name, spec and spec.replace("{", "{{").replace("}", "}}"), conversion
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if format_spec.startswith("?"):
-            yes, _, no = format_spec[1:].partition("|")
-            return yes if value else no
+            yes, *no = re.split(r"\|(?![^{]*\})", format_spec[1:], maxsplit=1)
+            return self.vformat(yes if value else "".join(no), (), self.values)
         if "|" in format_spec or "/" in format_spec:
             count = value if isinstance(value, int) else len(value)
             one, sign, many = re.split(r"([|/])", format_spec, maxsplit=1)
-            return counted(count, one, many) if sign == "|" else one if count == 1 else many
+            text = counted(count, one, many) if sign == "|" else one if count == 1 else many
+            return self.vformat(text, (), self.values)
         if format_spec.startswith("or "):
             return str(value or format_spec.removeprefix("or "))
-        match format_spec:
-            case "time":
-                return times.at(value, self.reader)
-            case "span":
-                return times.duration(value)
-            case "list":
-                return listed(value)
-            case "some":
-                return some(value)
-            case "are":
-                return are(value)
-            case "quoted":
-                return quoted(value)
-            case "spoken":
-                return spoken(value)
-            case "in brackets":
-                return f" ({spoken(value)})" if value else ""
-        return str(super().format_field(value, format_spec))
+        if format_spec.startswith("some "):
+            return some(value, int(format_spec.removeprefix("some ")))
+        if format_spec == "time":
+            return times.at(value, self.reader)
+        if format_spec in STATES:
+            return STATES[format_spec][value].label
+        return FORMATS[format_spec](value) if format_spec in FORMATS else str(super().format_field(value, format_spec))
 
 
 def fill(template: str, values: Mapping[str, Any], reader: Reader) -> str:
     """Return the template filled with these values; times are formatted for this reader."""
-    return _Words(reader).vformat(template, (), values)
+    return _Words(values, reader).vformat(template, (), values)
 
 
 def listed(names: Any) -> str:
@@ -118,6 +117,27 @@ def are(names: Sequence[str]) -> str:
 def counted(count: int, one: str, many: str = "") -> str:
     """Return a number with its noun: `1 machine`, `3 machines`."""
     return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def event_named(event: Mapping[str, Any]) -> str:
+    """Return the name of an event, such as `Reboot of vm1 and vm2`."""
+    return f"{event['type'] or 'event'} of {listed(event['resources']) or 'no named machine'}"
+
+
+STATES = {kind.__name__: badges for kind, badges in BY_KIND.items()}
+FORMATS: dict[str, Callable[[Any], str]] = {
+    "span": times.duration,
+    "list": listed,
+    "commas": ", ".join,
+    "sentences": " ".join,
+    "some": some,
+    "are": are,
+    "event": event_named,
+    "quoted": quoted,
+    "spoken": spoken,
+    "within quotes": within_quotes,
+    "in brackets": lambda text: f" ({spoken(text)})" if text else "",
+}
 
 
 def say(reason: Reason | str, reader: Reader, tables: Mapping[str, Sentence]) -> str:

@@ -7,8 +7,7 @@ from typing import Any
 from fleet.domain.sets import MAX_NAME, NAMED_KINDS, OUTSIDE, PROVISIONAL, SetSource
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording import times
-from fleet.wording.sentences import EntryText, Sentence, counted, fill, quoted, some
+from fleet.wording.sentences import EntryText, Sentence, fill, quoted
 from fleet.wording.times import Reader
 
 KINDS = {
@@ -130,13 +129,6 @@ def _lowered(names: Iterable[str]) -> str:
     return " and ".join(REQUIREMENTS.get(name, name) for name in names)
 
 
-def lowering_proposed(values: Mapping[str, Any], reader: Reader) -> str:
-    return (
-        f"An administrator proposed to lower {_lowered(values['lowered'])} of this set. Another administrator has to"
-        " make the same change within a day."
-    )
-
-
 SENTENCES: dict[str, Sentence] = {
     "names-no-set": _names_no_set,
     "stated-unreadably": _stated_unreadably,
@@ -156,36 +148,43 @@ SENTENCES: dict[str, Sentence] = {
     "merge-across-subscriptions": "Sets of different subscriptions cannot be merged.",
     "admission-rule-unnamed": "Name this set first: automatic admission needs a join token for a named set.",
     "admission-rule-time": "Enter a time in the future, at most {days} days from now.",
-    "set-unnamed": (
-        "This set has no name yet. State the name in the configuration of the agents, in a tag or by an"
-        " inventory, or let an administrator enter it."
-    ),
+    "set-unnamed": "This set has no name yet. State the name in the configuration of the agents, in a tag or by an"
+    " inventory, or let an administrator enter it.",
     "set-silent": "No recent report: {names:some}.",
     "set-expected": "Enrolled, but without a report so far: {names:some}.",
     "set-without-agents": "According to the imported inventory, {names:machine has|machines have} no agent:"
     " {names:some}.",
     "set-unwatched": "No live agent: Drydock does not see new events of this set.",
-    "set-lowering-proposed": lowering_proposed,
+    "set-lowering-proposed": lambda values, reader: (
+        f"An administrator proposed to lower {_lowered(values['lowered'])} of this set. Another administrator has to"
+        " make the same change within a day."
+    ),
     "lowering-wants-step-up": "Confirm your identity to lower the requirements of a set.",
     "set-name-twice": "Two machines have the same resource name.",
-    "set-foreign": (
-        "{machine} of “{set}” lists an open event of this set, and only machines of one set see the same events."
-        " Correct the set of the machine, or merge the two sets."
-    ),
+    "set-foreign": "{machine} of “{set}” lists an open event of this set, and only machines of one set see the same"
+    " events. Correct the set of the machine, or merge the two sets.",
     "set-apart": "{name} ({apart})",
     "unnamed-set-label": "unnamed set",
-    "first-machine": lambda values, reader: some(values["names"], 1),
-    "some-machines": lambda values, reader: some(values["names"], 2),
+    "first-machine": "{names:some 1}",
+    "some-machines": "{names:some 2}",
     "machine-warning": "{machine}: {warning}",
 }
 
 
+# Changes of a set by a user, by field.
 CHANGED = {
+    "service": "assigned the set to {service:?the service “{service}”|no service}",
     "second_person": "required a second person for {second_person:?every approval|an approval only if a guard requires"
     " it}",
     "step_up": "specified that approvers {step_up:?must|need not} confirm their identity",
     "exempt_service_accounts": "specified that service accounts {exempt_service_accounts:?can approve without"
     " confirmation|cannot approve}",
+    "lowering": "proposed to lower {lowered}; another administrator has to agree",
+    "min_live": "{min_live:?set a minimum of {min_live:live machine|live machines}|removed the minimum of live"
+    " machines}",
+    "runbook": "{runbook:?set the runbook to {runbook}|removed the runbook}",
+    "admits_until": "specified that machines that enrol again without their credential {admits_until:?are admitted"
+    " automatically until {admits_until:time}|wait for admission}",
 }
 
 
@@ -194,25 +193,9 @@ def _changed(row: TimelineRow, reader: Reader) -> str:
     after, changes = row.after or {}, []
     if row.kind is EntryKind.SET_NAMED:
         changes.append(f"named the provisional set {row.data['was']} “{row.data['name']}”")
-    if "service" in after:
-        service = f"the service “{after['service']}”" if after["service"] else "no service"
-        changes.append(f"assigned the set to {service}")
-    changes += [fill(text, after, reader) for name, text in CHANGED.items() if name in after]
-    if after.get("lowering"):
-        changes.append(f"proposed to lower {_lowered(after['lowering'])}; another administrator has to agree")
-    if "min_live" in after:
-        needs = after["min_live"]
-        changes.append(
-            f"set a minimum of {counted(needs, 'live machine')}" if needs else "removed the minimum of live machines"
-        )
-    if "runbook" in after:
-        changes.append(f"set the runbook to {after['runbook']}" if after["runbook"] else "removed the runbook")
-    if "admits_until" in after:
-        until = after["admits_until"]
-        changes.append(
-            "specified that machines that enrol again without their credential"
-            f" {'are admitted automatically until ' + times.at(until, reader) if until else 'wait for admission'}"
-        )
+    lowered = _lowered(after.get("lowering") or ())
+    shown = [text for name, text in CHANGED.items() if name in after and (lowered or name != "lowering")]
+    changes += [fill(text, {**after, "lowered": lowered}, reader) for text in shown]
     return f"{row.actor} {' and '.join(changes)}.{quoted(row.why)}"
 
 

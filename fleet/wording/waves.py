@@ -8,18 +8,8 @@ from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import WaveState
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.badges import badge_of
-from fleet.wording.sentences import EntryText, Sentence, fill, listed, quoted
+from fleet.wording.sentences import EntryText, Sentence, event_named, quoted
 from fleet.wording.times import Reader
-
-
-def event_named(event: Mapping[str, Any]) -> str:
-    """Return the name of an event, such as `Reboot of vm1 and vm2`."""
-    return f"{event['type'] or 'event'} of {listed(event['resources']) or 'no named machine'}"
-
-
-def _about(template: str) -> Sentence:
-    """Return a sentence in which `{event}` is replaced by the event's name."""
-    return lambda values, reader: fill(template, {**values, "event": event_named(values["event"])}, reader)
 
 
 def why_out(values: Mapping[str, Any]) -> str:
@@ -35,36 +25,29 @@ def summary(values: Mapping[str, Any], reader: Reader) -> str:
     return f"{text} Skipped: {out}." if out else text
 
 
-def member_ahead(values: Mapping[str, Any], reader: Reader) -> str:
-    return "One event is before this one." if values["count"] == 1 else f"{values['count']} events are before this one."
-
-
 def in_the_way(values: Mapping[str, Any], reader: Reader) -> str:
     more = f" {values['count'] - 1} more block the wave." if values["count"] > 1 else ""
     return f"{values['event_id']} blocks the wave: {values['reason']}{more}"
 
 
 SENTENCES: dict[str, Sentence] = {
-    "wave-turn": _about("Next: {event}."),
-    "wave-not-back": _about(
-        "{machines:list} {machines:was/were} not live again within {seconds:span} after the end of the {event}."
-    ),
-    "wave-unheard": _about("No agent of {set} has reported for {seconds:span} while the {event} is under way."),
-    "wave-waits-for-return": _about(
-        "Waiting until {machines:list} {machines:is/are} live again after the {event}, at most {seconds:span}."
-    ),
-    "wave-waits-for-end": _about("Waiting for the end of the {event}."),
-    "wave-waits-for-azure": _about(
-        "Waiting for the {event}: NotBefore has passed, and Azure may start it at any moment."
-    ),
-    "wave-waits-for-order": _about("Waiting for the {event}, which Drydock is sending to Azure."),
+    "wave-turn": "Next: {event:event}.",
+    "wave-not-back": "{machines:list} {machines:was/were} not live again within {seconds:span} after the end of the"
+    " {event:event}.",
+    "wave-unheard": "No agent of {set} has reported for {seconds:span} while the {event:event} is under way.",
+    "wave-waits-for-return": "Waiting until {machines:list} {machines:is/are} live again after the {event:event}, at"
+    " most {seconds:span}.",
+    "wave-waits-for-end": "Waiting for the end of the {event:event}.",
+    "wave-waits-for-azure": "Waiting for the {event:event}: NotBefore has passed, and Azure may start it at any"
+    " moment.",
+    "wave-waits-for-order": "Waiting for the {event:event}, which Drydock is sending to Azure.",
     "wave-summary": summary,
     "wave-kept": "{reason} But: {against}",
     "wave-stopped": "Wave {wave} stopped: {reason}",
     "wave-stopped-by": "{by} stopped the wave.{comment:quoted}",
     "wave-member-waits": "Waiting.",
     "wave-member-turn": "Next.",
-    "wave-member-ahead": member_ahead,
+    "wave-member-ahead": "{count:One event is/{count} events are} before this one.",
     "wave-member-started": "Started.",
     "wave-member-left-to-azure": "Left to Azure: NotBefore has passed.",
     "wave-member-on-its-way": "Sent to Azure.",

@@ -1,6 +1,8 @@
 """The tables of `fleet.wording` as lines: every label, and every sentence with example values."""
 
 import pkgutil
+import re
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
@@ -11,12 +13,15 @@ from fleet.domain import event_types
 from fleet.notifications import text
 from fleet.notifications.notification_types import NotificationType
 from fleet.wording import say
+from fleet.wording.sentences import fill
 from fleet.wording.times import API
 from tests.wording.examples import EXAMPLES, ROW, SPECIAL
 
 # Sentences have a part of their own, and the others are no texts of ours.
-ELSEWHERE = {"_BY_NAME", "SENTENCES", "ENTRIES", "COLUMNS", "ENTITIES", "PATHS"}
+ELSEWHERE = {"_BY_NAME", "STATE_BADGES", "STATES", "SENTENCES", "ENTRIES", "COLUMNS", "ENTITIES", "PATHS"}
 NO_TEXT = {"icon", "tone", "severity"}
+# Templates of which an example shows more than the template itself.
+DEPENDS = re.compile(r":(\?|[A-Z]|event}|within|sentences}|commas}|some |[^:}]*/)")
 
 
 class Probe(dict[str, Any]):
@@ -67,15 +72,17 @@ def lines(code: str, texts: list[str]) -> Iterator[str]:
 
 def sentences() -> Iterator[str]:
     for code, sentence in sorted(say.SENTENCES.items()):
-        if isinstance(sentence, str):
-            yield from lines(code, [sentence])
-        else:
+        if not isinstance(sentence, str):
             yield from lines(code, variants(code, lambda values, words=sentence: words(values, API)))
+        elif DEPENDS.search(sentence):
+            yield from lines(code, variants(code, lambda values, words=sentence: fill(words, values, API)))
+        else:
+            yield from lines(code, [sentence])
 
 
 def entries() -> Iterator[str]:
     for kind, entry in sorted(say.ENTRIES.items()):
-        if isinstance(entry, str):
+        if isinstance(entry, str) and not DEPENDS.search(entry):
             yield from lines(kind.value, [entry])
             continue
         rows = SPECIAL.get(f"entry {kind.value}", {}).get("rows", ({},))
@@ -83,7 +90,11 @@ def entries() -> Iterator[str]:
         for row in rows:
 
             def text(values: dict[str, Any], words: Any = entry, row: Any = row, kind: Any = kind) -> str:
-                return str(words(replace(ROW, kind=kind, data=values, **row), API))
+                made = replace(ROW, kind=kind, data=values, **row)
+                if not isinstance(words, str):
+                    return str(words(made, API))
+                more = {"why": made.why, "before": made.before, "after": made.after, "event_id": made.event_id}
+                return fill(words, ChainMap({**more, "actor": made.actor}, values), API)
 
             found += variants(f"entry {kind.value}", text)
         yield from lines(kind.value, found)
