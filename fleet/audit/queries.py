@@ -103,9 +103,7 @@ class AuditFilter(EntryPlaceFilter):
         label="Part of a name, of a kind as people call it, of the reason, or of the text.",
     )
 
-    class Meta:
-        model = Entry
-        fields: list[str] = []
+    model = Entry
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
         super().__init__(data, acts() if queryset is None else queryset, **kwargs)

@@ -172,9 +172,7 @@ class MessageFilter(PlaceFilter):
     )
     since = TimeFilter(field_name="created_at", lookup_expr="gte", label="Messages made at or after this time.")
 
-    class Meta:
-        model = Message
-        fields: list[str] = []
+    model = Message
 
     def filter_event(self, queryset: QuerySet[Message], name: str, value: str) -> QuerySet[Message]:
         return queryset.filter(event__event_id=value.upper())

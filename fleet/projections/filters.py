@@ -15,27 +15,17 @@ from fleet.domain.waves import WaveState
 from fleet.models import Admission, Approval, AvailabilitySet, Cache, Drill, Entry, Machine, ScheduledEvent, Wave
 from fleet.models.events import named_in_resources, with_names
 from fleet.models.index_scan import IndexRange, IndexScanRows
+from fleet.projections import places
 from fleet.projections.changes import ChangeFilter
 from fleet.projections.counts import VALUES, with_presences
 from fleet.projections.desk.find import machines_called
 from fleet.projections.events.rows import needs_decision
 from fleet.projections.machines import waiting_rows, with_presence
-from fleet.projections.places import (
-    COLUMNS,
-    MACHINE_COLUMNS,
-    EntryPlaceFilter,
-    Ids,
-    IdsFilter,
-    MachinePlaceFilter,
-    PlaceFilter,
-    TextsFilter,
-    TimeFilter,
-    VisibleRows,
-    ids_of,
-    one_of,
-    sets_with,
-)
+from fleet.projections.places import ChoicesFilter, IdsFilter, MachinePlaceFilter, PlaceFilter, TextsFilter, TimeFilter
 from fleet.projections.visibility import listening, visible
+
+Events = QuerySet[ScheduledEvent]
+Sets = QuerySet[AvailabilitySet]
 
 
 class EventFilter(PlaceFilter):
@@ -48,10 +38,7 @@ class EventFilter(PlaceFilter):
     Pass `now=` if `needs_decision` may be used.
     """
 
-    status = django_filters.MultipleChoiceFilter(
-        choices=[(status.value, status.value) for status in EventStatus],
-        label="`SCHEDULED`, `STARTED` or `ENDED`; may be repeated.",
-    )
+    status = ChoicesFilter(EventStatus, label="`SCHEDULED`, `STARTED` or `ENDED`; may be repeated.")
     type = django_filters.CharFilter(
         field_name="event_type", lookup_expr="iexact", label="Such as `Reboot`, in any case."
     )
@@ -65,8 +52,7 @@ class EventFilter(PlaceFilter):
         method="filter_machine_name", label="A name in `Resources`, in any case; may be repeated."
     )
     needs_decision = django_filters.BooleanFilter(
-        method="filter_needs_decision",
-        label="Before NotBefore, and undecided or waiting for a second person.",
+        method="filter_needs_decision", label="Before NotBefore, and undecided or waiting for a second person."
     )
     drill = django_filters.BooleanFilter(field_name="drill", label="Only drills, or only real events.")
     since = TimeFilter(field_name="first_seen_at", lookup_expr="gte", label="First seen at or after this time.")
@@ -80,28 +66,20 @@ class EventFilter(PlaceFilter):
     )
     changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
-    class Meta(VisibleRows.Meta):
-        model = ScheduledEvent
+    model = ScheduledEvent
 
-    def filter_machine(self, queryset: QuerySet[ScheduledEvent], name: str, value: Any) -> QuerySet[ScheduledEvent]:
+    def filter_machine(self, queryset: Events, name: str, value: Any) -> Events:
         either = Q(pk__in=[])
         for machine in visible(Machine, every=True).filter(pk__in=value).only("resource_name", "availability_set"):
             either |= Q(availability_set=machine.availability_set_id) & named_in_resources([machine.resource_name])
         return with_names(queryset).filter(either)
 
-    def filter_machine_name(
-        self, queryset: QuerySet[ScheduledEvent], name: str, value: list[str]
-    ) -> QuerySet[ScheduledEvent]:
+    def filter_machine_name(self, queryset: Events, name: str, value: list[str]) -> Events:
         return with_names(queryset).filter(named_in_resources(value))
 
-    def filter_needs_decision(
-        self, queryset: QuerySet[ScheduledEvent], name: str, value: bool
-    ) -> QuerySet[ScheduledEvent]:
+    def filter_needs_decision(self, queryset: Events, name: str, value: bool) -> Events:
         needs = needs_decision(now=self.now)
         return queryset.filter(needs) if value else queryset.exclude(needs)
-
-
-PRESENCES = [(presence.value, presence.value) for presence in Presence]
 
 
 def _value_filter(name: str, text: str) -> TextsFilter:
@@ -116,10 +94,8 @@ class MachineFilter(MachinePlaceFilter):
 
     machine_path = "pk"
 
-    presence = django_filters.MultipleChoiceFilter(
-        method="filter_presence",
-        choices=PRESENCES,
-        label="`live`, `late`, `silent`, `gone` or `expected`; may be repeated.",
+    presence = ChoicesFilter(
+        Presence, method="filter_presence", label="`live`, `late`, `silent`, `gone` or `expected`; may be repeated."
     )
     size = _value_filter("size", "A VM size, such as `Standard_D2s_v3`")
     region = _value_filter("region", "A region")
@@ -127,34 +103,28 @@ class MachineFilter(MachinePlaceFilter):
     agent_version = _value_filter("agent_version", "A version of the agent")
     events_version = _value_filter("events_version", "An api-version for scheduled events")
     instance_version = _value_filter("instance_version", "An api-version for instance metadata")
-    not_stated = django_filters.MultipleChoiceFilter(
-        method="filter_not_stated",
-        choices=[(name, name) for name in VALUES],
-        label="Machines that report no such value; may be repeated.",
+    not_stated = ChoicesFilter(
+        VALUES, method="filter_not_stated", label="Machines that report no such value; may be repeated."
     )
     q = django_filters.CharFilter(
-        method="filter_q",
+        method=lambda machines, name, text: machines_called(machines, text),
         label="How words of a resource name, a node name or a vmId begin; where that finds none, or over a thousand,"
         " parts of names.",
     )
     changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
-    class Meta(VisibleRows.Meta):
-        model = Machine
+    model = Machine
 
     def rows(self) -> QuerySet[Machine]:
         return with_presence()
 
     def filter_presence(self, queryset: QuerySet[Machine], name: str, value: list[str]) -> QuerySet[Machine]:
-        return with_presences(queryset, *value, now=self.now) if value else queryset
+        return with_presences(queryset, *value, now=self.now)
 
     def filter_not_stated(self, queryset: QuerySet[Machine], name: str, value: list[str]) -> QuerySet[Machine]:
         for column in (VALUES[each] for each in value):
             queryset = queryset.filter(Q(**{column: ""}) | Q(**{f"{column}__isnull": True}))
         return queryset
-
-    def filter_q(self, queryset: QuerySet[Machine], name: str, value: str) -> QuerySet[Machine]:
-        return machines_called(queryset, value)
 
 
 class SetFilter(PlaceFilter):
@@ -169,44 +139,34 @@ class SetFilter(PlaceFilter):
         method="filter_machine_name",
         label="The resource name of a machine, in any case: the sets that have one; may be repeated.",
     )
-    presence = django_filters.MultipleChoiceFilter(
+    presence = ChoicesFilter(
+        Presence,
         method="filter_presence",
-        choices=PRESENCES,
         label="Sets with a machine that is `live`, `late`, `silent`, `gone` or `expected`; may be repeated.",
     )
     kind = django_filters.ChoiceFilter(choices=[(kind, kind) for kind in KINDS], label="One kind of set.")
     q = django_filters.CharFilter(method="filter_q", label="Part of a name or of a resource group.")
     # This value selects the columns of each row, not the rows: the code that reads the rows applies it.
     machines = django_filters.BooleanFilter(
-        method="filter_nothing", label="`false`: machines as numbers only; the lists of them stay empty."
+        method=lambda sets, name, value: sets, label="`false`: machines as numbers only; the lists of them stay empty."
     )
     changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
-    class Meta(VisibleRows.Meta):
-        model = AvailabilitySet
+    model = AvailabilitySet
 
-    def filter_machine(self, queryset: QuerySet[AvailabilitySet], name: str, value: Any) -> QuerySet[AvailabilitySet]:
-        return queryset.filter(sets_with(visible(Machine).filter(pk__in=value))) if value else queryset
+    def filter_machine(self, queryset: Sets, name: str, value: Any) -> Sets:
+        return queryset.filter(places.sets_with(visible(Machine).filter(pk__in=value)))
 
-    def filter_machine_name(
-        self, queryset: QuerySet[AvailabilitySet], name: str, value: list[str]
-    ) -> QuerySet[AvailabilitySet]:
-        named = one_of("resource_name", value, lookup="iexact")
-        return queryset.filter(sets_with(visible(Machine).filter(named))) if value else queryset
+    def filter_machine_name(self, queryset: Sets, name: str, value: list[str]) -> Sets:
+        return queryset.filter(
+            places.sets_with(visible(Machine).filter(places.one_of("resource_name", value, lookup="iexact")))
+        )
 
-    def filter_presence(
-        self, queryset: QuerySet[AvailabilitySet], name: str, value: list[str]
-    ) -> QuerySet[AvailabilitySet]:
-        if not value:
-            return queryset
-        present = with_presences(visible(Machine), *value, now=self.now)
-        return queryset.filter(sets_with(present))
+    def filter_presence(self, queryset: Sets, name: str, value: list[str]) -> Sets:
+        return queryset.filter(places.sets_with(with_presences(visible(Machine), *value, now=self.now)))
 
-    def filter_q(self, queryset: QuerySet[AvailabilitySet], name: str, value: str) -> QuerySet[AvailabilitySet]:
+    def filter_q(self, queryset: Sets, name: str, value: str) -> Sets:
         return queryset.filter(Q(name__icontains=value) | Q(resource_group__icontains=value))
-
-    def filter_nothing(self, queryset: QuerySet[AvailabilitySet], name: str, value: bool) -> QuerySet[AvailabilitySet]:
-        return queryset
 
     @property
     def in_numbers(self) -> bool:
@@ -214,7 +174,7 @@ class SetFilter(PlaceFilter):
         return self.form.cleaned_data.get("machines") is False
 
 
-class EntryFilter(EntryPlaceFilter):
+class EntryFilter(places.EntryPlaceFilter):
     """Filter of entries by place, machine, cache, event (EventId in any case), kind and time. A set includes the sets
     merged into it. A service includes its sets, and the caches to which their machines listen.
     """
@@ -222,23 +182,20 @@ class EntryFilter(EntryPlaceFilter):
     service = TextsFilter(method="filter_service", label="Service")
     cache = IdsFilter(field_name="cache", label="Cache")
     event = django_filters.CharFilter(method="filter_event", label="Event")
-    kind = django_filters.MultipleChoiceFilter(choices=[(kind.value, kind.value) for kind in EntryKind], label="Kind")
+    kind = ChoicesFilter(EntryKind, label="Kind")
     since = TimeFilter(field_name="at", lookup_expr="gte", label="Since")
     until = TimeFilter(field_name="at", lookup_expr="lt", label="Until")
 
-    class Meta(VisibleRows.Meta):
-        model = Entry
+    model = Entry
 
     def asked_of(self, columns: Any) -> dict[str, list[Any]]:
         return {name: value for name, value in super().asked_of(columns).items() if name != "service"}
 
     def filter_service(self, queryset: QuerySet[Entry], name: str, value: list[str]) -> QuerySet[Entry]:
-        if not value:
-            return queryset
-        named = one_of("service", value, lookup="iexact")
-        sets = ids_of(visible(AvailabilitySet).filter(named))
-        heard = listening().filter(one_of("machine__availability_set__service", value, lookup="iexact"))
-        caches = ids_of(visible(Cache).filter(named | Q(pk__in=heard.order_by().values("cache"))))
+        named = places.one_of("service", value, lookup="iexact")
+        sets = places.ids_of(visible(AvailabilitySet).filter(named))
+        heard = listening().filter(places.one_of("machine__availability_set__service", value, lookup="iexact"))
+        caches = places.ids_of(visible(Cache).filter(named | Q(pk__in=heard.order_by().values("cache"))))
         found = queryset.filter(Q(availability_set__in=sets) | Q(cache__in=caches))
         if isinstance(found, IndexScanRows) and isinstance(sets, list) and isinstance(caches, list):
             return found.near(IndexRange("availability_set", sets), IndexRange("cache", caches))
@@ -252,19 +209,16 @@ class ApprovalFilter(PlaceFilter):
 
     set_path = "event__availability_set"
 
-    state = django_filters.MultipleChoiceFilter(
-        choices=[(state.value, state.value) for state in ApprovalState], label="A state; may be repeated."
-    )
+    state = ChoicesFilter(ApprovalState, label="A state; may be repeated.")
     event = TextsFilter(method="filter_event", label="An EventId, in any case; may be repeated.")
     since = TimeFilter(field_name="decided_at", lookup_expr="gte", label="Decided at or after this time.")
     until = TimeFilter(field_name="decided_at", lookup_expr="lt", label="Decided before this time.")
     changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
-    class Meta(VisibleRows.Meta):
-        model = Approval
+    model = Approval
 
     def filter_event(self, queryset: QuerySet[Approval], name: str, value: list[str]) -> QuerySet[Approval]:
-        return queryset.filter(event__event_id__in=[each.upper() for each in value]) if value else queryset
+        return queryset.filter(event__event_id__in=[each.upper() for each in value])
 
 
 class DrillFilter(PlaceFilter):
@@ -276,25 +230,20 @@ class DrillFilter(PlaceFilter):
     until = TimeFilter(field_name="created_at", lookup_expr="lt", label="Begun before this time.")
     changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
-    class Meta(VisibleRows.Meta):
-        model = Drill
+    model = Drill
 
 
 class WaveFilter(PlaceFilter):
     """Filter of waves by the sets of their events; `since` and `until` limit the time at which a wave began."""
 
-    state = django_filters.MultipleChoiceFilter(
-        choices=[(state.value, state.value) for state in WaveState],
-        label="`RUNNING`, `DONE` or `STOPPED`; may be repeated.",
-    )
+    state = ChoicesFilter(WaveState, label="`RUNNING`, `DONE` or `STOPPED`; may be repeated.")
     since = TimeFilter(field_name="created_at", lookup_expr="gte", label="Begun at or after this time.")
     until = TimeFilter(field_name="created_at", lookup_expr="lt", label="Begun before this time.")
     changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
-    class Meta(VisibleRows.Meta):
-        model = Wave
+    model = Wave
 
-    def in_sets(self, sets: Ids) -> Q:
+    def in_sets(self, sets: places.Ids) -> Q:
         members = visible(Approval).filter(event__availability_set__in=sets, wave__isnull=False)
         return Q(pk__in=members.order_by().values("wave"))
 
@@ -304,14 +253,13 @@ class AdmissionFilter(MachinePlaceFilter):
 
     set_path = "machine__availability_set"
 
-    class Meta(VisibleRows.Meta):
-        model = Admission
+    model = Admission
 
     def rows(self) -> QuerySet[Admission]:
         return waiting_rows()
 
 
-class EventEntryFilter(VisibleRows):
+class EventEntryFilter(places.VisibleRows):
     """Filter of the timeline entries of one event, by machine."""
 
     machine = IdsFilter(field_name="machine", label="The id of a machine; may be repeated.")
@@ -321,8 +269,7 @@ class EventEntryFilter(VisibleRows):
         label="The resource name of a machine, in any case; may be repeated.",
     )
 
-    class Meta(VisibleRows.Meta):
-        model = Entry
+    model = Entry
 
     def keeps(self, entry: Entry) -> bool:
         """Return whether an archived entry, which no query can select, matches the filter."""
@@ -337,14 +284,13 @@ class BlindSpotFilter(MachinePlaceFilter):
 
     set_path = "pk"
 
-    class Meta(VisibleRows.Meta):
-        model = AvailabilitySet
+    model = AvailabilitySet
 
-    def of_machines(self, machines: Ids) -> Q:
+    def of_machines(self, machines: places.Ids) -> Q:
         return Q()
 
     def asked_for(self) -> dict[str, Any]:
         """Return the requested sets and machines (row ids) and machine names; None stands for no restriction."""
-        found = self.asked_of(MACHINE_COLUMNS)
-        sets = set(self.qs.values_list("pk", flat=True)) if self.asked_of(COLUMNS) else None
+        found = self.asked_of(places.MACHINE_COLUMNS)
+        sets = set(self.qs.values_list("pk", flat=True)) if self.asked_of(places.COLUMNS) else None
         return {"sets": sets, "machines": found.get("machine"), "names": found.get("machine_name")}

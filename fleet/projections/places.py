@@ -11,7 +11,7 @@ import django_filters
 import django_filters.fields
 from django import forms
 from django.core.exceptions import ValidationError
-from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, Model, OuterRef, Q, QuerySet, Subquery
 
 from fleet.domain.times import clamped
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent
@@ -74,10 +74,14 @@ class TextsFilter(django_filters.Filter):  # type: ignore[misc]
     field_class = TextsField
 
     def filter(self, qs: QuerySet[Any], value: list[Any]) -> QuerySet[Any]:
-        if not value:
-            return qs
-        found: QuerySet[Any] = qs.filter(one_of(self.field_name, value, lookup=self.lookup_expr))
-        return found
+        return qs.filter(one_of(self.field_name, value, lookup=self.lookup_expr)) if value else qs
+
+
+class ChoicesFilter(django_filters.MultipleChoiceFilter):  # type: ignore[misc]
+    """Filter for rows with one of these known values."""
+
+    def __init__(self, values: Iterable[str], **kwargs: Any) -> None:
+        super().__init__(choices=[(str(value), str(value)) for value in values], **kwargs)
 
 
 class IdsFilter(TextsFilter):
@@ -132,8 +136,7 @@ class VisibleRows(django_filters.FilterSet):  # type: ignore[misc]
     it.
     """
 
-    class Meta:
-        fields: list[str] = []
+    model: type[Model]
 
     def __init__(self, data: Any = None, queryset: Any = None, *, now: datetime | None = None, **kwargs: Any) -> None:
         self._now = now
@@ -141,7 +144,7 @@ class VisibleRows(django_filters.FilterSet):  # type: ignore[misc]
 
     def rows(self) -> QuerySet[Any]:
         """Return the rows that are filtered."""
-        return visible(self._meta.model)
+        return visible(self.model)
 
     @property
     def now(self) -> datetime:

@@ -13,15 +13,9 @@ from fleet.domain.shapes import from_row
 from fleet.domain.states import Presence
 from fleet.models import Cache, Coverage, Machine, Maintenance, Notification, Reporter
 from fleet.models.facts.events import contact_times, machine_presence
+from fleet.projections import places
 from fleet.projections.changes import ChangeFilter
-from fleet.projections.places import (
-    MACHINE_COLUMNS,
-    CachePlaceFilter,
-    IdsFilter,
-    TextsFilter,
-    TimeFilter,
-    machines_where,
-)
+from fleet.projections.places import CachePlaceFilter, ChoicesFilter, IdsFilter, TextsFilter, TimeFilter
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 from fleet.projections.visibility import visible
 
@@ -144,23 +138,19 @@ class CacheFilter(CachePlaceFilter):
     q = django_filters.CharFilter(field_name="host", lookup_expr="icontains", label="Part of a host name.")
     changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
-    class Meta(CachePlaceFilter.Meta):
-        model = Cache
+    model = Cache
 
 
 class MaintenanceFilter(CachePlaceFilter):
     """Filter of maintenances. `since` and `until` limit the time of the first notification."""
 
     cache = IdsFilter(field_name="cache", label="The id of a cache; may be repeated.")
-    status = django_filters.MultipleChoiceFilter(
-        choices=[(status.value, status.value) for status in MaintenanceStatus], label="One status; may be repeated."
-    )
+    status = ChoicesFilter(MaintenanceStatus, label="One status; may be repeated.")
     since = TimeFilter(field_name="first_at", lookup_expr="gte", label="First heard at this time or later.")
     until = TimeFilter(field_name="first_at", lookup_expr="lt", label="First heard before this time.")
     changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
-    class Meta(CachePlaceFilter.Meta):
-        model = Maintenance
+    model = Maintenance
 
 
 class NotificationFilter(CachePlaceFilter):
@@ -179,14 +169,11 @@ class NotificationFilter(CachePlaceFilter):
     since = TimeFilter(field_name="first_at", lookup_expr="gte", label="First heard at this time or later.")
     until = TimeFilter(field_name="first_at", lookup_expr="lt", label="First heard before this time.")
 
-    class Meta(CachePlaceFilter.Meta):
-        model = Notification
+    model = Notification
 
     def asked_of(self, columns: Any) -> dict[str, list[Any]]:
-        return {} if columns is MACHINE_COLUMNS else super().asked_of(columns)
+        return {} if columns is places.MACHINE_COLUMNS else super().asked_of(columns)
 
     def filter_machine(self, queryset: QuerySet[Notification], name: str, value: Any) -> QuerySet[Notification]:
-        if not value:
-            return queryset
-        heard = visible(Reporter).filter(notification=OuterRef("pk"), machine__in=machines_where({name: value}))
+        heard = visible(Reporter).filter(notification=OuterRef("pk"), machine__in=places.machines_where({name: value}))
         return queryset.filter(Exists(heard))
