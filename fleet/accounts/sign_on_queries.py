@@ -133,7 +133,7 @@ def dry_run(grants: Iterable[Grant] | None = None, *, pasted: str = "") -> Mappi
 def emergency_account_used(*, since: datetime) -> tuple[str, datetime] | None:
     """Return the user name and time of the latest use of the emergency account since this time. Two queries."""
     entry = visible(Entry).filter(kind=EntryKind.EMERGENCY_SIGN_IN.value, at__gte=since).order_by("-pk").first()
-    return (str(named([entry])[0].data.get("person", "")), entry.at) if entry else None
+    return (str(named([entry])[0]["data"].get("person", "")), entry.at) if entry else None
 
 
 def _line(row: SignOnGrant) -> GrantRow:

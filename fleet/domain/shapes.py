@@ -1,6 +1,7 @@
-"""Conversion of database rows to frozen dataclasses whose fields have the names of the columns."""
+"""Conversion of database rows to frozen dataclasses whose fields have the names of the columns, and rows by key."""
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import fields
 from enum import Enum
 from functools import cache
@@ -10,6 +11,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from fleet.domain.reasons import Reason, from_json, read_reason
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 
 class InApi(Enum):
@@ -64,6 +66,14 @@ def of_values(shape: type[T], values: Sequence[Any]) -> T:
     for name, read in readers:
         given[name] = read(given[name])
     return shape(**given)
+
+
+def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Return the values of each key in their order. Any other key has an empty list."""
+    found: dict[K, list[T]] = defaultdict(list)
+    for key, value in pairs:
+        found[key].append(value)
+    return found
 
 
 @cache

@@ -28,8 +28,7 @@ from fleet.projections.approvals import ApprovalRow
 from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_row
 from fleet.projections.cards import DecisionCard, decision_cards
 from fleet.projections.changes import with_changes
-from fleet.projections.events import rows as attention
-from fleet.projections.events.rows import NO_ATTENTION, OPEN, EventRow, blast_radii, event_row
+from fleet.projections.events.rows import OPEN, EventRow, attention_of, blast_radii, event_row
 from fleet.projections.orders import ByHandRow
 from fleet.projections.refs import plain_name
 from fleet.projections.timeline.entries import TimelineRow, rows_of, with_subjects
@@ -123,11 +122,9 @@ class _Events:
         ids = [event.pk for event in chosen]
         self.now = now
         self.approvals = approvals.by_event(chosen, now=now)
-        seen_to = attention.of_events(ids)
+        seen_to = attention_of(ids)
         self.rows = {
-            event.pk: event_row(
-                event, self.approvals.get(event.pk, ()), now=now, seen_to=seen_to.get(event.pk, NO_ATTENTION)
-            )
+            event.pk: event_row(event, self.approvals.get(event.pk, ()), now=now, **seen_to[event.pk])
             for event in chosen
         }
         self.facts: Mapping[int, EventFacts] = load_facts(ids, now=now)

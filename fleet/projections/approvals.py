@@ -1,6 +1,5 @@
 """Read models of approvals, with the steps of each on the way to Azure."""
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -13,7 +12,7 @@ from fleet.domain.approvals.conditions import When, next_wait, waits_for
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.approvals.recheck import Decision
 from fleet.domain.reasons import Reason, from_json, read_reason
-from fleet.domain.shapes import InApi, from_row
+from fleet.domain.shapes import InApi, from_row, grouped
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EndedAs, EventStatus, OrderState
 from fleet.models import Approval, Order, ScheduledEvent
 from fleet.models.facts.decisions import decision_of
@@ -137,21 +136,18 @@ def _answered(
     orders: list[Order], *, accepted: Order | None, state: ApprovalState, closed: bool, now: datetime
 ) -> Step:
     if accepted is not None:
-        return Step(_answer(accepted), "done", accepted.answered_at)
+        return Step(Reason("step-answered", status=accepted.azure_status), "done", accepted.answered_at)
     answered = next((order for order in reversed(orders) if order.azure_status), None)
     if state is ApprovalState.CONFIRMED:
         return Step(Reason("step-answered", status=None), "done", None, Reason("step-answer-inferred"))
     if answered is not None and (closed or answered.outcome):
-        return Step(_answer(answered), "failed", answered.answered_at, answered.reason)
+        label = Reason("step-answered", status=answered.azure_status)
+        return Step(label, "failed", answered.answered_at, answered.reason)
     delivered = [order.delivered_at for order in orders if order.delivered_at]
     if closed or not delivered:
         return Step(Reason("step-answers"), "failed" if closed else "ahead")
     overdue = now - min(delivered) > order_timeouts().answered_overdue
     return Step(Reason("step-answers"), "overdue" if overdue else "now")
-
-
-def _answer(order: Order) -> Reason:
-    return Reason("step-answered", status=order.azure_status)
 
 
 def rehearsed(said: Reason | str) -> Reason | str:
@@ -301,18 +297,13 @@ def _order_row(order: Order) -> OrderRow:
 def _waits_for(approval: Approval) -> Reason | str:
     if approval.state == ApprovalState.PROPOSED.value:
         return Reason("waits-for-second")
-    if approval.state != ApprovalState.WAITING.value:
-        return ""
-    return waits_for(When(approval.when), approval.due_at)
+    return waits_for(When(approval.when), approval.due_at) if approval.state == ApprovalState.WAITING.value else ""
 
 
 def _overridden(stored: Mapping[str, Any]) -> Overridden:
     # Rows written before guards had values contain the sentence instead.
-    said = (
-        stored["sentence"]
-        if "sentence" in stored
-        else Reason(stored["code"], **from_json(without_names(stored["values"])))
-    )
+    values = from_json(without_names(stored.get("values", {})))
+    said = stored["sentence"] if "sentence" in stored else Reason(stored["code"], **values)
     return Overridden(stored["code"], said, stored["reason"])
 
 
@@ -321,13 +312,7 @@ def told_by(row: ApprovalRow, facts: EventFacts, *, now: datetime) -> ApprovalRo
     if row.state not in NOT_GONE or row.decision is None:
         return row
     step = next_wait(
-        state=row.state,
-        when=row.when,
-        facts=facts,
-        decision=row.decision,
-        due_at=row.due_at,
-        may_go=False,
-        now=now,
+        state=row.state, when=row.when, facts=facts, decision=row.decision, due_at=row.due_at, may_go=False, now=now
     )
     return replace(row, waits_for=step.reason)
 
@@ -391,9 +376,7 @@ def by_event(events: Iterable[ScheduledEvent], *, now: datetime) -> dict[int, tu
     """Return the approvals of each event, newest first, keyed by the event's row id. Two queries."""
     known = {event.pk: event for event in events}
     approvals = with_orders(visible(Approval).filter(event_id__in=list(known))).order_by("-pk")
-    found: dict[int, list[ApprovalRow]] = defaultdict(list)
-    for approval in approvals:
-        found[approval.event_id].append(approval_row(approval, known[approval.event_id], now=now))
+    found = grouped((one.event_id, approval_row(one, known[one.event_id], now=now)) for one in approvals)
     return {pk: tuple(rows) for pk, rows in found.items()}
 
 

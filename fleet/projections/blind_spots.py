@@ -1,6 +1,6 @@
 """Blind spots of the fleet. They are stored for each set, and evaluated again for sets that have just changed."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -10,26 +10,16 @@ from django.db.models import Count, Exists, F, Model, OuterRef, QuerySet, Sum, V
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThanOrEqual
 from django.db.models.functions import Coalesce, Collate, Upper
 
+from fleet import models
 from fleet.domain.blind_spots.facts import BlindSpot, Confidence
 from fleet.domain.blind_spots.find import RANKS, Named, elsewhere
 from fleet.domain.intake import PERIOD
 from fleet.domain.reasons import Reason, from_json
 from fleet.domain.scheduling import QuarantineKind
-from fleet.domain.shapes import InApi, from_row
-from fleet.models import (
-    Admission,
-    AvailabilitySet,
-    Cache,
-    Coverage,
-    InventoryMachine,
-    Machine,
-    QuarantinedRow,
-    ScheduledEvent,
-    SetBlindSpot,
-)
+from fleet.domain.shapes import InApi, from_row, grouped
 from fleet.models.facts.blind_spots import load_findings
 from fleet.models.timeline import numbering
-from fleet.projections.caches.coverage import ListenerRow, listener, with_machine
+from fleet.projections.caches.coverage import listener, with_machine
 from fleet.projections.caches.maintenances import CacheRef
 from fleet.projections.counts import is_live, last_poll, stale_sets
 from fleet.projections.machines import agentless
@@ -46,8 +36,7 @@ MOST_JUDGED = 20
 # At most this many blind spots of one kind are shown at once.
 FIRST = 6
 UNHEARD = "cache-unheard"
-# Sort key of caches among the other blind spots: (rank, set's name, set).
-CACHE_PLACE = (RANKS[UNHEARD], "", 0)
+Stored = QuerySet[models.SetBlindSpot]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +111,7 @@ class _Look:
     """
 
     rows: tuple[BlindSpotRow, ...]
-    stored: QuerySet[SetBlindSpot]
+    stored: Stored
     waiting: int
     more_caches: int
 
@@ -141,18 +130,14 @@ def overview(*, now: datetime) -> BlindSpots:
     codes = sorted(counts, key=RANKS.__getitem__)
     # Query even without codes, so that the number of queries is fixed.
     firsts = [_listed(look.stored.filter(rank=rank))[:FIRST] for rank in [RANKS[code] for code in codes] or [-1]]
-    found: dict[str, list[BlindSpotRow]] = defaultdict(list)
-    for row in look.rows:
-        found[row.code].append(row)
-    for row in _shaped(firsts[0].union(*firsts[1:], all=True)):
-        found[row.code].append(row)
+    found = grouped((row.code, row) for row in [*look.rows, *_shaped(firsts[0].union(*firsts[1:], all=True))])
     groups = [
         SpotGroup(code, rows[0].title, counts[code], machines[code], _shortened(sorted(rows, key=_place)[:FIRST]))
         for code in codes
         # Rows that changed since they were counted may be missing.
         if (rows := found[code])
     ]
-    return BlindSpots(tuple(groups), visible(Machine).filter(revoked_at=None).exists(), look.waiting, now)
+    return BlindSpots(tuple(groups), visible(models.Machine).filter(revoked_at=None).exists(), look.waiting, now)
 
 
 def count(*, now: datetime) -> int:
@@ -211,11 +196,11 @@ def _place(row: BlindSpotRow) -> Key:
 KEY = ("rank", "set_name", "availability_set", "part")
 
 
-def _listed(rows: QuerySet[SetBlindSpot]) -> QuerySet[SetBlindSpot]:
+def _listed(rows: Stored) -> Stored:
     return rows.select_related("availability_set").order_by(*KEY)
 
 
-def _window(stored: QuerySet[SetBlindSpot], beyond: Key | None, onwards: bool, most: int) -> Sequence[BlindSpotRow]:
+def _window(stored: Stored, beyond: Key | None, onwards: bool, most: int) -> Sequence[BlindSpotRow]:
     if beyond is not None:
         side = TupleGreaterThan if onwards else TupleLessThanOrEqual
         # The plain bound lets the index begin at the key.
@@ -229,7 +214,8 @@ def _cache_window(now: datetime, beyond: Key | None, onwards: bool, most: int) -
     """Return up to `most` caches without a listener after the key `beyond` (or before it, unless `onwards`), by host.
     They belong to no set. Two queries.
     """
-    rows, (here, there) = _unheard(now), (CACHE_PLACE, tuple(beyond or ())[:3])
+    # The sort key of all of them among the other blind spots: (rank, set's name, set).
+    rows, (here, there) = _unheard(now), ((RANKS[UNHEARD], "", 0), tuple(beyond or ())[:3])
     if there == here:
         rows = rows.filter(**{f"by_host__{'gt' if onwards else 'lte'}": (beyond or ())[3]})
     elif (there > here) == onwards:
@@ -238,60 +224,37 @@ def _cache_window(now: datetime, beyond: Key | None, onwards: bool, most: int) -
     return [_row(spot, None) for spot in _of_caches(list(rows[:most]), now)]
 
 
-def _shaped(rows: Iterable[SetBlindSpot]) -> list[BlindSpotRow]:
-    return [_row(_spot(one), set_ref(one.availability_set)) for one in rows]
-
-
-def _spot(row: SetBlindSpot) -> BlindSpot:
-    return from_row(
-        BlindSpot,
-        row,
-        certainty=Confidence(row.certainty),
-        set_id=row.availability_set_id,
-        machine_ids=tuple(row.machine_ids),
-        names=tuple(row.names),
-        values=from_json(row.values),
-        cache_id=None,
-        event_id="",
-        other_set=row.other_set_id,
-    )
+def _shaped(rows: Iterable[models.SetBlindSpot]) -> list[BlindSpotRow]:
+    found = []
+    for row in rows:
+        ids = {"set_id": row.availability_set_id, "other_set": row.other_set_id}
+        spot = from_row(BlindSpot, row, values=from_json(row.values), **ids)
+        found.append(_row(spot, set_ref(row.availability_set)))
+    return found
 
 
 def _row(spot: BlindSpot, home: SetRef | None) -> BlindSpotRow:
-    return from_row(
-        BlindSpotRow,
-        spot,
-        set=home,
-        machines=tuple(
-            MachineRef(id=pk, resource_name=name) for pk, name in zip(spot.machine_ids, spot.names, strict=False)
-        ),
-        cache=CacheRef(id=spot.cache_id, host=spot.names[0]) if spot.cache_id is not None else None,
-    )
+    machines = tuple(map(MachineRef, spot.machine_ids, spot.names))
+    cache = CacheRef(id=spot.cache_id, host=spot.names[0]) if spot.cache_id is not None else None
+    return from_row(BlindSpotRow, spot, set=home, machines=machines, cache=cache)
 
 
 def _shortened(rows: Sequence[BlindSpotRow]) -> tuple[BlindSpotRow, ...]:
-    return tuple(
-        replace(row, names=row.names[:MOST_NAMED], machines=row.machines[:MOST_NAMED])
-        if len(row.names) > MOST_NAMED
-        else row
-        for row in rows
-    )
+    return tuple(replace(row, names=row.names[:MOST_NAMED], machines=row.machines[:MOST_NAMED]) for row in rows)
 
 
 def _homes(machines: Collection[int] | None, names: Collection[str] | None) -> list[int]:
     """Return the row ids of the sets that contain these machines (row ids) or machines with these names, with or
     without an agent.
     """
-    found: set[int | None] = set()
+    rows: list[QuerySet[Any]] = []
     if machines is not None:
-        found |= set(visible(Machine).filter(pk__any=list(machines)).values_list("availability_set", flat=True))
+        rows.append(visible(models.Machine).filter(pk__any=list(machines)))
     if names is not None:
         upper = [name.upper() for name in names]
-        with_agent = visible(Machine).alias(upper=Upper("resource_name")).filter(upper__in=upper)
-        without = visible(InventoryMachine).alias(upper=Upper("name")).filter(upper__in=upper)
-        found |= set(with_agent.values_list("availability_set", flat=True))
-        found |= set(without.values_list("availability_set", flat=True))
-    return sorted(pk for pk in found if pk is not None)
+        rows.append(visible(models.Machine).alias(upper=Upper("resource_name")).filter(upper__in=upper))
+        rows.append(visible(models.InventoryMachine).alias(upper=Upper("name")).filter(upper__in=upper))
+    return sorted({pk for each in rows for pk in each.values_list("availability_set", flat=True)} - {None})
 
 
 def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | None = None) -> _Look:
@@ -303,7 +266,7 @@ def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | 
         unheard = unheard.filter(host__named=list(hosts))
     stale = stale_sets(now=now)
     judged = stale[:MOST_JUDGED]
-    homes = {row.pk: set_ref(row) for row in visible(AvailabilitySet).filter(pk__any=judged)}
+    homes = {row.pk: set_ref(row) for row in visible(models.AvailabilitySet).filter(pk__any=judged)}
     rows = [
         _row(spot, homes[each.facts.set_id])
         for each in load_findings(list(homes), now=now)
@@ -311,8 +274,9 @@ def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | 
         if spot.other_set is None or sees_set(spot.other_set)
     ]
     alone = agentless().filter(availability_set=None)
+    unnamed = list(alone.order_by("name", "pk").values_list("name", flat=True)[: MOST_NAMED + 1])
     called = Coalesce("machine__resource_name", "resource_name")
-    waiting = visible(Admission).filter(admitted_at__isnull=True)
+    waiting = visible(models.Admission).filter(admitted_at__isnull=True)
     waits, quarantined = _both_named(
         waiting.annotate(titled=called).order_by("titled", "pk"),
         _quarantined(now).annotate(titled=F("resource_name")).order_by("titled", "pk"),
@@ -322,50 +286,45 @@ def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | 
         [*_of_quarantine(), *_of_caches(first, now)],
         waiting=waits,
         quarantined=quarantined,
-        alone=_named(alone.order_by("name", "pk"), "name"),
+        alone=_named(unnamed, alone),
         era_missing=numbering().missing,
     )
     rows += [_row(spot, None) for spot in of_no_set]
-    stored = visible(SetBlindSpot).exclude(availability_set__any=judged)
+    stored = visible(models.SetBlindSpot).exclude(availability_set__any=judged)
     more = unheard.count() - len(first) if caches and len(first) == caches else 0
     return _Look(tuple(rows), stored, len(stale) - len(judged), more)
 
 
 def _both_named(one: QuerySet[Any], other: QuerySet[Any]) -> tuple[Named, Named]:
     """Return the values of `titled` in both querysets. One query, and another one for each with many values."""
-    parts = [rows.annotate(of=Value(place)).values_list("of", "titled") for place, rows in enumerate((one, other))]
+    parts = [rows.annotate(of=Value(of)).values_list("of", "titled") for of, rows in enumerate((one, other))]
     found = sorted(parts[0][: MOST_NAMED + 1].union(parts[1][: MOST_NAMED + 1], all=True))
-    both = []
-    for place, rows in enumerate((one, other)):
-        names = tuple(name for of, name in found if of == place)
-        both.append(Named(names[:MOST_NAMED], len(names) if len(names) <= MOST_NAMED else rows.count()))
-    return both[0], both[1]
+    first, second = ([name for part, name in found if part == of] for of in (0, 1))
+    return _named(first, one), _named(second, other)
 
 
-def _quarantined(now: datetime) -> QuerySet[Machine]:
+def _quarantined(now: datetime) -> QuerySet[models.Machine]:
     """Return the machines whose rows were quarantined within the last hour."""
-    within = visible(Machine).filter(presence__bounded_since__gt=now - PERIOD, revoked_at=None)
+    within = visible(models.Machine).filter(presence__bounded_since__gt=now - PERIOD, revoked_at=None)
     return within.filter(presence__quarantined__gt=0)
 
 
-def _named(rows: QuerySet[Any], column: str) -> Named:
-    """Return the values of a column. One query, or two if there are many values."""
-    names = tuple(rows.values_list(column, flat=True)[: MOST_NAMED + 1])
-    return Named(names[:MOST_NAMED], len(names) if len(names) <= MOST_NAMED else rows.count())
+def _named(names: Sequence[str], rows: QuerySet[Any]) -> Named:
+    """Return the first names of these rows, and the number of all. One query if there are more than `MOST_NAMED`."""
+    return Named(tuple(names[:MOST_NAMED]), len(names) if len(names) <= MOST_NAMED else rows.count())
 
 
-def _unheard(now: datetime) -> QuerySet[Cache]:
+def _unheard(now: datetime) -> QuerySet[models.Cache]:
     """Return the caches to which no live machine listens, by host in code point order."""
-    heard = visible(Coverage).filter(cache=OuterRef("pk"), until=None, state="subscribed")
+    heard = visible(models.Coverage).filter(cache=OuterRef("pk"), until=None, state="subscribed")
     heard = heard.alias(polled=last_poll("machine__")).filter(is_live(now=now, machine="machine__"))
     return used_caches().filter(~Exists(heard)).alias(by_host=Collate("host", "C")).order_by("by_host")
 
 
-def _of_caches(caches: Sequence[Cache], now: datetime) -> Iterator[BlindSpot]:
+def _of_caches(caches: Sequence[models.Cache], now: datetime) -> Iterator[BlindSpot]:
     """Yield the blind spots of these caches without a listener. One query."""
-    listeners: dict[int, list[ListenerRow]] = defaultdict(list)
-    for row in with_machine().filter(until=None, cache__any=[cache.pk for cache in caches]):
-        listeners[row.cache_id].append(listener(row, now=now))
+    newest = with_machine().filter(until=None, cache__any=[cache.pk for cache in caches])
+    listeners = grouped((row.cache_id, listener(row, now=now)) for row in newest)
     for cache in caches:
         of_cache = listeners[cache.pk]
         if not any(row.listening for row in of_cache):
@@ -378,14 +337,15 @@ def _of_caches(caches: Sequence[Cache], now: datetime) -> Iterator[BlindSpot]:
 
 def _of_quarantine() -> Iterator[BlindSpot]:
     """Yield the blind spots of quarantined rows. One to three queries."""
-    rows = list(visible(QuarantinedRow).order_by("what", "row_id"))
+    rows = list(visible(models.QuarantinedRow).order_by("what", "row_id"))
 
     def names(model: type[Model], column: str, *kinds: str) -> dict[int, str]:
         ids = [row.row_id for row in rows if row.what in kinds]
         return dict(visible(model).filter(pk__in=ids).values_list("pk", column)) if ids else {}
 
-    events, hosts = names(ScheduledEvent, "event_id", *OF_EVENTS), names(Cache, "host", QuarantineKind.CACHE.value)
-    named = {QuarantineKind.EVENT.value: events, QuarantineKind.RULES.value: events, QuarantineKind.CACHE.value: hosts}
+    events = names(models.ScheduledEvent, "event_id", *OF_EVENTS)
+    hosts = names(models.Cache, "host", QuarantineKind.CACHE.value)
+    named = {**dict.fromkeys(OF_EVENTS, events), QuarantineKind.CACHE.value: hosts}
     for row in rows:
         name = named.get(row.what, {}).get(row.row_id, str(row.row_id))
         event_id = events.get(row.row_id, "") if row.what in OF_EVENTS else ""

@@ -41,18 +41,15 @@ class DecisionCard:
         return None if self.recommendation is None else self.recommendation.sentence
 
 
-def decision_card(
-    event: EventRow, blast: BlastRadius, facts: EventFacts, experience: Experience, *, now: datetime
-) -> DecisionCard:
-    """Build the decision card of an event. No query."""
-    recommendation = recommend(facts, experience, now=now)
+def _card(event: EventRow, blast: BlastRadius, facts: EventFacts, past: Experience, now: datetime) -> DecisionCard:
+    recommendation = recommend(facts, past, now=now)
     return DecisionCard(
         event=event,
         blast=blast,
         guards=tuple(guards(facts, now=now)),
         recommendation=recommendation,
-        decide_by=deadline(facts, experience, now=now) if recommendation and not is_advice(event.event_type) else None,
-        took_seconds=experience.relay_seconds,
+        decide_by=deadline(facts, past, now=now) if recommendation and not is_advice(event.event_type) else None,
+        took_seconds=past.relay_seconds,
         undo=undo_offer(facts, now=now, seconds=settings.APPROVAL_UNDO_SECONDS),
         as_rule=as_rule(facts, recommendation),
     )
@@ -74,9 +71,5 @@ def decision_cards(
 ) -> dict[int, DecisionCard]:
     """Return the decision cards of these events by row id. `blasts` and `facts` are keyed by row id, too. One query."""
     known = experiences([facts[row.id].set_id for row in rows])
-    return {
-        row.id: decision_card(
-            row, blasts[row.id], facts[row.id], known.of(facts[row.id].set_id, row.event_type), now=now
-        )
-        for row in rows
-    }
+    past = {row.id: known.of(facts[row.id].set_id, row.event_type) for row in rows}
+    return {row.id: _card(row, blasts[row.id], facts[row.id], past[row.id], now) for row in rows}

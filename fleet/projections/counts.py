@@ -36,15 +36,15 @@ def changed_sets(*, now: datetime) -> frozenset[int]:
     """Return the row ids of sets that changed after their last evaluation. Cached for the request. Two queries, or
     three if reconciling is overdue.
     """
-    return cached_in_request(("changed_sets", now, reader_key()), lambda: _changed_sets(now))
 
+    def ask() -> frozenset[int]:
+        run = visible(LastRun).filter(name=LastRun.RECONCILE).values_list("ran_at", flat=True).first()
+        changed = set(visible(StaleSet).order_by().values_list("availability_set", flat=True).distinct())
+        if run is None or not -AHEAD <= now - run <= RECONCILED_WITHIN:
+            changed |= {set_id for (set_id,) in query(TURNED, **presence_values(now=now)) if sees_set(set_id)}
+        return frozenset(changed)
 
-def _changed_sets(now: datetime) -> frozenset[int]:
-    run = visible(LastRun).filter(name=LastRun.RECONCILE).values_list("ran_at", flat=True).first()
-    changed = set(visible(StaleSet).order_by().values_list("availability_set", flat=True).distinct())
-    if run is None or not -AHEAD <= now - run <= RECONCILED_WITHIN:
-        changed |= {set_id for (set_id,) in query(TURNED, **presence_values(now=now)) if sees_set(set_id)}
-    return frozenset(changed)
+    return cached_in_request(("changed_sets", now, reader_key()), ask)
 
 
 def stale_sets(*, now: datetime) -> list[int]:
@@ -103,10 +103,9 @@ def counts_of_sets(scope: Mapping[str, Any], *, now: datetime) -> dict[int, SetC
     grouped = machines.values("availability_set").annotate(
         **counts_by(now=now), regions=ArrayAgg("region", distinct=True)
     )
-    rows: list[dict[str, Any]] = [dict(row) for row in grouped.order_by()]
+    rows: Any = grouped.order_by()
     for row in rows:
-        set_id = row["availability_set"]
-        regions = tuple(filter(None, row["regions"]))
+        set_id, regions = row["availability_set"], tuple(filter(None, row["regions"]))
         found[set_id] = SetCounts(counts_of(row), missing.pop(set_id, 0), regions)
     return found | {set_id: SetCounts(without_agent=count) for set_id, count in missing.items()}
 
@@ -129,20 +128,15 @@ def presence_conditions(*, now: datetime, machine: str = "") -> dict[Presence, Q
     """
     limits, heard = presence_limits(), f"{machine}presence__last_heard_at"
     live, late, gone = (now - timedelta(seconds=age) for age in (limits.live, limits.late, limits.gone))
-
-    def both_after(at: datetime) -> Q:
-        return Q(**{f"{heard}__gt": at, "polled__gt": at})
-
-    def one_until(at: datetime) -> Q:
-        return Q(**{f"{heard}__lte": at}) | Q(polled__lte=at)
-
+    after_live, after_late = (Q(**{f"{heard}__gt": at, "polled__gt": at}) for at in (live, late))
+    until_live, until_late = (Q(**{f"{heard}__lte": at}) | Q(polled__lte=at) for at in (live, late))
     valid = Q(**{f"{machine}revoked_at": None})
     here = valid & Q(**{f"{heard}__gte": gone})
     return {
-        Presence.LIVE: here & both_after(live),
-        Presence.LATE: here & both_after(late) & one_until(live),
+        Presence.LIVE: here & after_live,
+        Presence.LATE: here & after_late & until_live,
         # A machine that was heard but never polled successfully is silent; with a poll that is too old it is gone.
-        Presence.SILENT: here & (Q(polled=None) | (Q(polled__gte=gone) & one_until(late))),
+        Presence.SILENT: here & (Q(polled=None) | (Q(polled__gte=gone) & until_late)),
         Presence.GONE: ~valid | Q(**{f"{heard}__lt": gone}) | (here & Q(polled__lt=gone)),
         Presence.EXPECTED: valid & Q(**{heard: None}),
     }
@@ -155,9 +149,8 @@ def is_live(*, now: datetime, machine: str = "") -> Q:
 
 def with_presences(machines: QuerySet[Machine], *presences: str, now: datetime) -> QuerySet[Machine]:
     """Return the machines with one of these presence states."""
-    conditions, either = presence_conditions(now=now), Q(pk__in=[])
-    for presence in presences:
-        either |= conditions[Presence(presence)]
+    conditions = presence_conditions(now=now)
+    either = Q(*(conditions[Presence(presence)] for presence in presences), _connector=Q.OR)
     return machines.alias(polled=last_poll()).filter(either)
 
 
@@ -215,20 +208,16 @@ def machines_by_value(machines: QuerySet[Machine]) -> MachineCounts:
     """Count these machines by each of `VALUES`. One query that reads all of them, and a second one if they have very
     many combinations of values.
     """
-    combinations = list(
-        machines.order_by()
-        .values_list(*VALUES.values())
-        .annotate(count=Count("pk"))
-        .order_by("-count")[: MOST_COMBINATIONS + 1]
-    )
+    counted = machines.order_by().values_list(*VALUES.values()).annotate(count=Count("pk")).order_by("-count")
+    combinations = list(counted[: MOST_COMBINATIONS + 1])
     listed = combinations[:MOST_COMBINATIONS]
     total = sum(row[-1] for row in listed) if len(combinations) == len(listed) else machines.count()
     found: dict[str, Any] = {}
     for number, name in enumerate(VALUES):
-        counted: Counter[str] = Counter()
+        of_value: Counter[str] = Counter()
         for row in listed:
-            counted[row[number] or ""] += row[-1]
-        found[name] = _most_frequent(counted, total)
+            of_value[row[number] or ""] += row[-1]
+        found[name] = _most_frequent(of_value, total)
     return MachineCounts(machines=total, **found)
 
 
@@ -238,7 +227,7 @@ def presence_by_version(machines: QuerySet[Machine], *, now: datetime) -> tuple[
     """
     grouped = machines.alias(polled=last_poll()).order_by().values("agent_version")
     counted = grouped.annotate(machines=Count("pk"), **counts_by(now=now)).order_by("-machines", "agent_version")
-    rows: list[dict[str, Any]] = [dict(row) for row in counted[:MOST_COMBINATIONS]]
+    rows: Any = list(counted[:MOST_COMBINATIONS])
     found = [(row["agent_version"], counts_of(row)) for row in rows[:MOST_VALUES]]
     others = {name: sum(row[name] for row in rows[MOST_VALUES:]) for name in PRESENCES}
     return tuple(found) + (((None, counts_of(others)),) if any(others.values()) else ())

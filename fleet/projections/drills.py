@@ -135,37 +135,29 @@ def report(*, drill_id: int, now: datetime) -> DrillReport | None:
     if drill is None:
         return None
     approvals = list(visible(Approval).filter(event=drill.event_id).select_related("decided_by", "rule").order_by("pk"))
-    orders = list(
-        visible(Order).filter(approval__event=drill.event_id).select_related("machine").order_by("offered_at")
-    )
+    sent = visible(Order).filter(approval__event=drill.event_id)
+    orders = list(sent.select_related("machine").order_by("offered_at"))
     sightings = {row.machine_id: row for row in visible(Sighting).filter(event=drill.event_id)}
     hooks = {row.machine_id: row for row in visible(Preparation).filter(event=drill.event_id)}
-    instructions = {
-        row.rehearsal_id: row for row in visible(Instruction).filter(rehearsal__drill=drill, what="rehearse")
-    }
-    rehearsals = (
-        visible(Rehearsal)
-        .filter(drill=drill)
-        .select_related("machine")
-        .defer("machine__compute")
-        .order_by("machine__resource_name", "pk")
-    )
+    told = visible(Instruction).filter(rehearsal__drill=drill, what="rehearse")
+    instructions = {row.rehearsal_id: row for row in told}
+    rehearsals = visible(Rehearsal).filter(drill=drill).select_related("machine").defer("machine__compute")
     hit = {name.lower() for name in drill.event.resources}
-    machines = tuple(
-        MachineReport(
-            machine=machine_ref(row.machine),
-            hit=row.machine.resource_name.lower() in hit,
-            left_out=_left_out(drill, row, instructions.get(row.pk), sightings.get(row.machine_id)),
-            steps=_of_machine(
-                row, instructions.get(row.pk), sightings.get(row.machine_id), hooks.get(row.machine_id), orders
-            ),
+    machines = []
+    for row in rehearsals.order_by("machine__resource_name", "pk"):
+        instruction, sighting = instructions.get(row.pk), sightings.get(row.machine_id)
+        machines.append(
+            MachineReport(
+                machine=machine_ref(row.machine),
+                hit=row.machine.resource_name.lower() in hit,
+                left_out=_left_out(drill, row, instruction, sighting),
+                steps=_of_machine(row, instruction, sighting, hooks.get(row.machine_id), orders),
+            )
         )
-        for row in rehearsals
-    )
     return DrillReport(
         drill=_row(drill),
         steps=_of_whole(drill, approvals, orders),
-        machines=machines,
+        machines=tuple(machines),
         next_step=_next(drill, approvals, announced=bool(sightings)),
         server_time=now,
     )
@@ -187,18 +179,18 @@ def _steps(taken: Iterable[Taken]) -> tuple[DrillStep, ...]:
 
 def _of_whole(drill: Drill, approvals: Sequence[Approval], orders: Sequence[Order]) -> tuple[DrillStep, ...]:
     event = drill.event
-    taken: list[Taken] = [("began", drill.created_at, Reason("drill-step-by", by=drill.started_by.get_username()))]
-    # The first report of a machine is recorded as a sighting. Before that, `first_seen_at` is the beginning of the
-    # drill.
-    taken.append(("announced", event.first_seen_at if event.version else None, ""))
+    taken: list[Taken] = [
+        ("began", drill.created_at, Reason("drill-step-by", by=drill.started_by.get_username())),
+        # The first report of a machine is recorded as a sighting. Before that, `first_seen_at` is the beginning of the
+        # drill.
+        ("announced", event.first_seen_at if event.version else None, ""),
+    ]
     for approval in approvals:
         by = approval.decided_by.get_username() if approval.decided_by else ""
         taken.append(("decided", approval.decided_at, Reason("drill-step-by", by=by)))
         taken.append(("agreed", approval.consented_at, ""))
         taken.append(("accepted", approval.accepted_at, Reason("drill-step-accepted")))
-    taken += [
-        ("sent", order.offered_at, Reason("drill-step-to", machine=order.machine.resource_name)) for order in orders
-    ]
+    taken += [("sent", one.offered_at, Reason("drill-step-to", machine=one.machine.resource_name)) for one in orders]
     taken += [("started", event.started_at, ""), ("ended", event.ended_at, "")]
     return _steps([*taken, ("over", drill.closed_at, read_reason(drill.reason))])
 
@@ -212,10 +204,8 @@ def _of_machine(
 ) -> tuple[DrillStep, ...]:
     taken: list[Taken] = []
     if instruction is not None:
-        taken += [
-            ("told", instruction.written_at, ""),
-            ("has-order", instruction.delivered_at, instruction.delivered_by),
-        ]
+        taken.append(("told", instruction.written_at, ""))
+        taken.append(("has-order", instruction.delivered_at, instruction.delivered_by))
     if sighting is not None:
         taken += [
             ("announced", sighting.first_at, ""),
@@ -239,9 +229,8 @@ def _of_machine(
 def _left_out(drill: Drill, row: Rehearsal, instruction: Instruction | None, sighting: Sighting | None) -> Reason | str:
     if row.left_out or sighting is not None or drill.closed_at is None:
         return read_reason(row.left_out)
-    return Reason(
-        "drill-unheard-of" if instruction is not None and instruction.delivered_at is not None else "drill-unreached"
-    )
+    is_told = instruction is not None and instruction.delivered_at is not None
+    return Reason("drill-unheard-of" if is_told else "drill-unreached")
 
 
 def _next(drill: Drill, approvals: Sequence[Approval], *, announced: bool) -> Reason:
@@ -254,8 +243,7 @@ def _next(drill: Drill, approvals: Sequence[Approval], *, announced: bool) -> Re
         return Reason("drill-next-ended")
     if status is EventStatus.STARTED:
         return Reason("drill-next-started", seconds=drill.event.duration_seconds)
-    live = [approval for approval in approvals if approval.state in {state.value for state in LIVE_APPROVALS}]
+    live = [approval.state for approval in approvals if ApprovalState(approval.state) in LIVE_APPROVALS]
     if not live:
         return Reason("drill-next-decide")
-    proposed = live[-1].state == ApprovalState.PROPOSED.value
-    return Reason("drill-next-second" if proposed else "drill-next-watch")
+    return Reason("drill-next-second" if live[-1] == ApprovalState.PROPOSED.value else "drill-next-watch")

@@ -103,9 +103,7 @@ def _observations(sightings: Sequence[Sighting]) -> list[Observation]:
         epoch, last = last_place(sighting)
         rows = visible(Observation).filter(machine=sighting.machine_id, epoch=epoch, seq__lte=last)
         parts.append(rows.defer("data").order_by("-seq")[:REPORTS])
-    if not parts:
-        return []
-    return list(parts[0].union(*parts[1:], all=True)) if len(parts) > 1 else list(parts[0])
+    return list(parts[0].union(*parts[1:], all=True)) if parts else []
 
 
 def for_event(*, event_id: str) -> EventDocuments | None:
@@ -116,18 +114,11 @@ def for_event(*, event_id: str) -> EventDocuments | None:
     if event is None:
         return None
     named = {plain_name(name) for name in event.resources}
-    sightings = list(
-        visible(Sighting)
-        .filter(event=event)
-        .select_related("machine")
-        .defer("machine__compute")
-        .order_by("first_at", "pk")
-    )
-    sightings.sort(key=lambda sighting: plain_name(sighting.machine.resource_name) not in named)
+    seen = visible(Sighting).filter(event=event).select_related("machine").defer("machine__compute")
+    in_time = seen.order_by("first_at", "pk")
+    sightings = sorted(in_time, key=lambda sighting: plain_name(sighting.machine.resource_name) not in named)
     chosen = sightings[:MACHINES]
-    reports = [
-        report for report in _observations(chosen) if report.kind == "document" and report.document_id is not None
-    ]
+    reports = [one for one in _observations(chosen) if one.kind == "document" and one.document_id is not None]
     bodies = {body.hash: body for body in visible(DocumentBody).filter(hash__in={r.document_id for r in reports})}
     archived = ARCHIVE.documents_of(event, chosen)
     known = {(report.machine_id, report.epoch, report.seq) for report in reports}

@@ -1,6 +1,5 @@
 """Read models of machines, enrolment and inventory."""
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +14,7 @@ from fleet.domain.intake import Prepared, prepared_of
 from fleet.domain.machines.enrolment import Claimed, claim_contradictions, claimed_of, remedy_of
 from fleet.domain.reasons import Reason, from_json
 from fleet.domain.sets import PROVISIONAL, SetSource
-from fleet.domain.shapes import InApi, from_row, names_of
+from fleet.domain.shapes import InApi, from_row, grouped, names_of
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import Admission, InventoryMachine, JoinToken, Machine, Preparation, RefusedEnrolment, ScheduledEvent
 from fleet.models.events import named_in_resources, with_names
@@ -240,10 +239,8 @@ def identities_of(*, hashes: Collection[str]) -> dict[str, MachineIdentity]:
     uses the index.
     """
     rows = visible(Machine).filter(credential_hash__any=list(hashes), revoked_at__isnull=True)
-    return {
-        row[0]: MachineIdentity(*row[1:])
-        for row in rows.values_list("credential_hash", "pk", "vm_id", "availability_set_id")
-    }
+    known: Any = rows.values_list("credential_hash", "pk", "vm_id", "availability_set_id")
+    return {key: MachineIdentity(*row) for key, *row in known}
 
 
 def row_id(*, vm_id: str) -> int:
@@ -285,13 +282,11 @@ def refused_enrolments(*, most: int = MOST_REFUSED) -> list[Refusal]:
 
 def waiting_rows() -> QuerySet[Admission]:
     """Return admissions with all columns that `AdmissionRow` needs."""
-    duplicates = (
-        visible(Admission).filter(vm_id=OuterRef("vm_id")).exclude(pk=OuterRef("pk")).order_by().values("vm_id")
-    )
+    duplicates = visible(Admission).filter(vm_id=OuterRef("vm_id")).exclude(pk=OuterRef("pk")).order_by()
     namesakes = visible(Machine).filter(resource_name__iexact=OuterRef("resource_name")).exclude(resource_name="")
     rows = visible(Admission).select_related("machine__availability_set", "join_token").defer("machine__compute")
     return rows.annotate(
-        duplicates=Coalesce(Subquery(duplicates.annotate(many=Count("pk")).values("many")), 0),
+        duplicates=Coalesce(Subquery(duplicates.values("vm_id").annotate(many=Count("pk")).values("many")), 0),
         namesake=Exists(namesakes),
         known_subscription=F("machine__compute__subscriptionId"),
         known_group=F("machine__compute__resourceGroupName"),
@@ -350,9 +345,7 @@ def waiting(*, machine_id: int | None = None) -> tuple[AdmissionRow, ...]:
     machine. One query.
     """
     rows = waiting_rows().order_by("-pk")
-    if machine_id is not None:
-        rows = rows.filter(machine=machine_id)
-    return tuple(_admissions(rows))
+    return tuple(_admissions(rows if machine_id is None else rows.filter(machine=machine_id)))
 
 
 # Groups of waiting machines: attested by Azure, claiming to be a known machine, a revoked one, or an unknown one.
@@ -383,10 +376,8 @@ def join_token(*, prefix: str, now: datetime) -> JoinTokenRow | None:
 
 
 def _join_tokens(rows: Sequence[JoinToken], *, now: datetime) -> tuple[JoinTokenRow, ...]:
-    enrolled: dict[int | None, list[str]] = defaultdict(list)
     named = visible(Machine).filter(join_token__in=[row.pk for row in rows]).order_by("resource_name", "pk")
-    for token_id, name in named.values_list("join_token", "resource_name"):
-        enrolled[token_id].append(name)
+    enrolled = grouped(named.values_list("join_token", "resource_name"))
     return tuple(
         from_row(
             JoinTokenRow,
@@ -412,9 +403,7 @@ def inventory(*, q: str = "", without_agent: bool = False, **at: Unpack[At]) -> 
     an agent. One query.
     """
     rows = (agentless() if without_agent else visible(InventoryMachine)).select_related("machine")
-    rows = rows.defer("machine__compute")
-    if q:
-        rows = rows.filter(name__icontains=q)
+    rows = rows.defer("machine__compute").filter(*[Q(name__icontains=q)] if q else [])
     return read_list(Segment(rows, "name"), **at)
 
 
@@ -451,23 +440,21 @@ def _open_events(machine: Machine) -> tuple[tuple[list[Any], int], ...]:
     """Return the open events of a machine's set that name the machine, and those that do not: the first of them by time
     left, and the number of all. One query, and one more for each part that has more.
     """
-    events = with_names(visible(ScheduledEvent)).filter(
-        availability_set_id=machine.availability_set_id, status__in=("SCHEDULED", "STARTED")
-    )
+    events = with_names(visible(ScheduledEvent)).filter(availability_set_id=machine.availability_set_id)
+    events = events.filter(status__in=("SCHEDULED", "STARTED"))
     own = named_in_resources([machine.resource_name])
     parts = events.filter(own), events.exclude(own)
-    first, *rest = (
+    first, rest = (
         part.annotate(part=Value(number)).order_by("not_before", "pk")[: MOST_EVENTS + 1]
         for number, part in enumerate(parts)
     )
-    rows: list[Any] = [*first.union(*rest, all=True)]
     # A union does not preserve the order of its parts.
-    rows.sort(key=lambda row: (row.not_before is None, row.not_before, row.pk))
-    found = []
-    for number, part in enumerate(parts):
-        of_part = [row for row in rows if row.part == number]
-        found.append((of_part[:MOST_EVENTS], len(of_part) if len(of_part) <= MOST_EVENTS else part.count()))
-    return tuple(found)
+    rows: Any = sorted(first.union(rest, all=True), key=lambda row: (row.not_before is None, row.not_before, row.pk))
+    found = grouped((row.part, row) for row in rows)
+    return tuple(
+        (found[number][:MOST_EVENTS], part.count() if len(found[number]) > MOST_EVENTS else len(found[number]))
+        for number, part in enumerate(parts)
+    )
 
 
 def detail(*, machine_id: int, now: datetime) -> MachineDetail | None:
@@ -480,13 +467,10 @@ def detail(*, machine_id: int, now: datetime) -> MachineDetail | None:
     row = _machine_row(machine, now=now)
     (hit_by, hit_by_count), (others, other_count) = _open_events(machine)
     hooks = {row.event_id: row for row in visible(Preparation).filter(machine=machine, event__in=hit_by)}
-    hit = []
-    for event in hit_by:
-        prepared, planned_at = preparation(event, hooks.get(event.pk))
-        hit.append(from_row(EventOfMachine, event, prepared=prepared, prepare_planned_at=planned_at))
+    ways = ((event, *preparation(event, hooks.get(event.pk))) for event in hit_by)
     return MachineDetail(
         machine=row,
-        hit_by=tuple(hit),
+        hit_by=tuple(from_row(EventOfMachine, event, prepared=how, prepare_planned_at=at) for event, how, at in ways),
         hit_by_count=hit_by_count,
         other_events=tuple(from_row(OpenEventBrief, event) for event in others),
         other_event_count=other_count,

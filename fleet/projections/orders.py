@@ -41,15 +41,10 @@ class ByHandRow:
 
 
 def _orders(row: ApprovalRow) -> list[OrderFacts]:
+    said = ((order, order.reason if isinstance(order.reason, str) else "") for order in row.orders)
     return [
-        from_row(
-            OrderFacts,
-            order,
-            order_id=order.id,
-            machine_id=order.machine.id,
-            reason=order.reason if isinstance(order.reason, str) else "",
-        )
-        for order in row.orders
+        from_row(OrderFacts, order, order_id=order.id, machine_id=order.machine.id, reason=reason)
+        for order, reason in said
     ]
 
 
@@ -69,29 +64,16 @@ def by_hand(
     """Return the manual fallback; None while agents can send the approval. `approval` is the current one, else the
     newest; `machines` are the machines of the set.
     """
-    found = hand.by_hand(
-        facts=facts,
-        state=approval.state if approval else None,
-        orders=_orders(approval) if approval else [],
-        now=now,
-        timeouts=order_timeouts(),
-    )
+    state, sent = (approval.state, _orders(approval)) if approval else (None, [])
+    found = hand.by_hand(facts=facts, state=state, orders=sent, now=now, timeouts=order_timeouts())
     if found is None:
         return None
-    systems = {machine.pk: machine.os_type.lower() for machine in machines}
-    return from_row(
-        ByHandRow,
-        found,
-        machines=tuple(
-            from_row(
-                HandMachine,
-                machine,
-                machine=facts_ref(machine),
-                windows=systems.get(machine.machine_id, "") == "windows",
-            )
-            for machine in found.machines
-        ),
+    windows = {machine.pk for machine in machines if machine.os_type.lower() == "windows"}
+    chosen = (
+        from_row(HandMachine, machine, machine=facts_ref(machine), windows=machine.machine_id in windows)
+        for machine in found.machines
     )
+    return from_row(ByHandRow, found, machines=tuple(chosen))
 
 
 def approval(*, approval_id: int, now: datetime) -> ApprovalRow | None:

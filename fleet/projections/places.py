@@ -92,13 +92,9 @@ class IdsFilter(TextsFilter):
 
 def one_of(column: str, values: Iterable[Any], *, lookup: str = "exact") -> Q:
     """Return the query condition that a column has one of these values."""
-    found = list(values)
     if lookup == "exact":
-        return Q(**{f"{column}__in": found})
-    either = Q(pk__in=[])
-    for value in found:
-        either |= Q(**{f"{column}__{lookup}": value})
-    return either
+        return Q(**{f"{column}__in": list(values)})
+    return Q(("pk__in", []), *((f"{column}__{lookup}", value) for value in values), _connector=Q.OR)
 
 
 # Filters by place: service, subscription, resource group, set and machine, shared by most lists.
@@ -166,11 +162,10 @@ class PlaceFilter(VisibleRows):
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         found: QuerySet[Any] = super().filter_queryset(queryset)
-        asked = self.asked_of(COLUMNS)
-        if not asked:
-            return found
-        ids = sets_where(asked)
-        return nearest(found.filter(self.in_sets(ids)), self.set_path, ids)
+        if asked := self.asked_of(COLUMNS):
+            ids = sets_where(asked)
+            found = nearest(found.filter(self.in_sets(ids)), self.set_path, ids)
+        return found
 
     def in_sets(self, sets: Ids) -> Q:
         """Return the query condition that a row belongs to one of these sets (row ids)."""
@@ -192,11 +187,10 @@ class MachinePlaceFilter(PlaceFilter):
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         found: QuerySet[Any] = super().filter_queryset(queryset)
-        asked = self.asked_of(MACHINE_COLUMNS)
-        if not asked:
-            return found
-        ids = machines_where(asked)
-        return nearest(found.filter(self.of_machines(ids)), self.machine_path, ids)
+        if asked := self.asked_of(MACHINE_COLUMNS):
+            ids = machines_where(asked)
+            found = nearest(found.filter(self.of_machines(ids)), self.machine_path, ids)
+        return found
 
     def of_machines(self, machines: Ids) -> Q:
         """Return the query condition that a row belongs to one of these machines (row ids)."""
@@ -229,20 +223,18 @@ class EntryPlaceFilter(MachinePlaceFilter):
 
     def _in_portions(self, found: IndexScanRows[Any]) -> IndexScanRows[Any]:
         asked = {name for name, value in self.form.cleaned_data.items() if value not in ("", None, [], ())}
-        times = {name: self.form.cleaned_data[name] for name in ("since", "until") if name in asked}
-        asked -= times.keys()
+        bounds = {"since": "at__gte", "until": "at__lt"}
+        within = Q(**{bounds[name]: self.form.cleaned_data[name] for name in asked & bounds.keys()})
+        asked -= bounds.keys()
         known = len(asked) == 1 and self.leads_to_its_own(*asked) and (bool(found.nearest) or "event" in asked)
         # For a reader with limited visibility, every index already leads to visible entries.
         if not asked or (known and not is_limited()):
             return found
-        within = Q(**({"at__gte": times["since"]} if "since" in times else {}))
-        within &= Q(**({"at__lt": times["until"]} if "until" in times else {}))
         return found.looked_through(IndexWalk(HARD if "q" in asked else PORTION, within, self.among))
 
     def filter_event(self, queryset: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
-        return queryset.filter(
-            event=Subquery(visible(ScheduledEvent).filter(event_id=value.strip().upper()).values("pk"))
-        )
+        event = visible(ScheduledEvent).filter(event_id=value.strip().upper())
+        return queryset.filter(event=Subquery(event.values("pk")))
 
 
 class CachePlaceFilter(MachinePlaceFilter):
@@ -285,11 +277,8 @@ def _all_of(asked: dict[str, list[Any]], columns: Mapping[str, tuple[str, str]],
     """Return the query condition that each of these columns, below the lookup path `path`, has one of its requested
     values.
     """
-    whole = Q()
-    for name, values in asked.items():
-        column, lookup = columns[name]
-        whole &= one_of(f"{path}{column}", values, lookup=lookup)
-    return whole
+    each = ((*columns[name], values) for name, values in asked.items())
+    return Q(*(one_of(f"{path}{column}", values, lookup=lookup) for column, lookup, values in each))
 
 
 def ids_of(rows: QuerySet[Any]) -> Ids:

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 from django.db.models import Count, Q, QuerySet
 from django.db.models.functions import Upper
 
+from fleet.domain.shapes import grouped
 from fleet.domain.states import Presence
 from fleet.models import Machine
 from fleet.models.index_scan import IndexRange, first_of_each
@@ -56,11 +57,8 @@ def first_machines(set_ids: Collection[int], *, most: int) -> dict[int, list[Mac
     loaded. One query.
     """
     machines = with_presence().select_related(None).select_related("presence", "latest_document")
-    rows = first_of_each(machines, _of(set_ids), ("resource_name", "pk"), most + 1)
-    found: dict[int, list[Machine]] = defaultdict(list)
-    for machine in rows:
-        found[machine.availability_set_id].append(machine)
-    return found
+    rows = first_of_each(machines, IndexRange("availability_set", list(set_ids)), ("resource_name", "pk"), most + 1)
+    return grouped((machine.availability_set_id, machine) for machine in rows)
 
 
 def set_summaries(set_ids: Collection[int], *, now: datetime) -> Mapping[int, SetSummary]:
@@ -70,15 +68,15 @@ def set_summaries(set_ids: Collection[int], *, now: datetime) -> Mapping[int, Se
         return found
     inside = visible(Machine).filter(availability_set__any=list(set_ids))
     counted = inside.alias(polled=last_poll()).values("availability_set", "fault_domain", "update_domain")
-    rows: Iterable[Mapping[str, Any]] = counted.annotate(**counts_by(now=now)).order_by()
+    rows: Any = counted.annotate(**counts_by(now=now)).order_by()
     for row in rows:
         found[row["availability_set"]].domains[row["fault_domain"], row["update_domain"]] = counts_of(row)
-    order = ("resource_name", "pk")
+    where, order = IndexRange("availability_set", list(set_ids)), ("resource_name", "pk")
     for presence in (Presence.SILENT, Presence.EXPECTED):
         so = with_presences(visible(Machine), presence, now=now)
-        for machine in first_of_each(so.only("availability_set", "resource_name"), _of(set_ids), order, NAMED):
+        for machine in first_of_each(so.only("availability_set", "resource_name"), where, order, NAMED):
             found[machine.availability_set_id].names.setdefault(presence, []).append(machine.resource_name)
-    for machine in first_of_each(with_presence().filter(WARNED), _of(set_ids), order, NAMED):
+    for machine in first_of_each(with_presence().filter(WARNED), where, order, NAMED):
         found[machine.availability_set_id].warned.append(machine)
     names = inside.filter(revoked_at=None).values("availability_set", plain=Upper("resource_name")).order_by()
     for twice in names.annotate(many=Count("pk")).filter(many__gt=1):
@@ -104,12 +102,7 @@ def page(*, set_id: int, hit: Iterable[str], now: datetime, **at: Unpack[At]) ->
         Segment(live.exclude(named | WARNED), "resource_name"),
         Segment(with_presences(inside, Presence.GONE, now=now), "resource_name"),
     ]
-    found = read_page(segments, **at)
-    return found.map(lambda rows: machine_rows(rows, now=now))
-
-
-def _of(set_ids: Collection[int]) -> IndexRange:
-    return IndexRange("availability_set", list(set_ids))
+    return read_page(segments, **at).map(lambda rows: machine_rows(rows, now=now))
 
 
 def _ids(machines: QuerySet[Machine]) -> QuerySet[Any, Any]:

@@ -1,8 +1,7 @@
 """Read models of availability sets, with their machines and domains."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, Unpack
 
@@ -11,22 +10,17 @@ from django.db.models import Count, Q, QuerySet
 from fleet.domain.reasons import Reason
 from fleet.domain.requirements import LOWERING_WAITS
 from fleet.domain.sets import PROVISIONAL
-from fleet.domain.shapes import InApi, from_row
+from fleet.domain.shapes import InApi, from_row, grouped, names_of
 from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent, Sighting
 from fleet.models.index_scan import IndexRange, first_of_each
 from fleet.projections.changes import changed_at, with_changes
 from fleet.projections.counts import SetCounts, counts_of_sets
 from fleet.projections.events.rows import OPEN, EventRow, event_rows
-from fleet.projections.machines import (
-    MachineRow,
-    OpenEventBrief,
-    agentless,
-    machine_rows,
-)
+from fleet.projections.machines import MachineRow, OpenEventBrief, agentless, machine_rows
 from fleet.projections.pages import At, OrderedAt, Page, Segment, read_list
 from fleet.projections.refs import PresenceCounts, SetRef, count_presence, future, label_of, plain_name, set_ref
-from fleet.projections.set_summaries import MOST, SetSummary, first_machines, set_summaries
+from fleet.projections.set_summaries import MOST, Domains, SetSummary, first_machines, set_summaries
 from fleet.projections.visibility import listed_sets, visible
 
 # At most this many machines are shown one by one, and sets offered in a form.
@@ -34,10 +28,6 @@ MOST_SHOWN, MOST_OFFERED = 100, 500
 # At most this many open events of a set are read by time left: for a line, for a set in a list, and for one set. A
 # silent machine may leave any number of them open.
 OPEN_IN_LINE, OPEN_IN_LIST, OPEN_IN_SET = 2, 20, 100
-
-
-# Columns of an event that its summary needs.
-BRIEF = [column.name for column in fields(OpenEventBrief)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +63,7 @@ class Grid:
     @property
     def stated(self) -> bool:
         """Return whether at least one machine states its domains."""
-        return any(row.fault_domain is not None for row in self.rows) or any(
-            domain is not None for domain in self.update_domains
-        )
+        return any(domain is not None for domain in (*self.update_domains, *(row.fault_domain for row in self.rows)))
 
 
 NO_GRID = Grid((), ())
@@ -165,10 +153,8 @@ def machine_names(**of_sets: Any) -> dict[int, tuple[str, ...]]:
     """Return the names of the machines in provisional sets, by row id of the set. `of_sets` are filters on the sets.
     One query.
     """
-    found: dict[int, list[str]] = defaultdict(list)
     unnamed = visible(Machine).filter(**of_sets, availability_set__kind=PROVISIONAL).order_by("resource_name", "pk")
-    for set_id, name in unnamed.values_list("availability_set", "resource_name"):
-        found[set_id].append(name)
+    found = grouped(unnamed.values_list("availability_set", "resource_name"))
     return {set_id: tuple(names) for set_id, names in found.items()}
 
 
@@ -188,39 +174,27 @@ class SetDetail:
 
 
 def _grid(machines: Sequence[MachineRow], events: Sequence[OpenEventBrief]) -> Grid:
-    hits: dict[str, list[OpenEventBrief]] = defaultdict(list)
-    for event in events:
-        for name in event.resources:
-            hits[plain_name(name)].append(event)
+    hits = grouped((plain_name(name), event) for event in events for name in event.resources)
     present = [machine for machine in machines if machine.presence is not Presence.GONE]
-    update_domains = tuple(sorted({machine.update_domain for machine in present}, key=_rank))
-    fault_domains = sorted({machine.fault_domain for machine in present}, key=_rank)
-    cells: dict[tuple[int | None, int | None], list[GridMachine]] = defaultdict(list)
-    for machine in present:
-        place = (machine.fault_domain, machine.update_domain)
-        cells[place].append(GridMachine(machine=machine, hit_by=tuple(hits[plain_name(machine.resource_name)])))
-    rows = tuple(
-        GridRow(fault_domain=fault, cells=tuple(tuple(cells[fault, update]) for update in update_domains))
-        for fault in fault_domains
+    cells = grouped(
+        ((row.fault_domain, row.update_domain), GridMachine(row, tuple(hits[plain_name(row.resource_name)])))
+        for row in present
     )
-    return Grid(update_domains=update_domains, rows=rows)
+    faults, updates = _axes(list(cells))
+    return Grid(updates, tuple(GridRow(fault, tuple(tuple(cells[fault, one]) for one in updates)) for fault in faults))
 
 
 def _domains(summary: SetSummary) -> Grid:
     """Return the domain grid of a large set, which shows numbers."""
     here = {domains: counts for domains, counts in summary.domains.items() if counts.total}
-    update_domains = tuple(sorted({update for _, update in here}, key=_rank))
-    return Grid(
-        update_domains,
-        tuple(
-            GridRow(fault, (), tuple(here.get((fault, update), PresenceCounts()) for update in update_domains))
-            for fault in sorted({fault for fault, _ in here}, key=_rank)
-        ),
-    )
+    (faults, updates), none = _axes(here), PresenceCounts()
+    rows = (GridRow(fault, (), tuple(here.get((fault, update), none) for update in updates)) for fault in faults)
+    return Grid(updates, tuple(rows))
 
 
-def _rank(domain: int | None) -> tuple[bool, int]:
-    return (domain is None, domain or 0)
+def _axes(places: Collection[Domains]) -> Iterator[tuple[int | None, ...]]:
+    """Return the fault domains and the update domains of these places in order, what is not stated last."""
+    return (tuple(sorted({place[of] for place in places}, key=lambda one: (one is None, one or 0))) for of in (0, 1))
 
 
 def _warnings(
@@ -244,7 +218,7 @@ def _warnings(
             names = [machine.resource_name for machine in machines if machine.presence is presence]
         return [Reason(code, names=names)] if names else []
 
-    found = [Reason("set-unnamed")] if row.kind == "provisional" else []
+    found = [Reason("set-unnamed")] if row.kind == PROVISIONAL else []
     if row.lowering and row.lowering_at is not None and row.lowering_at > now - LOWERING_WAITS:
         found.append(Reason("set-lowering-proposed", lowered=sorted(row.lowering)))
     found += named("set-silent", Presence.SILENT) + named("set-expected", Presence.EXPECTED)
@@ -278,7 +252,8 @@ def _shape(
         for machine in machines[row.pk]:
             machine.availability_set = row
     large = set_summaries([pk for pk, found in machines.items() if len(found) > most], now=now)
-    missing = _without_agent(sets)
+    bare = agentless().filter(availability_set__in=[row.pk for row in sets]).order_by("name", "pk")
+    missing = grouped((row.availability_set_id, from_row(MissingMachine, row)) for row in bare)
     foreign = _foreign(sets)
     shaped = []
     for row in sets:
@@ -307,48 +282,21 @@ def _shape(
     return tuple(shaped)
 
 
-def _without_agent(sets: Sequence[AvailabilitySet]) -> dict[int, list[MissingMachine]]:
-    found: dict[int, list[MissingMachine]] = defaultdict(list)
-    rows = agentless().filter(availability_set__in=[row.pk for row in sets])
-    for row in rows.order_by("name", "pk"):
-        found[row.availability_set_id or 0].append(from_row(MissingMachine, row))
-    return found
-
-
 def _foreign(sets: Sequence[AvailabilitySet]) -> dict[int, list[Reason]]:
     """Return by set a warning for each machine of another set that reports an open event of this set."""
-    found: dict[int, list[Reason]] = defaultdict(list)
-    rows = (
-        visible(Sighting)
-        .filter(
-            foreign=True,
-            gone_at__isnull=True,
-            event__availability_set__in=[row.pk for row in sets],
-            event__status__in=OPEN,
-        )
-        .values_list(
-            "event__availability_set",
-            "machine__resource_name",
-            "machine__availability_set",
-            "machine__availability_set__kind",
-            "machine__availability_set__name",
-            "machine__availability_set__name_suffix",
-        )
-        .order_by("machine__resource_name")
-        .distinct()
-    )
-    for set_id, machine, other, kind, name, suffix in rows:
-        of = SetRef(id=other, kind=kind, name=name, name_suffix=suffix)
-        found[set_id].append(Reason("set-foreign", machine=machine, set=of.label))
-    return found
+    of_these = {"event__availability_set__in": [row.pk for row in sets], "event__status__in": OPEN}
+    other = [f"machine__availability_set{of}" for of in ("", "__kind", "__name", "__name_suffix")]
+    rows = visible(Sighting).filter(foreign=True, gone_at__isnull=True, **of_these).order_by("machine__resource_name")
+    told = rows.values_list("event__availability_set", "machine__resource_name", *other).distinct()
+    return grouped((set_id, Reason("set-foreign", machine=name, set=SetRef(*of).label)) for set_id, name, *of in told)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class OpenEvents:
     """The first open events of a set by time left, and the number of all."""
 
-    rows: list[ScheduledEvent] = field(default_factory=list)
-    count: int = 0
+    rows: list[ScheduledEvent]
+    count: int
 
 
 def _open_events(
@@ -357,20 +305,15 @@ def _open_events(
     """Return the first `most` open events of each set (row id). One query, and one more to count those of sets that
     have more.
     """
-    events = (visible(ScheduledEvent).only("availability_set", *BRIEF) if rows is None else rows).filter(
-        status__in=OPEN
-    )
-    found: dict[int, OpenEvents] = defaultdict(OpenEvents)
-    where = IndexRange("availability_set", [row.pk for row in sets])
-    for event in first_of_each(events, where, ("not_before", "pk"), most + 1):
-        found[event.availability_set_id].rows.append(event)
-    for of_set in found.values():
-        of_set.count, of_set.rows = len(of_set.rows), of_set.rows[:most]
-    if more := [set_id for set_id, of_set in found.items() if of_set.count > most]:
+    read = visible(ScheduledEvent).only("availability_set", *names_of(OpenEventBrief)) if rows is None else rows
+    events, ids = read.filter(status__in=OPEN), [row.pk for row in sets]
+    first = first_of_each(events, IndexRange("availability_set", ids), ("not_before", "pk"), most + 1)
+    found = grouped((event.availability_set_id, event) for event in first)
+    counts = {set_id: len(found[set_id]) for set_id in ids}
+    if more := [set_id for set_id, count in counts.items() if count > most]:
         counted = events.filter(availability_set__any=more).order_by().values_list("availability_set")
-        for set_id, count in counted.annotate(Count("pk")):
-            found[set_id].count = count
-    return found
+        counts |= dict(counted.annotate(Count("pk")))
+    return {set_id: OpenEvents(found[set_id][:most], count) for set_id, count in counts.items()}
 
 
 def listing(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None, **at: Unpack[OrderedAt]) -> Page[SetRow]:
@@ -442,8 +385,8 @@ def merge_targets(*, set_id: int) -> tuple[SetRef, ...]:
     if row is None:
         return ()
     others = listed_sets().exclude(pk=set_id)
-    if row.kind != "provisional":
-        others = others.exclude(kind="provisional")
+    if row.kind != PROVISIONAL:
+        others = others.exclude(kind=PROVISIONAL)
     if row.subscription:
         others = others.filter(Q(subscription="") | Q(subscription__iexact=row.subscription))
     return tuple(set_ref(other) for other in others.order_by("name", "pk")[:MOST_OFFERED])

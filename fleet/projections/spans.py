@@ -1,7 +1,7 @@
 """Events and cache maintenances in a period, and times in which a set was not watched."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,10 +10,10 @@ from django.db.models import Exists, Min, OuterRef, Q, QuerySet
 
 from fleet.domain.caches.maintenances import ACTIVE
 from fleet.domain.intake import LEAP
-from fleet.domain.shapes import from_row
+from fleet.domain.shapes import from_row, grouped, names_of
 from fleet.domain.states import Certainty, EndedAs, EventStatus
 from fleet.models import AvailabilitySet, Cache, Coverage, Machine, Maintenance, ScheduledEvent
-from fleet.projections.caches.coverage import Span, Stretch, between, gaps_of, shaped, with_machine
+from fleet.projections.caches.coverage import Span, between, gaps_of, shaped, with_machine
 from fleet.projections.caches.maintenances import CacheRef, MaintenanceRow, maintenance_rows
 from fleet.projections.events.rows import OPEN
 from fleet.projections.machines import OpenEventBrief
@@ -36,30 +36,21 @@ def unwatched(machines: Collection[tuple[int, datetime | None]], window: Span, *
     """
     ids = [pk for pk, _ in machines][:MOST_MACHINES]
     polls = dict(machines)
-    reports: dict[int, list[datetime]] = {pk: [] for pk in ids}
-    gaps: dict[int, list[Span]] = {pk: [] for pk in ids}
-    since: dict[int, datetime] = {}
-    for pk, what, begins, ends in _known(ids):
-        if what == "report":
-            reports[pk].append(begins)
-        elif what == "gap":
-            gaps[pk].append(Span(begins, ends))
-        else:
-            since[pk] = begins
-    if not any(reports.values()):
+    evidence = grouped(((what, pk), Span(begins, ends)) for pk, what, begins, ends in _known(ids))
+    reports = {pk: sorted(span.begin for span in spans) for (what, pk), spans in evidence.items() if what == "report"}
+    if not reports:
         return ()
     stretches = []
     for pk, times in reports.items():
-        times.sort()
-        known, poll = [Span(at, at) for at in times], polls[pk]
-        if known and poll is not None:
-            full = [gaps[pk][-1].begin] if len(gaps[pk]) >= NEWEST else []
-            begin = max([since.get(pk, poll), *full])
-            known += [*between(gaps[pk], begin, poll), Span(poll, poll)] if begin <= poll else []
+        known, poll, gaps = [Span(at, at) for at in times], polls[pk], evidence["gap", pk]
+        if poll is not None:
+            full = [gaps[-1].begin] if len(gaps) >= NEWEST else []
+            begin = max([*full, *([span.begin for span in evidence["since", pk]] or [poll])])
+            known += [*between(gaps, begin, poll), Span(poll, poll)] if begin <= poll else []
         stretches += _stretches(known)
     # If a machine has more reports than were read, the time before them is unknown.
     full = [times[0] for times in reports.values() if len(times) >= NEWEST]
-    first = max([min(times[0] for times in reports.values() if times), *full])
+    first = max([min(times[0] for times in reports.values()), *full])
     found = between(stretches, max(window.begin, first), min(window.end, now))
     # Gaps up to a minute are ignored: the time between two reports, and the time since the last poll.
     return tuple(gap for gap in found if gap.seconds > 60)
@@ -140,13 +131,8 @@ class EventSpan(OpenEventBrief):
 
 
 # Columns of an event and its set that a span needs.
-SPAN = (
-    *(one.name for one in fields(EventSpan) if one.name not in ("set", "service")),
-    *(
-        f"availability_set__{one}"
-        for one in ("kind", "name", "name_suffix", "subscription", "resource_group", "service")
-    ),
-)
+OF_SET = ("kind", "name", "name_suffix", "subscription", "resource_group", "service")
+SPAN = {*names_of(EventSpan), *(f"availability_set__{name}" for name in OF_SET)} - {"set", "service"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,34 +159,23 @@ def events_within(
     window: Span,
     events: QuerySet[ScheduledEvent] | None = None,
     *,
-    types: Collection[str] = (),
+    types: Collection[str],
     limit: int = LIMIT,
 ) -> tuple[tuple[EventSpan, ...], bool]:
     """Return up to `limit` events that were announced, Started or open in this period, by first sighting, and whether
     there are more. Two queries: one for open events, one for ended ones.
     """
     rows = visible(ScheduledEvent) if events is None else events
-    if types:
-        rows = rows.filter(event_type__in=types)
+    rows = rows.filter(event_type__in=types) if types else rows
     rows = rows.select_related("availability_set").only(*SPAN).order_by("-first_seen_at", "-pk")
-    still_open = rows.filter(status__in=OPEN, first_seen_at__lt=window.end)
+    rows = rows.filter(first_seen_at__lt=window.end)
     ended = rows.filter(
-        status=EventStatus.ENDED.value,
-        first_seen_at__lt=window.end,
-        first_seen_at__gte=window.begin - LONGEST_EVENT,
-        ended_at__gt=window.begin,
+        status=EventStatus.ENDED.value, first_seen_at__gte=window.begin - LONGEST_EVENT, ended_at__gt=window.begin
     )
-    found = list(still_open[: limit + 1])
+    found = list(rows.filter(status__in=OPEN)[: limit + 1])
     found += ended[: limit + 1 - len(found) or 1]
-    shown = [
-        from_row(
-            EventSpan,
-            row,
-            set=set_ref(row.availability_set),
-            service=row.availability_set.service,
-        )
-        for row in found[:limit]
-    ]
+    homes = ((row, row.availability_set) for row in found[:limit])
+    shown = [from_row(EventSpan, row, set=set_ref(home), service=home.service) for row, home in homes]
     return tuple(sorted(shown, key=lambda span: span.first_seen_at)), len(found) > limit
 
 
@@ -220,30 +195,20 @@ def caches_within(
     chosen = caches.alias(hit=hit).order_by("-hit", "host", "pk").values_list("pk", "host")
     rows = sorted(chosen[:limit], key=lambda row: row[1])
     ids = [pk for pk, _ in rows]
-    operations: dict[int, list[Maintenance]] = {pk: [] for pk in ids}
-    for row in lasted.filter(cache__in=ids).select_related("cache").order_by("first_at", "pk")[:LIMIT]:
-        operations[row.cache_id].append(row)
-    heard: dict[int, list[Stretch]] = {pk: [] for pk in ids}
+    of_caches = lasted.filter(cache__in=ids).select_related("cache").order_by("first_at", "pk")[:LIMIT]
+    operations = grouped((row.cache_id, row) for row in of_caches)
     first = dict(visible(Coverage).filter(cache__in=ids).values_list("cache").annotate(Min("since")).order_by())
     end = min(window.end, now)
     covered = with_machine().filter(Q(until=None) | Q(until__gt=window.begin), cache__in=ids, since__lt=end)
-    for one in covered:
-        heard[one.cache_id] += shaped([one], begin=window.begin, end=end, now=now)
-    return tuple(
-        CacheSpan(
-            id=pk,
-            host=host,
-            maintenances=maintenance_rows(operations[pk]),
-            gaps=_gaps(heard[pk], first.get(pk), window, end),
-        )
-        for pk, host in rows
-    )
-
-
-def _gaps(heard: list[Stretch], first: datetime | None, window: Span, end: datetime) -> tuple[Span, ...]:
-    # There is no gap before a machine could first have listened.
-    begin = max(window.begin, first) if first is not None else end
-    return gaps_of(heard, begin=begin, end=end) if begin < end else ()
+    heard = grouped((one.cache_id, one) for one in covered)
+    found = []
+    for pk, host in rows:
+        # There is no gap before a machine could first have listened.
+        begin = max(window.begin, first[pk]) if pk in first else end
+        listened = shaped(heard[pk], begin=window.begin, end=end, now=now)
+        gaps = gaps_of(listened, begin=begin, end=end) if begin < end else ()
+        found.append(CacheSpan(pk, host, maintenance_rows(operations[pk]), gaps))
+    return tuple(found)
 
 
 def sets_of(service: str) -> QuerySet[AvailabilitySet]:

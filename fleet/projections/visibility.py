@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any, ParamSpec, TypeVar
 
 from allauth.mfa.models import Authenticator
@@ -43,7 +43,7 @@ FOR_ALL = kinds_with(Trait.FOR_ALL)
 OF_TWO = kinds_with(Trait.NAMES_TWO_SETS)
 
 
-@dataclass(slots=True)
+@dataclass
 class LimitedReader:
     """A user with limited visibility: name and scopes. Frequent lookups are cached for one request."""
 
@@ -51,9 +51,7 @@ class LimitedReader:
     scopes: tuple[tuple[str, str], ...]
     # The row id of the account.
     number: int = 0
-    _sets: dict[int, Place] | None = None
     _rules: dict[type[Model], list[int]] = field(default_factory=dict)
-    _ways: tuple[IndexRange, ...] | None = None
 
     @property
     def names(self) -> list[str]:
@@ -75,33 +73,29 @@ class LimitedReader:
         of_service = located_in(scope for scope in self.scopes if scope[0] == "service")
         return Cache.objects.filter(Exists(heard) | of_service).order_by().values("pk")
 
-    @property
+    @cached_property
     def places(self) -> dict[int, Place]:
         """Return the places of the visible sets by row id. One query, cached for the request."""
-        if self._sets is None:
-            rows = AvailabilitySet.objects.filter(pk__in=self.sets)
-            self._sets = {row.pk: Place(row.kind, row.name, row.service, row.resource_group) for row in rows}
-        return self._sets
+        rows = AvailabilitySet.objects.filter(pk__in=self.sets)
+        return {row.pk: Place(row.kind, row.name, row.service, row.resource_group) for row in rows}
 
-    @property
+    @cached_property
     def ways_to_entries(self) -> tuple[IndexRange, ...]:
         """Return index ranges that contain all visible entries, so that a user with three of five thousand sets does
         not scan the entries of all sets.
 
         Three queries, cached for the request.
         """
-        if self._ways is None:
-            sets = list(self.places)
-            machines = models.Machine.every.filter(availability_set__in=sets).values_list("pk", flat=True)
-            self._ways = (
-                IndexRange("availability_set", sets),
-                # For entries that name no set.
-                IndexRange("machine", list(machines[: FEW + 1]), Q(availability_set=None)),
-                IndexRange("cache", list(self.caches.values_list("pk", flat=True)[: FEW + 1])),
-                IndexRange("actor", self.names, Q(via__in=ACTING)),
-                IndexRange("kind", [kind.value for kind in FOR_ALL]),
-            )
-        return self._ways
+        sets = list(self.places)
+        machines = models.Machine.every.filter(availability_set__in=sets).values_list("pk", flat=True)
+        return (
+            IndexRange("availability_set", sets),
+            # For entries that name no set.
+            IndexRange("machine", list(machines[: FEW + 1]), Q(availability_set=None)),
+            IndexRange("cache", list(self.caches.values_list("pk", flat=True)[: FEW + 1])),
+            IndexRange("actor", self.names, Q(via__in=ACTING)),
+            IndexRange("kind", [kind.value for kind in FOR_ALL]),
+        )
 
     def concerning(self, model: type[Any]) -> list[int]:
         """Return the row ids of the rules or no-approval windows (`model`) that apply to a visible set. Two queries,
@@ -117,10 +111,6 @@ class LimitedReader:
 def rows_of(*paths: str) -> Callable[[LimitedReader], Q]:
     """Return a visibility rule: a row is visible if all sets at these lookup paths are."""
     return lambda reader: Q(**{f"{path}__in": reader.sets for path in paths})
-
-
-def _of_cache(path: str) -> Callable[[LimitedReader], Q]:
-    return lambda reader: Q(**{f"{path}__in": reader.caches})
 
 
 def _waves(reader: LimitedReader) -> Q:
@@ -177,10 +167,12 @@ VISIBLE_ROWS: dict[type[Model], Callable[[LimitedReader], Q]] = {
     models.Service: lambda reader: Q(name__in={place.service.lower() for place in reader.places.values()}),
     **dict.fromkeys((models.JoinToken, models.RefusedEnrolment), nothing),
     models.Wave: _waves,
-    Cache: _of_cache("pk"),
+    Cache: lambda reader: Q(pk__in=reader.caches),
     # All listeners of a visible cache count, or the page would report none; hidden ones are not named.
-    **dict.fromkeys((models.Maintenance, models.Notification, models.Coverage), _of_cache("cache")),
-    models.Reporter: _of_cache("notification__cache"),
+    **dict.fromkeys(
+        (models.Maintenance, models.Notification, models.Coverage), lambda reader: Q(cache__in=reader.caches)
+    ),
+    models.Reporter: lambda reader: Q(notification__cache__in=reader.caches),
     models.OpenTrouble: lambda reader: Q(availability_set__in=reader.sets) | Q(cache__in=reader.caches),
     # A blind spot that names another set needs that set to be visible, too.
     models.SetBlindSpot: lambda reader: (
@@ -210,16 +202,12 @@ def register(rules: Mapping[type[Model], Callable[[LimitedReader], Q]]) -> None:
 _reader: ContextVar[LimitedReader | None] = ContextVar("reader", default=None)
 
 
-def is_scoped(rights: Rights) -> bool:
-    """Return whether these rights limit the visibility of a user."""
-    return bool(settings.SCOPED_READ_ACCESS and rights.scopes and ADMIN not in rights.groups)
-
-
 def limited_reader(rights: Rights, *, name: str, number: int = 0) -> LimitedReader | None:
     """Return the limited visibility of a user; None if the user sees everything. `name` and `number` are the account's
     name and row id.
     """
-    return LimitedReader(name, rights.scopes, number) if is_scoped(rights) else None
+    is_scoped = settings.SCOPED_READ_ACCESS and rights.scopes and ADMIN not in rights.groups
+    return LimitedReader(name, rights.scopes, number) if is_scoped else None
 
 
 @contextmanager
@@ -242,9 +230,7 @@ def set_reader(rights: Rights, *, name: str, number: int = 0) -> None:
 def as_current_reader(parts: Iterable[T]) -> Iterator[T]:
     """Yield the parts of a streamed response. Each is computed with the visibility that applies when this is called."""
     reader, walk = _reader.get(), iter(parts)
-    if reader is None:
-        return walk
-    return _sent(reader, walk)
+    return walk if reader is None else _sent(reader, walk)
 
 
 def _sent(reader: LimitedReader, walk: Iterator[T]) -> Iterator[T]:
@@ -391,8 +377,8 @@ P = ParamSpec("P")
 
 
 def _unnamed(facts: EventFacts) -> EventFacts:
-    others = (replace(other, set_name=visible_name(other.set_name, of=other.set_id)) for other in facts.others)
-    return replace(facts, others=tuple(others))
+    unnamed = [replace(other, set_name=visible_name(other.set_name, of=other.set_id)) for other in facts.others]
+    return replace(facts, others=tuple(unnamed))
 
 
 def _visible_facts(load: Callable[P, dict[int, EventFacts]]) -> Callable[P, Mapping[int, EventFacts]]:

@@ -88,16 +88,16 @@ class Candidate:
     far_ahead: bool
 
 
+# Of a set, as a member of a wave names it.
+OF_SET = ("id", "kind", "name", "suffix", "subscription", "resource_group")
+
+
 def _shape(waves: Sequence[Wave], *, now: datetime) -> tuple[WaveRow, ...]:
     members = load_members([wave.pk for wave in waves], now=now)
     found = {wave.pk: judge(members[wave.pk], now=now, return_timeout=return_timeout()) for wave in waves}
-    running = {wave.pk for wave in waves if wave.state == WaveState.RUNNING.value}
-    turns = {
-        member.event_pk: member
-        for wave_id in running
-        for member in members[wave_id]
-        if member.approval_id == found[wave_id].approval_id
-    }
+    running = [wave.pk for wave in waves if wave.state == WaveState.RUNNING.value]
+    of_running = [(member, found[wave_id].approval_id) for wave_id in running for member in members[wave_id]]
+    turns = {member.event_pk: member for member, approval_id in of_running if member.approval_id == approval_id}
     # A member whose turn it is but that was not sent is blocked by a guard: the page names it.
     facts = load_facts(list(turns), now=now) if turns else {}
     against = {
@@ -123,14 +123,7 @@ def _row(
             from_row(
                 WaveMember,
                 member,
-                set=SetRef(
-                    member.set_id,
-                    member.set_kind,
-                    member.set_name,
-                    member.set_suffix,
-                    member.set_subscription,
-                    member.set_resource_group,
-                ),
+                set=SetRef(*(getattr(member, f"set_{name}") for name in OF_SET)),
                 missing=member.missing if member.phase is Phase.RETURNING else (),
                 sentence=member_progress(member, members, found, running=running, against=blocked_by),
             )

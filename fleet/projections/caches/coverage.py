@@ -80,12 +80,9 @@ def listener(row: Coverage, *, now: datetime) -> ListenerRow:
 
 def with_machine() -> QuerySet[Coverage]:
     """Return coverage rows with the machine columns that `listener` and `stretches` need."""
-    return (
-        visible(Coverage)
-        .select_related("machine", "machine__presence", "machine__latest_document", "machine__availability_set")
-        .defer("machine__compute")
-        .order_by("machine__resource_name", "machine", "since")
-    )
+    of_machine = [f"machine__{name}" for name in ("presence", "latest_document", "availability_set")]
+    rows = visible(Coverage).select_related(*of_machine).defer("machine__compute")
+    return rows.order_by("machine__resource_name", "machine", "since")
 
 
 def stretches(*, cache_id: int, begin: datetime, end: datetime, now: datetime) -> tuple[Stretch, ...]:

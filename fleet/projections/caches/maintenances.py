@@ -1,6 +1,5 @@
 """Maintenances of caches, with the notifications that belong to them."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,7 +10,7 @@ from django.db.models import QuerySet
 from fleet.domain.caches.maintenances import ACTIVE, EARLY, NEVER_STARTED_AFTER, MaintenanceStatus
 from fleet.domain.caches.notifications import TYPES, NotificationType
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import InApi, from_row
+from fleet.domain.shapes import InApi, from_row, grouped
 from fleet.models import Cache, Maintenance, Notification, Reporter
 from fleet.projections.caches.coverage import Span, Stretch, gaps_of, stretches
 from fleet.projections.pages import OrderedAt, Page, Segment, read_list
@@ -171,18 +170,16 @@ def maintenance_rows(rows: Iterable[Maintenance]) -> tuple[MaintenanceRow, ...]:
     return tuple(maintenance_row(row) for row in rows)
 
 
+def _reporter(row: Reporter) -> ReporterRow:
+    home = set_ref(row.machine.availability_set)
+    return from_row(ReporterRow, row, machine=machine_ref(row.machine), set=home)
+
+
 def notification_rows(rows: Sequence[Notification]) -> tuple[NotificationRow, ...]:
     """Return the rows of notifications, whose `cache` must be loaded. Runs one query, for the reporting machines."""
-    reporters: dict[int, list[ReporterRow]] = defaultdict(list)
-    for one in (
-        visible(Reporter)
-        .filter(notification__any=[row.pk for row in rows])
-        .select_related("machine__availability_set")
-        .defer("machine__compute")
-        .order_by("first_at", "pk")
-    ):
-        home = set_ref(one.machine.availability_set)
-        reporters[one.notification_id].append(from_row(ReporterRow, one, machine=machine_ref(one.machine), set=home))
+    heard = visible(Reporter).filter(notification__any=[row.pk for row in rows]).order_by("first_at", "pk")
+    found = heard.select_related("machine__availability_set").defer("machine__compute")
+    reporters = grouped((one.notification_id, _reporter(one)) for one in found)
     return tuple(
         from_row(
             NotificationRow,
@@ -214,10 +211,9 @@ def listing_with_members(
 ) -> Page[tuple[MaintenanceRow, tuple[NotificationRow, ...]]]:
     """Return a page of maintenances, newest first, each with its notifications, oldest first. Three queries."""
     page = listing(rows=rows, **at)
-    members: dict[int | None, list[NotificationRow]] = defaultdict(list)
     found = visible(Notification).filter(maintenance__any=[row.id for row in page.results]).select_related("cache")
-    for member in notification_rows(list(found.order_by("first_at", "pk"))):
-        members[member.maintenance_id].append(member)
+    rows_of = notification_rows(list(found.order_by("first_at", "pk")))
+    members = grouped((member.maintenance_id, member) for member in rows_of)
     return page.map(lambda shown: [(row, tuple(members[row.id])) for row in shown])
 
 
@@ -239,19 +235,18 @@ def detail(*, maintenance_id: int, now: datetime) -> MaintenanceDetail | None:
     if row is None:
         return None
     shown = maintenance_row(row)
-    members = notification_rows(
-        list(visible(Notification).filter(maintenance=row).select_related("cache").order_by("first_at", "pk"))
-    )
+    found = visible(Notification).filter(maintenance=row).select_related("cache").order_by("first_at", "pk")
+    members = notification_rows(list(found))
     end = now if shown.active else min(now, max(_over(shown), *(member.first_at for member in members), row.last_at))
     begin = row.first_at
     air = max((end - begin) * 0.05, timedelta(seconds=20))
     begin, end = begin - air, min(now, end + air)
-    found = stretches(cache_id=row.cache_id, begin=begin, end=end, now=now)
-    gaps = gaps_of(found, begin=begin, end=end)
+    heard = stretches(cache_id=row.cache_id, begin=begin, end=end, now=now)
+    gaps = gaps_of(heard, begin=begin, end=end)
     return MaintenanceDetail(
         maintenance=shown,
         members=members,
-        stretches=found,
+        stretches=heard,
         gaps=gaps,
         begin=begin,
         end=end,

@@ -1,6 +1,5 @@
 """Caches with their nodes and roles, their listeners and their current maintenance."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,7 +9,7 @@ from django.db.models import QuerySet
 
 from fleet.domain.caches.maintenances import ACTIVE
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import from_row
+from fleet.domain.shapes import from_row, grouped
 from fleet.models import Cache, Maintenance, Notification
 from fleet.projections.caches.coverage import ListenerRow, Span, Stretch, gaps_of, listener, stretches, with_machine
 from fleet.projections.caches.maintenances import CacheRef, MaintenanceRow, maintenance_row, maintenance_rows
@@ -80,16 +79,9 @@ class CacheDetail:
 
 
 def _nodes(cache_ids: Sequence[int]) -> dict[int, tuple[NodeRow, ...]]:
-    newest = (
-        visible(Notification)
-        .filter(cache__any=cache_ids, ssl_port__isnull=False, is_replica__isnull=False)
-        .order_by("cache", "ssl_port", "-first_at")
-        .distinct("cache", "ssl_port")
-    )
-    found: dict[int, list[Notification]] = defaultdict(list)
-    for row in newest:
-        found[row.cache_id].append(row)
-    return {cache_id: _roles(rows) for cache_id, rows in found.items()}
+    stated = visible(Notification).filter(cache__any=cache_ids, ssl_port__isnull=False, is_replica__isnull=False)
+    newest = stated.order_by("cache", "ssl_port", "-first_at").distinct("cache", "ssl_port")
+    return {cache_id: _roles(rows) for cache_id, rows in grouped((row.cache_id, row) for row in newest).items()}
 
 
 def _roles(rows: list[Notification]) -> tuple[NodeRow, ...]:
@@ -112,25 +104,18 @@ def cache_rows(rows: Iterable[Cache], *, now: datetime) -> tuple[CacheRow, ...]:
     caches = list(rows)
     ids = [row.pk for row in caches]
     nodes = _nodes(ids)
-    coverage: dict[int, list[ListenerRow]] = defaultdict(list)
-    services: dict[int, set[str]] = defaultdict(set)
-    for row in with_machine().filter(cache__any=ids, until=None):
-        coverage[row.cache_id].append(listener(row, now=now))
-        if sees_set(row.machine.availability_set_id):
-            services[row.cache_id].add(row.machine.availability_set.service)
-    active: dict[int, MaintenanceRow] = {}
-    for one in (
-        visible(Maintenance)
-        .filter(cache__any=ids, status__in=[status.value for status in ACTIVE])
-        .select_related("cache")
-        .order_by("expected_at", "first_at", "pk")
-    ):
-        active.setdefault(one.cache_id, maintenance_row(one))
+    newest = list(with_machine().filter(cache__any=ids, until=None))
+    coverage = grouped((row.cache_id, listener(row, now=now)) for row in newest)
+    sets = [(row.cache_id, row.machine.availability_set) for row in newest]
+    services = grouped({(cache_id, home.service) for cache_id, home in sets if sees_set(home.pk)})
+    of_them = visible(Maintenance).filter(cache__any=ids, status__in=[status.value for status in ACTIVE])
+    soonest_last = of_them.select_related("cache").order_by("expected_at", "first_at", "pk").reverse()
+    active = {one.cache_id: maintenance_row(one) for one in soonest_last}
     return tuple(
         from_row(
             CacheRow,
             row,
-            service=row.service or (services[row.pk].pop() if len(services[row.pk]) == 1 else ""),
+            service=row.service or (services[row.pk][0] if len(services[row.pk]) == 1 else ""),
             nodes=nodes.get(row.pk, ()),
             coverage=tuple(coverage[row.pk]),
             maintenance=active.get(row.pk),
@@ -147,13 +132,7 @@ def listing(*, now: datetime, caches: QuerySet[Cache] | None = None, **at: Unpac
     return page.map(lambda found: cache_rows(found, now=now))
 
 
-def detail(
-    *,
-    cache_id: int,
-    now: datetime,
-    hours: float = 24,
-    window: Span | None = None,
-) -> CacheDetail | None:
+def detail(*, cache_id: int, now: datetime, hours: float = 24, window: Span | None = None) -> CacheDetail | None:
     """Return one cache (row id) for the last `hours`, or for `window`; None if it does not exist. Six queries."""
     row = with_changes(visible(Cache)).filter(pk=cache_id).first()
     if row is None:

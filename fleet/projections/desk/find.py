@@ -62,8 +62,7 @@ class Found:
 
     @property
     def count(self) -> int:
-        kinds = (self.machines, self.sets, self.services, self.events, self.caches, self.people)
-        return sum(len(kind) for kind in kinds)
+        return sum(map(len, (self.machines, self.sets, self.services, self.events, self.caches, self.people)))
 
 
 def find(text: str, *, rights: Rights) -> Found:
@@ -84,6 +83,7 @@ def find(text: str, *, rights: Rights) -> Found:
     services = named(sets, "name", "service", "resource_group").filter(service__icontains=text)
     machines = visible(Machine).select_related("availability_set").defer("compute")
     event_id = Q(event_id__startswith=text.upper())
+    people = visible(User).filter(is_active=True, username__istartswith=text)
     return Found(
         asked=True,
         machines=_first(named(machines, "resource_name", or_else=_begins(text)), rights, text),
@@ -91,12 +91,7 @@ def find(text: str, *, rights: Rights) -> Found:
         services=list(services.values_list("service").annotate(Count("pk")).order_by("service")[:MOST]),
         events=_first(_newest(named, event_id), rights, ""),
         caches=list(named(visible(Cache), "host", "service").order_by("host")[:MOST]),
-        people=list(
-            visible(User)
-            .filter(is_active=True, username__istartswith=text)
-            .order_by("username")
-            .values_list("username", flat=True)[:MOST]
-        ),
+        people=list(people.order_by("username").values_list("username", flat=True)[:MOST]),
     )
 
 
@@ -107,9 +102,7 @@ def machines_called(rows: QuerySet[Machine], text: str) -> QuerySet[Machine]:
     query, begins = words_begin(text), _begins(text)
     called = Q(words=query) | begins if query else begins
     # No index supports this: names are scanned in order, which ends early where many match.
-    anywhere = Q()
-    for word in text.split():
-        anywhere &= Q(resource_name__icontains=word)
+    anywhere = Q(*(Q(resource_name__icontains=word) for word in text.split()))
     machines = visible(Machine)
     found = _ids(machines.alias(words=words_of("resource_name")).filter(called)) or _ids(machines.filter(anywhere))
     return rows.filter(pk__any=found) if len(found) <= FEW else rows.filter(anywhere)
@@ -145,10 +138,9 @@ def _first(rows: QuerySet[Any] | Sequence[Any], rights: Rights, text: str) -> li
     """
 
     def order(row: Any) -> tuple[Any, ...]:
-        name = str(row).casefold()
-        if not text:
-            return (not mine[row.pk],)
-        return (not mine[row.pk], name != text.casefold(), not name.startswith(text.casefold()), name, row.pk)
+        name, wanted = str(row).casefold(), text.casefold()
+        by_name = (name != wanted, not name.startswith(wanted), name, row.pk)
+        return (not mine[row.pk], *(by_name if text else ()))
 
     read = list(rows[:READ])
     homes = {row.pk: row if isinstance(row, AvailabilitySet) else row.availability_set for row in read}
@@ -156,16 +148,11 @@ def _first(rows: QuerySet[Any] | Sequence[Any], rights: Rights, text: str) -> li
     names = Counter(str(row).casefold() for row in read)
     matches = []
     for row in sorted(read, key=order)[:MOST]:
-        where = _where(homes[row.pk], twice=names[str(row).casefold()] > 1)
-        matches.append(Match(row, set_ref(homes[row.pk]), where, bool(rights.scopes) and mine[row.pk]))
+        home, twice = homes[row.pk], names[str(row).casefold()] > 1
+        # The subscription is named only if needed.
+        where = " · ".join(filter(None, (home.resource_group, home.subscription if twice else "")))
+        matches.append(Match(row, set_ref(home), where, bool(rights.scopes) and mine[row.pk]))
     return matches
-
-
-def _where(row: AvailabilitySet, *, twice: bool) -> str:
-    """Return details that distinguish the set from others of the same name. The subscription is included only if needed
-    (`twice`).
-    """
-    return " · ".join(part for part in (row.resource_group, row.subscription if twice else "") if part)
 
 
 # Saved views of lists: the user's own first, then shared ones.
@@ -177,10 +164,7 @@ def saved_views(*, user_id: int, page: str = "", named: str = "") -> list[SavedV
     """Return the user's own (`mine`) and the shared views whose name contains `named`; with `page`, only those of this
     list. One query.
     """
-    rows = visible(SavedView).filter(Q(owner=user_id) | Q(shared=True)).select_related("owner")
-    if page:
-        rows = rows.filter(page=page)
-    if named:
-        rows = rows.filter(name__icontains=named)
+    rows = visible(SavedView).filter(Q(owner=user_id) | Q(shared=True), name__icontains=named).select_related("owner")
+    rows = rows.filter(page=page) if page else rows
     mine = ExpressionWrapper(Q(owner=user_id), output_field=BooleanField())
     return list(rows.annotate(mine=mine).order_by("-mine", "name", "pk")[:MAX_SAVED_VIEWS])

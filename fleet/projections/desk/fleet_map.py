@@ -52,15 +52,8 @@ class SetCell(SetNumbers):
 
     @property
     def title(self) -> Reason:
-        live, total = self.presence.live, self.presence.total
-        return Reason(
-            "set-on-map",
-            name=self.label,
-            worst=self.state.value,
-            live=live,
-            total=total,
-            without_agent=self.without_agent,
-        )
+        numbers = {"live": self.presence.live, "total": self.presence.total, "without_agent": self.without_agent}
+        return Reason("set-on-map", name=self.label, worst=self.state.value, **numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,67 +109,46 @@ def _events(scope: Mapping[str, Any], *, now: datetime) -> dict[int, dict[str, A
     event. One query.
     """
     undecided, announced = Q(undecided_now=True), Q(status=EventStatus.SCHEDULED.value)
-    counted = (
-        visible(ScheduledEvent)
-        .filter(**scope, status__in=OPEN, drill=False)
-        .annotate(undecided_now=needs_decision(now=now))
-        .values("availability_set")
-        .annotate(
-            undecided=Count("pk", filter=undecided),
-            started=Count("pk", filter=Q(status=EventStatus.STARTED.value)),
-            scheduled=Count("pk", filter=announced),
-            due_at=Min("not_before", filter=undecided),
-            types=ArrayAgg("event_type", distinct=True),
-            next_at=Min("not_before", filter=announced),
-        )
-        # SCHEDULED comes before STARTED.
-        .alias(in_order=ArrayAgg("event_type", order_by=("status", "not_before", "pk")))
-        .annotate(next_type=F("in_order__0"))
-        .order_by()
+    rows = visible(ScheduledEvent).filter(**scope, status__in=OPEN, drill=False)
+    of_sets = rows.annotate(undecided_now=needs_decision(now=now)).order_by().values("availability_set")
+    counted = of_sets.annotate(
+        undecided=Count("pk", filter=undecided),
+        started=Count("pk", filter=Q(status=EventStatus.STARTED.value)),
+        scheduled=Count("pk", filter=announced),
+        due_at=Min("not_before", filter=undecided),
+        types=ArrayAgg("event_type", distinct=True),
+        next_at=Min("not_before", filter=announced),
     )
-    return {row["availability_set"]: dict(row) for row in counted}
+    # SCHEDULED comes before STARTED.
+    in_order = ArrayAgg("event_type", order_by=("status", "not_before", "pk"))
+    found = counted.alias(in_order=in_order).annotate(next_type=F("in_order__0"))
+    return {row["availability_set"]: dict(row) for row in found}
 
 
 def cache_cells(*, now: datetime, caches: QuerySet[Cache] | None = None) -> tuple[CacheCell, ...]:
     """Return the cells of caches by host. Three queries."""
     rows = visible(Cache) if caches is None else caches
     scope: dict[str, Any] = {} if caches is None else {"cache__in": rows}
-    active: dict[int, Counter[str]] = defaultdict(Counter)
-    statuses = [status.value for status in ACTIVE]
-    for cache_id, status in visible(Maintenance).filter(**scope, status__in=statuses).values_list("cache", "status"):
-        active[cache_id]["under_way" if status in UNDER_WAY else "announced"] += 1
-    heard: dict[int, Counter[str]] = defaultdict(Counter)
-    services: dict[int, set[str]] = defaultdict(set)
-    listeners = (
-        visible(Coverage)
-        .filter(**scope, until=None)
-        .alias(polled=last_poll("machine__"))
-        .values("cache", "state", "machine__availability_set__service")
-        .annotate(count=Count("pk"), live=Count("pk", filter=is_live(now=now, machine="machine__")))
-        .order_by()
+    begun = Q(status__in=[status.value for status in UNDER_WAY])
+    operations = visible(Maintenance).filter(**scope, status__in=[status.value for status in ACTIVE]).order_by()
+    active = operations.values("cache").annotate(
+        under_way=Count("pk", filter=begun), announced=Count("pk", filter=~begun)
     )
-    for row in listeners:
-        services[row["cache"]].add(row["machine__availability_set__service"])
-        heard[row["cache"]]["listening"] += row["live"] if row["state"] == "subscribed" else 0
-        heard[row["cache"]]["unsupported"] += row["count"] if row["state"] == "unsupported" else 0
+    newest = visible(Coverage).filter(**scope, until=None).alias(polled=last_poll("machine__")).order_by()
+    heard = newest.values("cache").annotate(
+        listening=Count("pk", filter=Q(state="subscribed") & is_live(now=now, machine="machine__")),
+        unsupported=Count("pk", filter=Q(state="unsupported")),
+        services=ArrayAgg("machine__availability_set__service", distinct=True),
+    )
+    known: dict[int, dict[str, Any]] = defaultdict(dict)
+    for row in [*active, *heard]:
+        known[row["cache"]] |= row
     found = []
     for pk, host, service in rows.order_by("host").values_list("pk", "host", "service"):
-        shared = services[pk].pop() if len(services[pk]) == 1 else ""
-        counts = heard[pk]
-        found.append(
-            CacheCell(
-                id=pk,
-                host=host,
-                service=service or shared,
-                listening=counts["listening"],
-                state=worst_state_of_cache(
-                    announced=active[pk]["announced"],
-                    under_way=active[pk]["under_way"],
-                    listening=counts["listening"],
-                    unsupported=counts["unsupported"],
-                ),
-            )
-        )
+        numbers = {name: known[pk].get(name, 0) for name in ("announced", "under_way", "listening", "unsupported")}
+        services = known[pk].get("services", [])
+        shared = services[0] if len(services) == 1 else ""
+        found.append(CacheCell(pk, host, service or shared, numbers["listening"], worst_state_of_cache(**numbers)))
     return tuple(found)
 
 
@@ -215,12 +187,10 @@ class MapGroup:
 
     @property
     def title(self) -> Reason:
-        numbers = {"of_sets": self.set_counts, "of_caches": self.cache_counts}
-        return Reason(
-            "group-on-map",
-            name=self.name,
-            **{name: [[state.value, count] for state, count in counts] for name, counts in numbers.items()},
+        of_sets, of_caches = (
+            [[state.value, count] for state, count in counts] for counts in (self.set_counts, self.cache_counts)
         )
+        return Reason("group-on-map", name=self.name, of_sets=of_sets, of_caches=of_caches)
 
     def worst_first(self, most: int) -> "MapGroup":
         """Return the group limited to `most` sets and caches in the worst states, sets before caches."""
@@ -228,11 +198,8 @@ class MapGroup:
             return self
         whole: list[SetCell | CacheCell] = [*self.sets, *self.caches]
         cells = sorted(whole, key=lambda cell: WORST_FIRST[cell.state.value])[:most]
-        return replace(
-            self,
-            sets=tuple(cell for cell in cells if isinstance(cell, SetCell)),
-            caches=tuple(cell for cell in cells if isinstance(cell, CacheCell)),
-        )
+        sets = tuple(cell for cell in cells if isinstance(cell, SetCell))
+        return replace(self, sets=sets, caches=tuple(cell for cell in cells if isinstance(cell, CacheCell)))
 
     @property
     def state(self) -> WorstState:
@@ -278,11 +245,9 @@ class MapFilter:
 
     def leaves_set(self, cell: SetCell) -> bool:
         """Return whether a set matches all filters except the one by state."""
+        names = ("service", "subscription", "resource_group", "kind")
         return (
-            all(
-                _same(getattr(self, name), getattr(cell, name))
-                for name in ("service", "subscription", "resource_group", "kind")
-            )
+            all(_same(getattr(self, name), getattr(cell, name)) for name in names)
             and _among(self.region, cell.regions)
             and _among(self.type, cell.types)
             and _among(self.presence, [presence.value for presence, _ in cell.presence.parts()])
@@ -322,9 +287,8 @@ class FleetMap:
     @property
     def cells(self) -> tuple[SetCell, ...]:
         """Return all sets in one list, the worst state first."""
-        return tuple(
-            sorted(self.sets, key=lambda cell: (WORST_FIRST[cell.state.value], cell.due_at is None, cell.due_at))
-        )
+        order = sorted(self.sets, key=lambda cell: (WORST_FIRST[cell.state.value], cell.due_at is None, cell.due_at))
+        return tuple(order)
 
     def grouped(self, by: str = "service") -> tuple[MapGroup, ...]:
         """Return the groups by one of `DIMENSIONS`, the worst state first. In each state, the group without a value
@@ -351,9 +315,7 @@ def fleet_map(*, now: datetime, chosen: MapFilter | None = None) -> FleetMap:
     return FleetMap(
         sets=tuple(cell for cell in left if _same(chosen.state, cell.state.value)),
         caches=tuple(
-            cache
-            for cache in caches
-            if not chosen.state or (chosen.of_caches and _same(chosen.state, cache.state.value))
+            one for one in caches if not chosen.state or (chosen.of_caches and _same(chosen.state, one.state.value))
         ),
         counts=_counted(left, WorstState),
         cache_counts=_counted(caches, CacheState),
@@ -377,7 +339,7 @@ def _choices(cells: Sequence[SetCell]) -> dict[str, tuple[str, ...]]:
     found = {}
     for name, values in OFFERED.items():
         counted = Counter(value for cell in cells for value in values(cell) if value)
-        found[name] = tuple(sorted((value for value, _ in counted.most_common(MOST_CHOICES)), key=str.casefold))
+        found[name] = tuple(sorted(dict(counted.most_common(MOST_CHOICES)), key=str.casefold))
     return found
 
 

@@ -1,7 +1,7 @@
 """Gauges of the fleet for Prometheus, measured with a fixed number of queries."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -10,25 +10,12 @@ from django.db.models import Aggregate, Count, Exists, F, FloatField, Min, Outer
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan
 from django.db.models.functions import Abs
 
+from fleet import models
 from fleet.domain import gauges
 from fleet.domain.clock import seconds_since
 from fleet.domain.gauges import Gauge, Sample
 from fleet.domain.states import LIVE_APPROVALS, OPEN_ORDERS, RELAYED_APPROVALS, EventStatus, Presence
 from fleet.domain.waves import WaveState
-from fleet.models import (
-    Approval,
-    Coverage,
-    Entry,
-    LastRun,
-    Machine,
-    Order,
-    PresenceRow,
-    QuarantinedRow,
-    ScheduledEvent,
-    Seal,
-    SetCount,
-    Wave,
-)
 from fleet.models.facts.machines import presence_limits
 from fleet.models.partitions import TABLES, ahead, late_tables
 from fleet.projections.approvals import steps_of
@@ -77,18 +64,14 @@ def _seconds(later: datetime | None, earlier: datetime | None) -> float | None:
 
 def _events(now: datetime) -> tuple[Sample, ...]:
     live = [state.value for state in LIVE_APPROVALS]
-    decided = Exists(visible(Approval).filter(event=OuterRef("pk"), state__in=live))
+    decided = Exists(visible(models.Approval).filter(event=OuterRef("pk"), state__in=live))
     in_time = Q(not_before=None) | Q(not_before__gt=now)
     waiting = Q(status=EventStatus.SCHEDULED.value, decided=False) & in_time & ~advice()
-    counted = (
-        visible(ScheduledEvent)
-        .filter(status__in=OPEN, drill=False)
-        .alias(decided=decided)
-        .aggregate(
-            **{status: Count("pk", filter=Q(status=status)) for status in OPEN},
-            waiting=Count("pk", filter=waiting),
-            next_at=Min("not_before", filter=waiting),
-        )
+    real = visible(models.ScheduledEvent).filter(status__in=OPEN, drill=False).alias(decided=decided)
+    counted = real.aggregate(
+        **{status: Count("pk", filter=Q(status=status)) for status in OPEN},
+        waiting=Count("pk", filter=waiting),
+        next_at=Min("not_before", filter=waiting),
     )
     return (
         Sample(gauges.EVENTS, {(status,): counted[status] for status in OPEN}),
@@ -99,31 +82,20 @@ def _events(now: datetime) -> tuple[Sample, ...]:
 
 def _approvals(now: datetime) -> tuple[Sample, ...]:
     live = [state.value for state in LIVE_APPROVALS]
-    by_state = Counter(
-        dict(
-            visible(Approval)
-            .filter(state__in=live, event__drill=False)
-            .values_list("state")
-            .annotate(Count("pk"))
-            .order_by("state")
-        )
-    )
-    on_their_way = (
-        visible(Approval)
-        .filter(state__in=[state.value for state in RELAYED_APPROVALS], event__drill=False)
-        .select_related("event", "decided_by", "consented_by", "rule")
-        .prefetch_related(Prefetch("orders", visible(Order).select_related("machine").order_by("offered_at", "pk")))
-        .order_by("pk")[:LIMIT]
-    )
+    real = visible(models.Approval).filter(event__drill=False)
+    by_state = dict(real.filter(state__in=live).order_by().values_list("state").annotate(Count("pk")))
+    orders = Prefetch("orders", visible(models.Order).select_related("machine").order_by("offered_at", "pk"))
+    relayed = real.filter(state__in=[state.value for state in RELAYED_APPROVALS]).prefetch_related(orders)
+    on_their_way = relayed.select_related("event", "decided_by", "consented_by", "rule")
     steps: Counter[str] = Counter()
     overdue = 0
-    for approval in on_their_way:
+    for approval in on_their_way.order_by("pk")[:LIMIT]:
         found = steps_of(approval, approval.event, list(approval.orders.all()), now=now)
         late = [name for name, step in zip(STEPS, found[-len(STEPS) :], strict=True) if step.state == "overdue"]
         steps.update(late)
         overdue += bool(late)
     return (
-        Sample(gauges.APPROVALS, {(state,): by_state[state] for state in live}),
+        Sample(gauges.APPROVALS, {(state,): by_state.get(state, 0) for state in live}),
         _one(gauges.OVERDUE, overdue),
         Sample(gauges.OVERDUE_STEPS, {(name,): steps[name] for name in ("sent", "answered")}),
     )
@@ -141,30 +113,24 @@ def measure_values() -> tuple[Sample, ...]:
     """Return the numbers of machines by size, region, zone and versions. One query, two if the values are very
     diverse. It reads all machines, so callers cache the result.
     """
-    found = machines_by_value(visible(Machine).filter(revoked_at=None))
-    samples = []
+    found = machines_by_value(visible(models.Machine).filter(revoked_at=None))
+    samples = {gauge: Counter[tuple[str, ...]]() for gauge in gauges.VALUE_GAUGES.values()}
     for name, gauge in gauges.VALUE_GAUGES.items():
-        values: Counter[tuple[str, ...]] = Counter()
         for row in getattr(found, name):
-            values[gauges.label_value(row.value),] += row.machines
-        samples.append(Sample(gauge, values))
-    return tuple(samples)
+            samples[gauge][gauges.label_value(row.value),] += row.machines
+    return tuple(Sample(gauge, values) for gauge, values in samples.items())
 
 
 def _clocks(now: datetime) -> tuple[Sample, ...]:
     """Return the clock offsets of machines heard recently, because older measurements may be outdated. One query."""
     recent = now - timedelta(seconds=presence_limits().late)
     # Reads the narrow presence rows alone; revoked machines are rare.
-    revoked = visible(Machine, every=True).filter(revoked_at__gt=recent).values("pk")
-    found = (
-        visible(PresenceRow)
-        .filter(last_heard_at__gt=recent, clock_offset__isnull=False)
-        .exclude(machine__in=revoked)
-        .annotate(off=Abs("clock_offset"))
-        .aggregate(
-            quantiles=Quantiles("off", output_field=ArrayField(FloatField())),
-            too_far=Count("pk", filter=Q(off__gt=settings.CLOCK_TOLERANCE_SECONDS)),
-        )
+    revoked = visible(models.Machine, every=True).filter(revoked_at__gt=recent).values("pk")
+    rows = visible(models.PresenceRow).filter(last_heard_at__gt=recent, clock_offset__isnull=False)
+    measured = rows.exclude(machine__in=revoked).annotate(off=Abs("clock_offset"))
+    found = measured.aggregate(
+        quantiles=Quantiles("off", output_field=ArrayField(FloatField())),
+        too_far=Count("pk", filter=Q(off__gt=settings.CLOCK_TOLERANCE_SECONDS)),
     )
     quantiles = zip(QUANTILES, found["quantiles"] or (), strict=False)
     return (
@@ -179,83 +145,58 @@ def _sets(now: datetime) -> Sample:
     """
     changed = list(changed_sets(now=now))
     live, whole = Q(live__gt=0), Q(live=F("agents"), without_agent=0)
-    stored = visible(SetCount).exclude(availability_set__any=changed).exclude(agents=0, without_agent=0)
-    found = stored.aggregate(
-        full=Count("pk", filter=live & whole),
-        partial=Count("pk", filter=live & ~whole),
-        none=Count("pk", filter=~live),
-    )
-    for of_set in _counted(changed, now=now):
-        agents, present, lacking = of_set["agents"], of_set["live"], of_set["lacking"]
-        found["none" if not present else "full" if present == agents and not lacking else "partial"] += 1
-    return Sample(gauges.SETS, {(coverage,): count for coverage, count in found.items()})
-
-
-def _counted(set_ids: Sequence[int], *, now: datetime) -> list[dict[str, int]]:
-    """Return for each of these sets (row ids) that has machines the numbers of agents, live agents, and machines
-    without agent.
-    """
-    agents = visible(Machine).filter(revoked_at=None, availability_set__any=set_ids).alias(polled=last_poll())
+    stored = visible(models.SetCount).exclude(availability_set__any=changed).exclude(agents=0, without_agent=0)
+    parts = {"full": live & whole, "partial": live & ~whole, "none": ~live}
+    found = stored.aggregate(**{name: Count("pk", filter=part) for name, part in parts.items()})
+    agents = visible(models.Machine).filter(revoked_at=None, availability_set__any=changed).alias(polled=last_poll())
+    lacking = set(agentless().filter(availability_set__any=changed).values_list("availability_set", flat=True))
     rows = agents.order_by().values_list("availability_set")
-    lacking = agentless().filter(availability_set__any=set_ids).order_by().values_list("availability_set")
-    without = dict(lacking.annotate(Count("pk")))
-    found = {
-        set_id: {"agents": count, "live": live, "lacking": without.pop(set_id, 0)}
-        for set_id, count, live in rows.annotate(Count("pk"), live=Count("pk", filter=is_live(now=now)))
-    }
-    return [*found.values(), *({"agents": 0, "live": 0, "lacking": count} for count in without.values())]
+    for set_id, count, present in rows.annotate(Count("pk"), live=Count("pk", filter=is_live(now=now))):
+        found["none" if not present else "full" if present == count and set_id not in lacking else "partial"] += 1
+        lacking.discard(set_id)
+    found["none"] += len(lacking)
+    return Sample(gauges.SETS, {(coverage,): count for coverage, count in found.items()})
 
 
 def _caches(now: datetime) -> Sample:
     """Return the gauge for the coverage of caches by listeners. One query."""
-    newest = visible(Coverage).filter(cache=OuterRef("pk"), until=None)
+    newest = visible(models.Coverage).filter(cache=OuterRef("pk"), until=None)
     hearing = newest.alias(polled=last_poll("machine__")).filter(is_live(now=now, machine="machine__"))
     has_listener = Exists(hearing.filter(state="subscribed"))
-    found = (
-        used_caches()
-        .annotate(has_listener=has_listener, publishes_nothing=Exists(newest.filter(state="unsupported")))
-        .aggregate(
-            covered=Count("pk", filter=Q(has_listener=True)),
-            unsupported=Count("pk", filter=Q(has_listener=False, publishes_nothing=True)),
-            uncovered=Count("pk", filter=Q(has_listener=False, publishes_nothing=False)),
-        )
+    rows = used_caches().annotate(heard=has_listener, publishes_nothing=Exists(newest.filter(state="unsupported")))
+    found = rows.aggregate(
+        covered=Count("pk", filter=Q(heard=True)),
+        unsupported=Count("pk", filter=Q(heard=False, publishes_nothing=True)),
+        uncovered=Count("pk", filter=Q(heard=False, publishes_nothing=False)),
     )
     return Sample(gauges.CACHES, {(coverage,): count for coverage, count in found.items()})
 
 
 def _orders(now: datetime) -> tuple[Sample, ...]:
-    found = (
-        visible(Order)
-        .filter(state__in=[state.value for state in OPEN_ORDERS])
-        .aggregate(count=Count("pk"), oldest=Min("offered_at"))
-    )
-    return (
-        _one(gauges.OPEN_ORDERS, found["count"]),
-        _one(gauges.OLDEST_ORDER, _seconds(now, found["oldest"]) or 0.0),
-    )
+    rows = visible(models.Order).filter(state__in=[state.value for state in OPEN_ORDERS])
+    found = rows.aggregate(count=Count("pk"), oldest=Min("offered_at"))
+    oldest = _seconds(now, found["oldest"]) or 0.0
+    return _one(gauges.OPEN_ORDERS, found["count"]), _one(gauges.OLDEST_ORDER, oldest)
 
 
 def _own(now: datetime) -> tuple[Sample, ...]:
-    ran_at = visible(LastRun).filter(name=LastRun.RECONCILE).values_list("ran_at", flat=True).first()
-    seal = visible(Seal).order_by("-number").first()
+    ran_at = visible(models.LastRun).filter(name=models.LastRun.RECONCILE).values_list("ran_at", flat=True).first()
+    seal = visible(models.Seal).order_by("-number").first()
     # By the index of the stream: the first entry after the last seal.
     behind = [TupleGreaterThan(Tuple("era", "xid", "id"), seal.place)] if seal else []
-    entry = visible(Entry).filter(*behind).order_by("era", "xid", "id").values_list("recorded_at", flat=True).first()
+    unsealed = visible(models.Entry).filter(*behind).order_by("era", "xid", "id")
+    entry = unsealed.values_list("recorded_at", flat=True).first()
+    skews: dict[tuple[str, ...], float] = {("web",): 0.0, ("worker",): 0.0, ("beat",): 0.0}
+    for process, skew in wrong_clocks(now=now).items():
+        kind = (process.partition(" ")[0],)
+        skews[kind] = max(skews.get(kind, 0.0), abs(skew))
     return (
         _one(gauges.RECONCILE_AGE, None if ran_at is None else seconds_since(ran_at, now=now)),
         Sample(gauges.QUARANTINED, {(what,): count for what, count in quarantined_rows().items()}),
-        Sample(gauges.SKEW, _skews(now)),
+        Sample(gauges.SKEW, skews),
         _one(gauges.UNSEALED, _seconds(now, entry) or 0.0),
         Sample(gauges.PARTITION_ROOM, {(found.of.table,): found.room for found in ahead(*TABLES)}),
     )
-
-
-def _skews(now: datetime) -> dict[tuple[str, ...], float]:
-    found: dict[tuple[str, ...], float] = {("web",): 0.0, ("worker",): 0.0, ("beat",): 0.0}
-    for process, skew in wrong_clocks(now=now).items():
-        kind = (process.partition(" ")[0],)
-        found[kind] = max(found.get(kind, 0.0), abs(skew))
-    return found
 
 
 def late_partitions() -> tuple[str, ...]:
@@ -265,11 +206,11 @@ def late_partitions() -> tuple[str, ...]:
 
 def quarantined_rows() -> dict[str, int]:
     """Return the number of quarantined rows by kind. One query."""
-    return dict(visible(QuarantinedRow).values_list("what").annotate(Count("pk")).order_by("what"))
+    return dict(visible(models.QuarantinedRow).values_list("what").annotate(Count("pk")).order_by("what"))
 
 
 def _waves(now: datetime) -> tuple[Sample, ...]:
-    found = visible(Wave).aggregate(
+    found = visible(models.Wave).aggregate(
         running=Count("pk", filter=Q(state=WaveState.RUNNING.value)),
         stopped=Count("pk", filter=Q(state=WaveState.STOPPED.value, closed_at__gt=now - HOUR)),
     )

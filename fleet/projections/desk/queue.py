@@ -200,11 +200,10 @@ def decision_queue(*, now: datetime, rights: Rights = NO_RIGHTS, only: Q | None 
     found = _chosen(parts)
     counts = {name: len(rows) for name, rows in found.items()}
     many = counts["waiting"] > SHOWN
-    shown = {name: rows[: _shown(name, many=many)] for name, rows in found.items()}
-    more = any(len(rows) > _most(name) for name, rows in found.items())
-    if more:
-        real = visible(ScheduledEvent).filter(status__in=OPEN, drill=False).filter
-        counts |= {name: real(parts[name]).count() for name in PARTS[:-1] if counts[name] > _most(name)}
+    bounds = {name: MAX_NEAR_MANY if many and name != "waiting" else _most(name) for name in found}
+    shown = {name: rows[: bounds[name]] for name, rows in found.items()}
+    real = visible(ScheduledEvent).filter(status__in=OPEN, drill=False).filter
+    counts |= {name: real(parts[name]).count() for name in PARTS[:-1] if counts[name] > _most(name)}
     order = {pk: number for number, pk in enumerate(pk for name in PARTS for pk in shown[name])}
     events = visible(ScheduledEvent).filter(pk__in=order).select_related("availability_set")
     items = _items(sorted(events, key=lambda event: order[event.pk]), whole=shown["waiting"][:CARDS], now=now)
@@ -213,12 +212,11 @@ def decision_queue(*, now: datetime, rights: Rights = NO_RIGHTS, only: Q | None 
     if many and not only:
         # The queries run one after the other while events change.
         of_all = replace(of_all, waiting=counts["waiting"])
+    listed = {name: tuple(known[pk] for pk in shown[name] if pk in known) for name in PARTS}
     return DecisionQueue(
-        **{name: tuple(known[pk] for pk in shown[name] if pk in known) for name in PARTS},
+        **listed,
         counts=counts,
-        groups=_groups(parts["waiting"], [known[pk] for pk in shown["waiting"] if pk in known], now=now)
-        if many
-        else (),
+        groups=_groups(parts["waiting"], listed["waiting"], now=now) if many else (),
         pulse=of_all,
         server_time=now,
     )
@@ -232,10 +230,6 @@ def _pulse(waiting: Sequence[int], known: Mapping[int, QueueItem]) -> Pulse:
 
 def _most(part: str) -> int:
     return SHOWN if part == "waiting" else MAX_NEAR
-
-
-def _shown(part: str, *, many: bool) -> int:
-    return MAX_NEAR_MANY if many and part != "waiting" else _most(part)
 
 
 def _parts(now: datetime, rights: Rights) -> dict[str, Q]:
@@ -281,26 +275,15 @@ def _groups(waiting: Q, shown: Sequence[QueueItem], *, now: datetime) -> tuple[Q
     """Return the remaining waiting events grouped by time left and type. This keeps the number of groups small for any
     number of sets. One query.
     """
-    rows = (
-        visible(ScheduledEvent)
-        .filter(waiting, status__in=OPEN, drill=False)
-        .exclude(pk__in=[i.event.id for i in shown])
-    )
+    open_ones = visible(ScheduledEvent).filter(waiting, status__in=OPEN, drill=False)
+    rows = open_ones.exclude(pk__in=[item.event.id for item in shown])
     bands = [When(not_before__lt=now + within, then=Value(number)) for number, within in enumerate(BANDS)]
     grouped = rows.annotate(band=Case(*bands, default=None, output_field=IntegerField()))
     counted = grouped.values("band", "event_type").annotate(count=Count("pk"), first_at=Min("not_before"))
     # Rows are sorted by time left, so none of the rest comes before the last one shown.
     first = max((item.event.not_before for item in shown if item.event.not_before), default=now)
-    found = counted.order_by(F("band").asc(nulls_last=True), "-count", "event_type")[:GROUPS]
-    return tuple(
-        QueueGroup(
-            event_type=row["event_type"],
-            **_band(row["band"], first, now),
-            count=row["count"],
-            first_at=row["first_at"],
-        )
-        for row in found
-    )
+    found: Any = counted.order_by(F("band").asc(nulls_last=True), "-count", "event_type")[:GROUPS]
+    return tuple(QueueGroup(**_band(row.pop("band"), first, now), **row) for row in found)
 
 
 def _band(number: int | None, first: datetime, now: datetime) -> dict[str, Any]:

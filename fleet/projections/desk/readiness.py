@@ -8,27 +8,13 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.db import OperationalError, connection, transaction
 
+from fleet import models
 from fleet.domain.clock import seconds_since
 from fleet.domain.db_timeouts import Connections, is_timeout, read_names
 from fleet.domain.desk import RECONCILED_WITHIN
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import Presence
-from fleet.models import (
-    Admission,
-    Approval,
-    Drill,
-    Entry,
-    JoinToken,
-    LastRun,
-    LatestDocument,
-    Machine,
-    Observation,
-    Order,
-    PresenceRow,
-    ScheduledEvent,
-    Sighting,
-    partitions,
-)
+from fleet.models import partitions
 from fleet.models.facts.machines import EntranceFacts, entrance_facts
 from fleet.models.reconcile import OVER_AFTER, WrongClock
 from fleet.models.timeline import numbering
@@ -114,12 +100,12 @@ class FirstSteps:
 
 def is_new() -> bool:
     """Return whether the installation has never had an event, not even a drill. One query."""
-    return not visible(ScheduledEvent).exists()
+    return not visible(models.ScheduledEvent).exists()
 
 
 def first_steps(*, now: datetime) -> FirstSteps:
     """Return the progress of the onboarding checklist. Eight queries."""
-    valid = visible(JoinToken).filter(revoked_at=None, expires_at__gt=now)
+    valid = visible(models.JoinToken).filter(revoked_at=None, expires_at__gt=now)
     newest = list(with_presence().filter(revoked_at=None).order_by("-pk")[:NEWEST])
     agents = machine_rows(newest, now=now)
     return FirstSteps(
@@ -129,17 +115,15 @@ def first_steps(*, now: datetime) -> FirstSteps:
         told=any(reaches_people() for reaches_people in WAYS_OUT),
         rehearsable=next((agent.set for agent in agents if agent.presence is Presence.LIVE), None),
         entrance=entrance_facts(),
-        waiting=visible(Admission).filter(admitted_at=None).count(),
+        waiting=visible(models.Admission).filter(admitted_at=None).count(),
         refused=refused_enrolments(most=MOST_REFUSED),
-        drill=visible(Drill).order_by("-pk").values_list("pk", flat=True).first(),
+        drill=visible(models.Drill).order_by("-pk").values_list("pk", flat=True).first(),
     )
 
 
 def _unnamed() -> tuple[SetRef, str] | None:
-    rows = (
-        visible(Machine).filter(availability_set__kind=PROVISIONAL, revoked_at=None).select_related("availability_set")
-    )
-    found = rows.defer("compute").order_by("pk").first()
+    rows = visible(models.Machine).filter(availability_set__kind=PROVISIONAL, revoked_at=None)
+    found = rows.select_related("availability_set").defer("compute").order_by("pk").first()
     return (set_ref(found.availability_set), found.resource_name) if found else None
 
 
@@ -147,15 +131,15 @@ def _unnamed() -> tuple[SetRef, str] | None:
 
 # Every page and every report needs these tables.
 NEEDED = (
-    ScheduledEvent,
-    Sighting,
-    Approval,
-    Order,
-    Machine,
-    PresenceRow,
-    LatestDocument,
-    Observation,
-    Entry,
+    models.ScheduledEvent,
+    models.Sighting,
+    models.Approval,
+    models.Order,
+    models.Machine,
+    models.PresenceRow,
+    models.LatestDocument,
+    models.Observation,
+    models.Entry,
     User,
     Session,
 )
@@ -212,7 +196,7 @@ def tables_without_room() -> tuple[str, ...]:
 
 
 # By name in `/readyz`: the name under which a job records its runs, and its maximum interval. Annexes add theirs.
-JOBS: dict[str, tuple[str, timedelta]] = {"reconciling": (LastRun.RECONCILE, RECONCILED_WITHIN)}
+JOBS: dict[str, tuple[str, timedelta]] = {"reconciling": (models.LastRun.RECONCILE, RECONCILED_WITHIN)}
 # Set by annexes, by name in `/readyz`: counts their unusable objects.
 UNUSABLE: dict[str, Callable[[], int]] = {}
 
@@ -225,9 +209,6 @@ def unusable() -> dict[str, int]:
 def stalled(*, now: datetime) -> tuple[str, ...]:
     """Return the names of overdue jobs: `reconciling`, or jobs of annexes."""
     names = [name for name, _ in JOBS.values()]
-    ran_at = dict(visible(LastRun).filter(name__in=names).values_list("name", "ran_at"))
-    return tuple(
-        what
-        for what, (name, within) in JOBS.items()
-        if seconds_since(ran_at.get(name), now=now) > within.total_seconds()
-    )
+    ran_at = dict(visible(models.LastRun).filter(name__in=names).values_list("name", "ran_at"))
+    ages = {name: seconds_since(ran_at.get(name), now=now) for name in names}
+    return tuple(what for what, (name, within) in JOBS.items() if ages[name] > within.total_seconds())

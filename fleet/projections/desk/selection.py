@@ -10,20 +10,13 @@ from django.db.models import F, Q, QuerySet
 from fleet.domain.approvals.guards import TAKE_REASONS, Need, affected_machines
 from fleet.domain.events import FAR_AHEAD
 from fleet.domain.people import Rights
+from fleet.domain.shapes import grouped
 from fleet.models import ScheduledEvent
 from fleet.models.people import decision_filter
 from fleet.projections.approvals import ApprovalRow, details
 from fleet.projections.cards import DecisionCard, decision_cards
-from fleet.projections.events.rows import (
-    OPEN,
-    BlastRadius,
-    EventRow,
-    blast_radii,
-    blast_together,
-    event_rows,
-    needs_decision,
-    proposed,
-)
+from fleet.projections.events import rows as event_lists
+from fleet.projections.events.rows import OPEN, BlastRadius, EventRow, blast_radii, event_rows
 from fleet.projections.refs import SetRef
 from fleet.projections.visibility import load_facts, visible
 
@@ -93,15 +86,13 @@ def together(chosen: Sequence[Choice], *, now: datetime) -> tuple[Together, ...]
     """Return the joint effect of the preselected events for each service or set that has at least two of them. Three
     queries.
     """
-    homes: dict[str, list[Choice]] = {}
-    for choice in chosen:
-        if choice.ticked and not choice.blocked:
-            homes.setdefault(choice.place, []).append(choice)
+    homes = grouped((choice.place, choice) for choice in chosen if choice.ticked and not choice.blocked)
     several = {place: found for place, found in homes.items() if len(found) > 1}
     if not several:
         return ()
     pks = [choice.card.event.id for found in several.values() for choice in found]
-    radii = blast_together(list(visible(ScheduledEvent).filter(pk__in=pks).select_related("availability_set")), now=now)
+    affected = visible(ScheduledEvent).filter(pk__in=pks).select_related("availability_set")
+    radii = event_lists.blast_together(list(affected), now=now)
     return tuple(
         Together(
             place=place,
@@ -137,16 +128,15 @@ def followed_events(
     approvals = dict(details(list(approval_ids)[:MOST], now=now)) if approval_ids else {}
     found = []
     for row in event_rows(list(rows), now=now):
-        given, current = approvals.get(row.id), row.approval
-        live = current if current is not None and current.live else None
+        given, live = approvals.get(row.id), row.approval if row.approval and row.approval.live else None
         found.append(FollowedEvent(row, given or live, given is not None and given.may_be_undone))
     return tuple(found)
 
 
 def undecided(events: QuerySet[ScheduledEvent], *, now: datetime, rights: Rights) -> QuerySet[ScheduledEvent]:
     """Return the events of this queryset that need a decision from a user with these rights, by time left."""
-    mine = decision_filter(rights, proposed=proposed())
-    rows = events.filter(needs_decision(now=now), mine, status__in=OPEN, drill=False)
+    mine = decision_filter(rights, proposed=event_lists.proposed())
+    rows = events.filter(event_lists.needs_decision(now=now), mine, status__in=OPEN, drill=False)
     return rows.order_by(F("not_before").asc(nulls_last=True), "pk")
 
 
@@ -198,15 +188,12 @@ def by_fault_domain(chosen: Collection[Choice]) -> dict[str, list[Choice]]:
     """Return the events of each service or set in the order of a wave: one fault domain after the other, each by time
     left.
     """
-    found: dict[str, list[Choice]] = {}
-    for choice in sorted(chosen, key=_turn):
-        found.setdefault(choice.place, []).append(choice)
-    return found
 
+    def turn(choice: Choice) -> tuple[bool, int, bool, float]:
+        domain, at = choice.fault_domain, choice.card.event.not_before
+        return (domain is None, domain or 0, at is None, at.timestamp() if at else 0.0)
 
-def _turn(choice: Choice) -> tuple[bool, int, bool, float]:
-    domain, at = choice.fault_domain, choice.card.event.not_before
-    return (domain is None, domain or 0, at is None, at.timestamp() if at else 0.0)
+    return grouped((choice.place, choice) for choice in sorted(chosen, key=turn))
 
 
 def undo_at(count: int, *, now: datetime, seconds: float) -> datetime:

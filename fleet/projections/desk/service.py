@@ -8,7 +8,7 @@ from typing import Annotated
 from fleet.domain.caches.maintenances import ASSUMED, MaintenanceStatus
 from fleet.domain.reasons import Reason
 from fleet.projections.caches.maintenances import MaintenanceRow
-from fleet.projections.desk.fleet_map import CacheCell, MapGroup, SetCell, cache_cells, set_cells
+from fleet.projections.desk.fleet_map import MapGroup, cache_cells, set_cells
 from fleet.projections.refs import runbook_of
 from fleet.projections.spans import EventSpan, Spans, caches_of, sets_of
 
@@ -57,14 +57,12 @@ def settings_of(*, service: str) -> ServiceSettings | None:
 
 def detail(*, service: str, now: datetime) -> ServiceDetail | None:
     """Return one service by name in any case; None if it does not exist. Nine queries."""
-    sets: tuple[SetCell, ...] = set_cells(now=now, sets=sets_of(service))
-    caches: tuple[CacheCell, ...] = cache_cells(now=now, caches=caches_of(service))
+    sets, caches = set_cells(now=now, sets=sets_of(service)), cache_cells(now=now, caches=caches_of(service))
     if not sets and not caches:
         return None
     spelled = [*(cell.service for cell in sets), *(cache.service for cache in caches)]
     name = next(filter(None, spelled), service)
-    group = MapGroup(name, sets, caches)
-    return ServiceDetail(name=name, group=group, runbook=runbook_of(name), server_time=now)
+    return ServiceDetail(name, MapGroup(name, sets, caches), runbook_of(name), server_time=now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,15 +23,7 @@ from fleet.projections.approvals import ApprovalRow, by_event, told_by
 from fleet.projections.cards import DecisionCard, decision_cards
 from fleet.projections.changes import with_changes
 from fleet.projections.events import rows
-from fleet.projections.events.rows import (
-    NO_ATTENTION,
-    BlastRadius,
-    EventRow,
-    blast_radius,
-    current,
-    event_row,
-    taken_by_others,
-)
+from fleet.projections.events.rows import BlastRadius, EventRow, attention_of, event_row
 from fleet.projections.machines import preparation
 from fleet.projections.orders import ByHandRow
 from fleet.projections.refs import MachineRef, count_presence, facts_ref, machine_ref, plain_name, runbook_of
@@ -60,17 +52,17 @@ class SightingRow:
     differs: Annotated[tuple[Reason, ...], "In what this machine's listing differs from the event as computed."]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HitMachine:
     """A machine name in the event's Resources, with the machine if it is known."""
 
     name: Annotated[str, "As Azure states it in `Resources`."]
     machine: MachineRef | None
-    node_name: Annotated[str, "The Kubernetes node that the machine is; may be empty."]
+    node_name: Annotated[str, "The Kubernetes node that the machine is; may be empty."] = ""
     presence: Presence | None
-    fault_domain: int | None
-    update_domain: int | None
-    zone: str
+    fault_domain: int | None = None
+    update_domain: int | None = None
+    zone: str = ""
     prepared: Prepared
     prepare_planned_at: Annotated[datetime | None, "When its hooks will begin; null unless `prepared` is `planned`."]
     # The first hook of the newest phase that did not succeed.
@@ -158,28 +150,20 @@ def _sighting_row(sighting: Sighting, event: ScheduledEvent, *, now: datetime) -
 
 
 def _hit(
-    event: ScheduledEvent,
-    name: str,
-    machines: Sequence[Machine],
-    preparations: Mapping[int, Preparation],
-    *,
-    now: datetime,
+    event: ScheduledEvent, name: str, machines: Sequence[Machine], hooks: Mapping[int, Preparation], now: datetime
 ) -> HitMachine:
     known = [machine for machine in machines if plain_name(machine.resource_name) == plain_name(name)]
     # Of several machines with one name, use the one with the best presence.
     order = list(Presence)
-    ranked = sorted(known, key=lambda machine: order.index(machine_presence(machine, now=now)))
-    machine = ranked[0] if ranked else None
-    row = preparations.get(machine.pk) if machine else None
+    machine = min(known, key=lambda machine: order.index(machine_presence(machine, now=now)), default=None)
+    row = hooks.get(machine.pk) if machine else None
     prepared, planned_at = preparation(event, row)
-    return HitMachine(
+    return from_row(
+        HitMachine,
+        machine,
         name=name,
         machine=machine_ref(machine) if machine else None,
-        node_name=machine.node_name if machine else "",
         presence=machine_presence(machine, now=now) if machine else None,
-        fault_domain=machine.fault_domain if machine else None,
-        update_domain=machine.update_domain if machine else None,
-        zone=machine.zone if machine else "",
         prepared=prepared,
         prepare_planned_at=planned_at,
         failed_hook=(row.recover_failed_hook or row.prepare_failed_hook) if row else "",
@@ -194,10 +178,6 @@ def _machines_of(event: ScheduledEvent, sightings: Sequence[Sighting]) -> list[M
     return list(rows.defer("compute").order_by("resource_name", "pk"))
 
 
-def _advice(row: EventRow, now: datetime) -> Reason | str:
-    return advice(status=row.status, source=row.source, not_before=row.not_before, now=now, event_type=row.event_type)
-
-
 def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
     """Return one event by EventId in any case; None if it does not exist. A fixed number of queries."""
     events = with_changes(visible(ScheduledEvent)).select_related("availability_set")
@@ -205,13 +185,8 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
     if event is None:
         return None
     approval_rows = by_event([event], now=now).get(event.pk, ())
-    sightings = list(
-        visible(Sighting)
-        .filter(event=event)
-        .select_related("machine__presence", "machine__latest_document")
-        .defer("machine__compute")
-        .order_by("first_at", "pk")
-    )
+    seen = visible(Sighting).filter(event=event).select_related("machine__presence", "machine__latest_document")
+    sightings = list(seen.defer("machine__compute").order_by("first_at", "pk"))
     machines = _machines_of(event, sightings)
     preparing = list(visible(Preparation).filter(event=event))
     of_set = {event.availability_set_id: machines}
@@ -222,13 +197,13 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
     there = [machine for machine in machines if presences[machine.pk] is not Presence.GONE]
     witnesses = {sighting.machine_id for sighting in sightings if not sighting.foreign}
     preparations = {row.machine_id: row for row in preparing}
-    row = event_row(event, approval_rows, now=now, seen_to=rows.of_events([event.pk]).get(event.pk, NO_ATTENTION))
-    blast = blast_radius(
+    row = event_row(event, approval_rows, now=now, **attention_of([event.pk])[event.pk])
+    blast = rows.blast_radius(
         event.availability_set,
         event.resources,
         count_presence(list(presences.values())),
         Counter(plain_name(each.resource_name) for each in machines if presences[each.pk] is Presence.LIVE),
-        taken_by_others([event])[event.pk],
+        rows.taken_by_others([event])[event.pk],
     )
     card = decision_cards([row], {event.pk: blast}, {event.pk: facts}, now=now)[event.pk]
     return EventDetail(
@@ -236,7 +211,7 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
         sightings=tuple(_sighting_row(sighting, event, now=now) for sighting in sightings),
         approvals=approval_rows,
         guards=card.guards,
-        hit=tuple(_hit(event, name, machines, preparations, now=now) for name in event.resources),
+        hit=tuple(_hit(event, name, machines, preparations, now) for name in event.resources),
         blast=blast,
         card=card,
         asked=tuple(facts_ref(machine) for machine in start_candidates(facts)),
@@ -246,8 +221,10 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
         other_open_count=len(facts.other_open),
         place=facts.place,
         not_ready=tuple(unprepared_names(facts)),
-        by_hand=orders.by_hand(facts, current(approval_rows), machines, now=now),
-        advice=_advice(row, now),
+        by_hand=orders.by_hand(facts, rows.current(approval_rows), machines, now=now),
+        advice=advice(
+            status=row.status, source=row.source, not_before=row.not_before, now=now, event_type=row.event_type
+        ),
         runbook=runbook_of(event.availability_set.service, event.availability_set),
         drill_id=visible(Drill).filter(event=event).values_list("pk", flat=True).first() if event.drill else None,
         server_time=now,

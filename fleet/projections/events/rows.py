@@ -4,16 +4,16 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, TypeVar, Unpack
+from typing import Annotated, Any, Unpack
 
 from django.contrib.postgres.aggregates import ArrayAgg
-from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet, Value
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Coalesce
 
 from fleet.domain.event_types import ADVICE_TYPES, expected_notice, is_advice, is_notice_short
 from fleet.domain.events import FAR_AHEAD, default_outcome
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import InApi, from_row
+from fleet.domain.shapes import InApi, from_row, grouped
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, Certainty, EndedAs, EventStatus
 from fleet.models import Approval, AvailabilitySet, Claim, Hold, Machine, ScheduledEvent
 from fleet.models.facts.events import decider, hold_reason, name_of
@@ -50,31 +50,12 @@ class HoldRow:
     by_rule: Annotated[bool, "A rule left it to Azure: people may still decide."]
 
 
-@dataclass(frozen=True, slots=True)
-class Attention:
-    claim: ClaimRow | None = None
-    hold: HoldRow | None = None
-
-
-NO_ATTENTION = Attention()
-
-M = TypeVar("M", bound=Model)
-
-
-def of_events(event_pks: Collection[int]) -> dict[int, Attention]:
-    """Return the open claim and hold of each of these events (row ids) that has one, by row id. One query."""
-    text = Value("")
+def attention_of(event_pks: Collection[int]) -> Mapping[int, dict[str, Any]]:
+    """Return the open `claim` and `hold` of these events (row ids), as `event_row` takes them, by row id. One query."""
     open_ones: dict[str, Any] = {"event_id__in": list(event_pks), "ended_at__isnull": True}
-    claims = (
-        visible(Claim)
-        .filter(**open_ones)
-        .values_list("event_id", "by__username", text, "at", F("comment"), Value("claim"))
-    )
-    holds = (
-        visible(Hold)
-        .filter(**open_ones)
-        .values_list("event_id", "by__username", "rule__name", "at", F("reason"), Value("hold"))
-    )
+    columns = ("event_id", "by__username")
+    claims = visible(Claim).filter(**open_ones).values_list(*columns, Value(""), "at", F("comment"), Value("claim"))
+    holds = visible(Hold).filter(**open_ones).values_list(*columns, "rule__name", "at", F("reason"), Value("hold"))
     found: dict[int, dict[str, Any]] = defaultdict(dict)
     for event_pk, person, rule, at, said, kind in claims.union(holds, all=True) if event_pks else ():
         if kind == "claim":
@@ -82,7 +63,7 @@ def of_events(event_pks: Collection[int]) -> dict[int, Attention]:
         else:
             by, reason = decider(person, rule), hold_reason(said)
             found[event_pk]["hold"] = HoldRow(by=by, at=at, reason=reason, by_rule=person is None)
-    return {event_pk: Attention(**fields) for event_pk, fields in found.items()}
+    return found
 
 
 def needs_decision(*, now: datetime) -> Q:
@@ -189,12 +170,10 @@ def taken_by_others(events: Sequence[ScheduledEvent]) -> dict[int, frozenset[str
     """
     sets = {event.availability_set_id for event in events}
     started = visible(ScheduledEvent).filter(availability_set__in=sets, status=EventStatus.STARTED.value, drill=False)
-    hit: dict[int, dict[int, set[str]]] = defaultdict(dict)
-    for pk, set_id, resources in started.values_list("pk", "availability_set", "resources"):
-        hit[set_id][pk] = {plain_name(name) for name in resources}
+    hit = grouped((row.availability_set_id, row) for row in started.only("availability_set", "resources"))
     return {
         event.pk: frozenset(
-            name for pk, names in hit[event.availability_set_id].items() if pk != event.pk for name in names
+            plain_name(name) for row in hit[event.availability_set_id] if row != event for name in row.resources
         )
         for event in events
     }
@@ -204,31 +183,27 @@ def blast_radii(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[int,
     """Return the impact of each event by row id. The events must be loaded with their set. Two queries for sets of any
     size, because only machines that an event names are read one by one.
     """
-    down = taken_by_others(events)
-    found = _live_in_sets(events, down, now=now)
-    return {
-        event.pk: blast_radius(
-            event.availability_set, event.resources, *found.get(event.availability_set_id, NO_MACHINES), down[event.pk]
-        )
-        for event in events
-    }
+    return _radii({event.pk: [event] for event in events}, now=now)
 
 
 def blast_together(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[int, BlastRadius]:
     """Return the impact on each set (row id) if all of these events ran at the same time. Two queries."""
+    return _radii(grouped((event.availability_set_id, event) for event in events), now=now)
+
+
+def _radii(groups: Mapping[int, Sequence[ScheduledEvent]], *, now: datetime) -> dict[int, BlastRadius]:
+    """Return the joint impact of each group of events of one set, by the group's key."""
+    events = [event for group in groups.values() for event in group]
     down = taken_by_others(events)
     found = _live_in_sets(events, down, now=now)
-    of_set: dict[int, list[ScheduledEvent]] = defaultdict(list)
-    for event in events:
-        of_set[event.availability_set_id].append(event)
     return {
-        set_id: blast_radius(
-            together[0].availability_set,
-            [name for event in together for name in event.resources],
-            *found.get(set_id, NO_MACHINES),
-            frozenset().union(*(down[event.pk] for event in together)),
+        key: blast_radius(
+            group[0].availability_set,
+            [name for event in group for name in event.resources],
+            *found.get(group[0].availability_set_id, NO_MACHINES),
+            frozenset().union(*(down[event.pk] for event in group)),
         )
-        for set_id, together in of_set.items()
+        for key, group in groups.items()
     }
 
 
@@ -239,17 +214,10 @@ def _live_in_sets(
     that events contain. One query.
     """
     named = {name for event in events for name in event.resources} | {name for names in down.values() for name in names}
-    counted: Any = (
-        visible(Machine)
-        .filter(availability_set__in={event.availability_set_id for event in events})
-        .alias(polled=last_poll())
-        .values("availability_set")
-        .annotate(
-            **counts_by(now=now),
-            hit=ArrayAgg("resource_name", filter=is_live(now=now) & Q(resource_name__named=list(named)), default=[]),
-        )
-        .order_by()
-    )
+    hit = ArrayAgg("resource_name", filter=is_live(now=now) & Q(resource_name__named=list(named)), default=[])
+    machines = visible(Machine).filter(availability_set__in={event.availability_set_id for event in events})
+    of_sets = machines.alias(polled=last_poll()).values("availability_set")
+    counted: Any = of_sets.annotate(**counts_by(now=now), hit=hit).order_by()
     return {row["availability_set"]: (counts_of(row), Counter(map(plain_name, row["hit"]))) for row in counted}
 
 
@@ -354,12 +322,6 @@ class EventRow:
         return self.seconds_left is not None and self.seconds_left > FAR_AHEAD.total_seconds()
 
 
-def _seconds_left(event: ScheduledEvent, now: datetime) -> float | None:
-    if event.status != EventStatus.SCHEDULED.value or event.not_before is None:
-        return None
-    return round(max(0.0, (event.not_before - now).total_seconds()), 3)
-
-
 def silenced_until(event: ScheduledEvent, *, now: datetime) -> datetime | None:
     """Return until when notifications about an event that was loaded with its set are held back; None if they are
     not.
@@ -373,35 +335,37 @@ def current(rows: Sequence[ApprovalRow]) -> ApprovalRow | None:
 
 
 def event_row(
-    event: ScheduledEvent, approval_rows: Sequence[ApprovalRow], *, now: datetime, seen_to: Attention = NO_ATTENTION
+    event: ScheduledEvent,
+    approval_rows: Sequence[ApprovalRow],
+    *,
+    now: datetime,
+    claim: ClaimRow | None = None,
+    hold: HoldRow | None = None,
 ) -> EventRow:
     """Build the row of an event that was loaded with its set. No query."""
-    approval = current(approval_rows)
+    approval, due = current(approval_rows), event.not_before
     status = EventStatus(event.status)
-    in_time = event.not_before is None or event.not_before > now
-    held = seen_to.hold is not None and not seen_to.hold.by_rule
+    scheduled = status is EventStatus.SCHEDULED
+    in_time = due is None or due > now
+    held = hold is not None and not hold.by_rule
     # The same condition as `needs_decision`.
     undecided = not held if approval is None or not approval.live else approval.state is ApprovalState.PROPOSED
+    untouched = default_outcome(
+        status=status, not_before=due, watched=event.watched, now=now, drill=event.drill, event_type=event.event_type
+    )
     return from_row(
         EventRow,
         event,
         set=set_ref(event.availability_set),
         expected_notice_seconds=expected_notice(event.event_type, event.availability_set.terminate_notice_seconds),
         approval=approval,
-        claim=seen_to.claim,
-        hold=seen_to.hold,
+        claim=claim,
+        hold=hold,
         silenced_until=silenced_until(event, now=now),
-        needs_decision=status is EventStatus.SCHEDULED and in_time and undecided and not is_advice(event.event_type),
-        if_nobody_acts=default_outcome(
-            status=status,
-            not_before=event.not_before,
-            watched=event.watched,
-            now=now,
-            drill=event.drill,
-            event_type=event.event_type,
-        ),
+        needs_decision=scheduled and in_time and undecided and not is_advice(event.event_type),
+        if_nobody_acts=untouched,
         changed_at=changed_at(event),
-        seconds_left=_seconds_left(event, now),
+        seconds_left=round(max(0.0, (due - now).total_seconds()), 3) if scheduled and due else None,
         server_time=now,
     )
 
@@ -409,11 +373,8 @@ def event_row(
 def event_rows(events: Sequence[ScheduledEvent], *, now: datetime) -> tuple[EventRow, ...]:
     """Build the rows of events that were loaded with their sets. Three queries, for approvals, claims and holds."""
     decided = by_event(events, now=now)
-    seen_to = of_events([event.pk for event in events])
-    return tuple(
-        event_row(event, decided.get(event.pk, ()), now=now, seen_to=seen_to.get(event.pk, NO_ATTENTION))
-        for event in events
-    )
+    seen_to = attention_of([event.pk for event in events])
+    return tuple(event_row(event, decided.get(event.pk, ()), now=now, **seen_to[event.pk]) for event in events)
 
 
 def listing(
@@ -426,9 +387,7 @@ def listing(
     """
     rows = visible(ScheduledEvent) if events is None else events
     rows = with_changes(rows.select_related("availability_set"))
-    still_open: QuerySet[ScheduledEvent] = rows.filter(status__in=OPEN).annotate(
-        due=Coalesce("not_before", "first_seen_at")
-    )
+    still_open: Any = rows.filter(status__in=OPEN).annotate(due=Coalesce("not_before", "first_seen_at"))
     ended = rows.filter(status=EventStatus.ENDED.value)
     by_time, newest = Segment(still_open, "due"), Segment(ended, "first_seen_at", descending=True)
     page = read_list(by_time, newest, rows=rows, may_lack=["not_before"], **at)
@@ -443,8 +402,6 @@ def ids_by_time(events: QuerySet[ScheduledEvent], *, limit: int) -> list[str]:
 
 def named_events(event_ids: Sequence[str]) -> tuple[OpenEventBrief, ...]:
     """Return the events with these EventIds, in this order. At most one query."""
-    if not event_ids:
-        return ()
     found = {row.event_id: row for row in visible(ScheduledEvent).filter(event_id__in=event_ids)}
     return tuple(from_row(OpenEventBrief, found[event_id]) for event_id in event_ids if event_id in found)
 

@@ -1,7 +1,6 @@
 """Dry run of a rule on past events."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -12,7 +11,7 @@ from django.db.models import Prefetch, Q
 from fleet.domain.approvals.guards import EventFacts, MachineFacts, OtherEvent, WindowFacts
 from fleet.domain.policy.rules import Action, RuleAction, StandingRule, Verdict, is_matching, verdict, wording
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import from_row
+from fleet.domain.shapes import from_row, grouped
 from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, EndedAs, EventStatus, Presence
 from fleet.models import Approval, Hold, Machine, NoApprovalWindow, ScheduledEvent
 from fleet.models.facts.events import are_near, is_open, name_of, place_of, set_facts
@@ -27,47 +26,33 @@ class Past:
     def __init__(self, events: Sequence[ScheduledEvent]) -> None:
         ids = [event.pk for event in events]
         sets = {event.availability_set_id for event in events}
-        self.machines: dict[int, list[Machine]] = defaultdict(list)
-        for machine in visible(Machine, every=True).filter(availability_set__in=sets).defer("compute").order_by("pk"):
-            self.machines[machine.availability_set_id].append(machine)
+        machines = visible(Machine, every=True).filter(availability_set__in=sets).defer("compute").order_by("pk")
+        self.machines = grouped((machine.availability_set_id, machine) for machine in machines)
         self.others_in_flight = _others_in_flight(events)
-        self.approvals: Mapping[int, list[Approval]] = {
-            event.pk: list(event.approvals.all()) for event in self.others_in_flight
-        }
-        self.holds: dict[int, Hold] = {}
-        for hold in visible(Hold).filter(event_id__in=ids).select_related("by", "rule").order_by("pk"):
-            self.holds[hold.event_id] = hold
+        self.approvals = {event.pk: list(event.approvals.all()) for event in self.others_in_flight}
+        holds = visible(Hold).filter(event_id__in=ids).select_related("by", "rule").order_by("pk")
+        self.holds = {hold.event_id: hold for hold in holds}
         self.windows = list(visible(NoApprovalWindow).order_by("pk"))
 
     def facts_at(self, event: ScheduledEvent, at: datetime) -> EventFacts:
         """Return the facts that guards and rules need about an event, as known at the time `at`."""
         home = event.availability_set
         began_started = event.started_at is not None and event.started_at <= event.first_seen_at
+        machines = [one for one in self.machines[home.pk] if _lasts(one.enrolled_at, one.revoked_at, at)]
+        windows = [one for one in self.windows if _lasts(one.created_at, one.deleted_at, at)]
         return from_row(
             EventFacts,
             event,
             status=EventStatus.STARTED if began_started else EventStatus.SCHEDULED,
             **set_facts(home),
             machines=tuple(
-                MachineFacts(
-                    machine_id=machine.pk,
-                    name=machine.resource_name,
-                    presence=Presence.LIVE,
-                    lists_it=True,
-                    fault_domain=machine.fault_domain,
-                )
-                for machine in self.machines[home.pk]
-                if machine.enrolled_at <= at and (machine.revoked_at is None or machine.revoked_at > at)
+                MachineFacts(one.pk, one.resource_name, Presence.LIVE, lists_it=True, fault_domain=one.fault_domain)
+                for one in machines
             ),
             others=tuple(self._others_at(event, at)),
             started_at=None,
             drill=False,
-            windows=tuple(
-                from_row(WindowFacts, window)
-                for window in self.windows
-                if window.created_at <= at and (window.deleted_at is None or window.deleted_at > at)
-                if is_open(window, place_of(home), now=at)
-            ),
+            windows=tuple(from_row(WindowFacts, one) for one in windows if is_open(one, place_of(home), now=at)),
         )
 
     def _others_at(self, event: ScheduledEvent, at: datetime) -> Iterable[OtherEvent]:
@@ -84,11 +69,14 @@ class Past:
             return True
         relayed = {ApprovalState.CONFIRMED, *RELAYED_APPROVALS}
         return any(
-            approval.granted_at is not None
-            and approval.granted_at <= at
-            and (approval.closed_at is None or approval.closed_at > at or ApprovalState(approval.state) in relayed)
-            for approval in self.approvals.get(event.pk, ())
+            one.granted_at is not None
+            and _lasts(one.granted_at, None if ApprovalState(one.state) in relayed else one.closed_at, at)
+            for one in self.approvals.get(event.pk, ())
         )
+
+
+def _lasts(begun: datetime, ended: datetime | None, at: datetime) -> bool:
+    return begun <= at and (ended is None or ended > at)
 
 
 def _others_in_flight(events: Sequence[ScheduledEvent]) -> list[ScheduledEvent]:
@@ -99,9 +87,8 @@ def _others_in_flight(events: Sequence[ScheduledEvent]) -> list[ScheduledEvent]:
         return []
     times = [event.first_seen_at for event in events]
     services = {event.availability_set.service for event in events} - {""}
-    near = Q(availability_set__in={event.availability_set_id for event in events}) | Q(
-        availability_set__service__in=services
-    )
+    sets = {event.availability_set_id for event in events}
+    near = Q(availability_set__in=sets) | Q(availability_set__service__in=services)
     at_that_time = Q(ended_at__isnull=True) | Q(ended_at__gte=min(times))
     approvals = visible(Approval).select_related("decided_by", "rule").order_by("-pk")
     rows = visible(ScheduledEvent).filter(near, at_that_time, drill=False, first_seen_at__lte=max(times))
@@ -189,13 +176,10 @@ def dry_run(
     last.
     """
     rows = visible(ScheduledEvent).filter(drill=False).select_related("availability_set")
-    if since is not None:
-        rows = rows.filter(first_seen_at__gte=since)
-    if until is not None:
-        rows = rows.filter(first_seen_at__lt=until)
+    bounds = {"first_seen_at__gte": since, "first_seen_at__lt": until}
+    rows = rows.filter(**{lookup: at for lookup, at in bounds.items() if at is not None})
     events = list(rows.order_by("-first_seen_at", "-pk")[: NEWEST + 1])
-    more = len(events) > NEWEST
-    events = events[:NEWEST]
+    more, events = len(events) > NEWEST, events[:NEWEST]
     tried = replace(rule, enabled=True, deleted=False, expires_at=None)
     earlier = [
         replace(one, expires_at=None)

@@ -69,16 +69,11 @@ def _rows() -> QuerySet[Rule]:
         rows = visible(model).filter(rule=OuterRef("pk")).order_by()
         return Subquery(rows.values("rule").annotate(value=value).values("value"))
 
-    return (
-        visible(Rule)
-        .filter(deleted_at__isnull=True)
-        .select_related("author")
-        .annotate(
-            approved=Coalesce(of(Approval, Count("pk")), 0),
-            held=Coalesce(of(Hold, Count("pk")), 0),
-            last=Greatest(of(Approval, Max("decided_at")), of(Hold, Max("at"))),
-        )
-        .order_by("position", "pk")
+    rows = visible(Rule).filter(deleted_at__isnull=True).select_related("author").order_by("position", "pk")
+    return rows.annotate(
+        approved=Coalesce(of(Approval, Count("pk")), 0),
+        held=Coalesce(of(Hold, Count("pk")), 0),
+        last_decided_at=Greatest(of(Approval, Max("decided_at")), of(Hold, Max("at"))),
     )
 
 
@@ -93,7 +88,6 @@ def _shaped(row: Rule, now: datetime) -> RuleRow:
         author=row.author.get_username() if row.author else "",
         approvals=row.approved,  # type: ignore[attr-defined]
         holds=row.held,  # type: ignore[attr-defined]
-        last_decided_at=row.last,  # type: ignore[attr-defined]
         server_time=now,
     )
 
@@ -105,8 +99,7 @@ def listing(*, now: datetime) -> tuple[RuleRow, ...]:
 
 def page(*, now: datetime, **at: Unpack[At]) -> Page[RuleRow]:
     """Return a page of rules in their order. One query."""
-    found = read_list(Segment(_rows(), "position"), **at)
-    return found.map(lambda rows: [_shaped(row, now) for row in rows])
+    return read_list(Segment(_rows(), "position"), **at).map(lambda rows: [_shaped(row, now) for row in rows])
 
 
 def detail(*, rule_id: int, now: datetime) -> RuleRow | None:
@@ -121,16 +114,18 @@ def standing(*, rule_id: int) -> StandingRule | None:
     return rule_of(row) if row else None
 
 
+def _windows() -> QuerySet[NoApprovalWindow]:
+    return visible(NoApprovalWindow).filter(deleted_at__isnull=True).select_related("author")
+
+
 def windows(*, now: datetime) -> tuple[WindowRow, ...]:
     """Return all no-approval windows, expired ones last. One query."""
-    rows = visible(NoApprovalWindow).filter(deleted_at__isnull=True).select_related("author").order_by("pk")
-    shaped = [_window(row, now) for row in rows]
-    return tuple(sorted(shaped, key=lambda window: window.over))
+    return tuple(sorted((_window(row, now) for row in _windows().order_by("pk")), key=lambda window: window.over))
 
 
 def page_of_windows(*, now: datetime, **at: Unpack[At]) -> Page[WindowRow]:
     """Return a page of no-approval windows, expired ones last. Up to two queries."""
-    rows = visible(NoApprovalWindow).filter(deleted_at__isnull=True).select_related("author")
+    rows = _windows()
     over = Q(ends_at__isnull=False, ends_at__lte=now)
     found = read_list(Segment(rows.exclude(over), "id"), Segment(rows.filter(over), "id"), **at)
     return found.map(lambda shown: [_window(row, now) for row in shown])
@@ -138,8 +133,7 @@ def page_of_windows(*, now: datetime, **at: Unpack[At]) -> Page[WindowRow]:
 
 def window(*, window_id: int, now: datetime) -> WindowRow | None:
     """Return one no-approval window. One query."""
-    rows = visible(NoApprovalWindow).filter(pk=window_id, deleted_at__isnull=True).select_related("author")
-    row = rows.first()
+    row = _windows().filter(pk=window_id).first()
     return _window(row, now) if row else None
 
 

@@ -20,7 +20,7 @@ from fleet.domain.machines.enrolment import arrivals_of
 from fleet.domain.orders.series import Series, series_of
 from fleet.domain.pseudonyms import erased_name, hash_of_name, may_be_username, number_of, pseudonym, rename_in_entry
 from fleet.domain.reasons import Reason, from_json
-from fleet.domain.shapes import from_row
+from fleet.domain.shapes import from_row, grouped
 from fleet.domain.timeline import EntryKind, kinds_of
 from fleet.models import AvailabilitySet, Entry, FormerName, ScheduledEvent
 from fleet.models.index_scan import IndexRange, IndexScanRows
@@ -35,23 +35,9 @@ EMPTY: Mapping[str, str] = {}
 WORD = re.compile(r"[\w@+-]+(?:\.+[\w@+-]+)*")
 
 
-@dataclass(frozen=True, slots=True)
-class EntryNames:
-    """Names in an entry, with the current names of users."""
-
-    actor: str
-    actor_kind: ActorKind | None
-    # Owner of the service account that acted; empty without an owner, and for other actors.
-    actor_owner: str
-    before: Any
-    after: Any
-    data: Any
-    text: str
-
-
-def named(entries: Sequence[Entry]) -> list[EntryNames]:
-    """Return the names in each entry. One query for all names (none without names), and one more for entries from
-    before 0.2.0.
+def named(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Return the fields of each entry's row that contain names, with the current names of users. One query for all
+    names (none without names), and one more for entries from before 0.2.0.
     """
     texts: set[str] = set()
     for entry in entries:
@@ -81,20 +67,20 @@ def pseudonyms_named(text: str, most: int = 100) -> list[str]:
     return [pseudonym(number) for number in rows[:most]]
 
 
-def _of(entry: Entry, name: Callable[[str], str], owners: Mapping[str, str] = EMPTY) -> EntryNames:
+def _of(entry: Entry, name: Callable[[str], str], owners: Mapping[str, str] = EMPTY) -> dict[str, Any]:
     kind = recorded_kind(entry.actor, entry.via, entry.data.get(ACTOR_KIND, ""))
     before, after, data = rename_in_entry(entry.kind, (entry.before, entry.after, entry.data), name)
-    return EntryNames(
+    return {
         # A machine chooses its own name.
-        actor=name(entry.actor) if kind in (ActorKind.PERSON, ActorKind.SERVICE) else entry.actor,
-        actor_owner=owners.get(entry.actor, "") if kind is ActorKind.SERVICE else "",
-        actor_kind=kind,
-        before=before,
-        after=after,
-        data=data,
+        "actor": name(entry.actor) if kind in (ActorKind.PERSON, ActorKind.SERVICE) else entry.actor,
+        "actor_owner": owners.get(entry.actor, "") if kind is ActorKind.SERVICE else "",
+        "actor_kind": kind,
+        "before": before,
+        "after": after,
+        "data": data,
         # A sentence from before 0.2.0.
-        text=WORD.sub(lambda word: name(word[0]), entry.text) if entry.text else "",
-    )
+        "text": WORD.sub(lambda word: name(word[0]), entry.text) if entry.text else "",
+    }
 
 
 def _known(texts: set[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -192,16 +178,10 @@ def rows_of(entries: Iterable[Entry]) -> tuple[TimelineRow, ...]:
             event_id=entry.event.event_id if entry.event else None,
             event_type=entry.event.event_type if entry.event else None,
             drill=entry.event.drill if entry.event else False,
-            actor=names.actor,
-            text=names.text,
-            actor_kind=names.actor_kind,
-            actor_owner=names.actor_owner,
             set=set_ref(entry.availability_set) if entry.availability_set else None,
             machine=machine_ref(entry.machine) if entry.machine else None,
             cache=cache_ref(entry.cache) if entry.cache else None,
-            data=without_names(names.data),
-            before=without_names(names.before),
-            after=without_names(names.after),
+            **names | {name: without_names(names[name]) for name in ("before", "after", "data")},
         )
         for entry, names in zip(rows, named(rows), strict=True)
     )
@@ -259,8 +239,7 @@ def complete_timeline(
     def key(row: TimelineRow) -> Key:
         return (back * int(row.at.timestamp() * 1_000_000), back * row.id)
 
-    page = cut_page(list(rows.values()), key, **at)
-    return page.map(_in_series)
+    return cut_page(list(rows.values()), key, **at).map(_in_series)
 
 
 def without_sightings(entries: QuerySet[Entry]) -> QuerySet[Entry]:
@@ -297,8 +276,7 @@ def fleet(*, entries: QuerySet[Entry] | None = None, **at: Unpack[OrderedAt]) ->
 
     Two queries.
     """
-    rows = without_sightings(visible(Entry)) if entries is None else entries
-    return _page(rows, **at)
+    return _page(without_sightings(visible(Entry)) if entries is None else entries, **at)
 
 
 def without_accounts(**at: Unpack[OrderedAt]) -> Page[TimelineRow]:
@@ -363,14 +341,5 @@ Told = tuple[TimelineRow, tuple[TimelineRow, ...]]
 
 def by_series(rows: Iterable[TimelineRow]) -> list[Told]:
     """Group rows by series, in the order of the first row of each series. A row without a series is a group."""
-    grouped: list[tuple[TimelineRow, list[TimelineRow]]] = []
-    begun: dict[int, list[TimelineRow]] = {}
-    for row in rows:
-        if row.series is None:
-            grouped.append((row, []))
-        elif row.series.id in begun:
-            begun[row.series.id].append(row)
-        else:
-            begun[row.series.id] = [row]
-            grouped.append((row, begun[row.series.id]))
-    return [(row, tuple(members)) for row, members in grouped]
+    found = grouped((("series", row.series.id) if row.series else ("row", row.id), row) for row in rows)
+    return [(members[0], tuple(members) if members[0].series else ()) for members in found.values()]
