@@ -149,7 +149,8 @@ def _sets(now: datetime) -> Sample:
     parts = {"full": live & whole, "partial": live & ~whole, "none": ~live}
     found = stored.aggregate(**{name: Count("pk", filter=part) for name, part in parts.items()})
     agents = visible(models.Machine).filter(revoked_at=None, availability_set__any=changed).alias(polled=last_poll())
-    lacking = set(agentless().filter(availability_set__any=changed).values_list("availability_set", flat=True))
+    bare = agentless().filter(availability_set__any=changed).order_by()
+    lacking = set(bare.values_list("availability_set", flat=True).distinct())
     rows = agents.order_by().values_list("availability_set")
     for set_id, count, present in rows.annotate(Count("pk"), live=Count("pk", filter=is_live(now=now))):
         found["none" if not present else "full" if present == count and set_id not in lacking else "partial"] += 1
