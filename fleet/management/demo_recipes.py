@@ -1,11 +1,10 @@
 """The processes of the demo and the settings with which each is started."""
 
-import json
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from fleet.management import supervisor
@@ -23,41 +22,6 @@ CLIENT_ID, CLIENT_SECRET = "drydock", "the-demo-has-no-secrets"
 SETS_WITH_CACHES = ("web", "legacy")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """One machine of the demo's fleet file; `stated_set` is empty if instance metadata names the set."""
-
-    id: str
-    stated_set: str
-    uses_caches: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cache:
-    """One cache of the demo's fleet file; `socket` is the socket path of the server that simulates it."""
-
-    host: str
-    tier: str
-    socket: Path
-
-
-def machines(fleet_file: Path) -> list[Machine]:
-    """Return all machines of the fleet file, in the order of the file."""
-    found: list[Machine] = []
-    for one_set in json.loads(fleet_file.read_text())["sets"]:
-        # Instance metadata names scale sets only; for other sets the owner states the members.
-        stated = "" if one_set["kind"] == "scale_set" else f"{one_set['kind']}:{one_set['name']}"
-        uses_caches = one_set["name"] in SETS_WITH_CACHES
-        found.extend(Machine(id=each["id"], stated_set=stated, uses_caches=uses_caches) for each in one_set["machines"])
-    return found
-
-
-def caches(fleet_file: Path, sockets: Mapping[str, Path]) -> list[Cache]:
-    """Return all caches of the fleet file; `sockets` maps host names to socket paths."""
-    found = json.loads(fleet_file.read_text())["caches"]
-    return [Cache(host=each["host"], tier=each["tier"], socket=sockets[each["host"]]) for each in found]
-
-
 def web(port: int) -> Recipe:
     quiet = ["--log-level", "warning"]
     command = supervisor.web(host="127.0.0.1", port=port, stop_seconds=STOP_SECONDS, more=quiet)
@@ -70,13 +34,14 @@ def worker() -> Recipe:
 
 
 def beat() -> Recipe:
-    return Recipe(name="beat", command=[*CELERY, *supervisor.beat(more=["--loglevel", "WARNING"])])
+    return Recipe(name="beat", command=[*CELERY, *supervisor.BEAT, "--loglevel", "WARNING"])
 
 
-def simulator(*, port: int, fleet_file: Path, caches: Sequence[Cache]) -> Recipe:
+def simulator(*, port: int, fleet_file: Path, sockets: Mapping[str, Path]) -> Recipe:
+    """Return the recipe of the simulated Azure. `sockets` are those of the servers of its caches, by host name."""
     command = [PYTHON, "-m", "azure_simulator", "--listen", f"127.0.0.1:{port}", "--fleet", str(fleet_file)]
-    for cache in caches:
-        command += ["--redis-url", f"{cache.host}=unix://{quote(str(cache.socket))}?db=0"]
+    for host, path in sockets.items():
+        command += ["--redis-url", f"{host}=unix://{quote(str(path))}?db=0"]
     return Recipe(name="simulator", command=command)
 
 
@@ -97,19 +62,35 @@ def sign_on_settings(port: int) -> dict[str, str]:
     }
 
 
-def agent(
-    machine: Machine, *, folder: Path, fleet_url: str, simulator_url: str, join_token: str, caches: Sequence[Cache]
-) -> Recipe:
-    heard = [f"redis://{each.host}?tier={each.tier}&connect=unix:{quote(str(each.socket))}" for each in caches]
-    return Recipe(
-        name=f"agent-{machine.id}",
-        command=[PYTHON, "-m", "drydock_agent", "run"],
-        environment={
-            "DRYDOCK_FLEET_URL": fleet_url,
-            "DRYDOCK_JOIN_TOKEN": join_token,
-            "DRYDOCK_STATE_DIR": str(folder / "agents" / machine.id),
-            "DRYDOCK_IMDS_URL": f"{simulator_url}/vm/{machine.id}",
-            "DRYDOCK_AVAILABILITY_SET": machine.stated_set,
-            "DRYDOCK_REDIS_CACHES": " ".join(heard) if machine.uses_caches else "",
-        },
-    )
+def agents(
+    fleet: Mapping[str, Any],
+    *,
+    folder: Path,
+    fleet_url: str,
+    simulator_url: str,
+    join_token: str,
+    sockets: Mapping[str, Path],
+) -> list[Recipe]:
+    """Return the recipe of the agent of each machine in the fleet file, in the order of the file."""
+    heard = [
+        f"redis://{each['host']}?tier={each['tier']}&connect=unix:{quote(str(sockets[each['host']]))}"
+        for each in fleet["caches"]
+        if each["host"] in sockets
+    ]
+    return [
+        Recipe(
+            name=f"agent-{machine['id']}",
+            command=[PYTHON, "-m", "drydock_agent", "run"],
+            environment={
+                "DRYDOCK_FLEET_URL": fleet_url,
+                "DRYDOCK_JOIN_TOKEN": join_token,
+                "DRYDOCK_STATE_DIR": str(folder / "agents" / machine["id"]),
+                "DRYDOCK_IMDS_URL": f"{simulator_url}/vm/{machine['id']}",
+                # Instance metadata names scale sets only; for other sets the owner states the members.
+                "DRYDOCK_AVAILABILITY_SET": "" if its["kind"] == "scale_set" else f"{its['kind']}:{its['name']}",
+                "DRYDOCK_REDIS_CACHES": " ".join(heard) if its["name"] in SETS_WITH_CACHES else "",
+            },
+        )
+        for its in fleet["sets"]
+        for machine in its["machines"]
+    ]

@@ -5,12 +5,12 @@ The parts are generated from the tables that the code uses, so that documentatio
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
+from django.core.management.base import CommandError
 from prometheus_client.metrics import MetricWrapperBase
 
 from fleet import configuration
@@ -42,48 +42,33 @@ from fleet.wording.problems import PROBLEMS
 State = TypeVar("State", bound=StrEnum)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One generated part: its name in the marks, and its page below `docs/`."""
-
-    name: str
-    page: str
-    text: Callable[[], str]
-
-
-class MarksMissingError(Exception):
-    """Raised if a page does not contain the begin and end marks of a part exactly once."""
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = [list(head)]
-    lines.append(["---"] * len(lines[0]))
-    lines += [list(row) for row in rows]
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
-def diagram(moves: Mapping[State, tuple[State, ...]], starts: Iterable[State]) -> str:
-    """Return a mermaid diagram of a table of state transitions; `starts` are the first states."""
+def badges(kind: type[StrEnum]) -> str:
+    """Return a table of the values of an enum with their labels."""
+    return table(("State", "Shown as"), [(f"`{state.value}`", badge_of(state).label) for state in kind])
+
+
+def states(kind: type[State], moves: Mapping[State, tuple[State, ...]], *starts: State) -> str:
+    """Return a mermaid diagram of a table of state transitions with its first states, and the labels of the states."""
     lines = ["```mermaid", "stateDiagram-v2"]
     lines += [f"    [*] --> {state.value}" for state in starts]
     lines += [f"    {state.value} --> {target.value}" for state, targets in moves.items() for target in targets]
     lines += [f"    {state.value} --> [*]" for state, targets in moves.items() if not targets]
-    return "\n".join([*lines, "```"])
-
-
-def badges(kind: type[StrEnum], head: str = "State") -> str:
-    """Return a table of the values of an enum with their labels."""
-    return table((head, "Shown as"), ((f"`{state.value}`", badge_of(state).label) for state in kind))
+    return "\n".join([*lines, "```", "", badges(kind)])
 
 
 def event_moves() -> str:
-    picture = diagram(EVENT_MOVES, (EventStatus.SCHEDULED, EventStatus.STARTED))
-    return f"{picture}\n\n{badges(EventStatus)}\n\nHow it ended:\n\n{badges(EndedAs)}"
+    picture = states(EventStatus, EVENT_MOVES, EventStatus.SCHEDULED, EventStatus.STARTED)
+    return f"{picture}\n\nHow it ended:\n\n{badges(EndedAs)}"
 
 
 def approval_moves() -> str:
     starts = (ApprovalState.PROPOSED, ApprovalState.WAITING, ApprovalState.GRANTED)
-    return f"{diagram(APPROVAL_MOVES, starts)}\n\n{badges(ApprovalState)}"
+    return states(ApprovalState, APPROVAL_MOVES, *starts)
 
 
 def guard_table() -> str:
@@ -155,58 +140,39 @@ def timeouts_table() -> str:
     return table(("What happens then", "Times `ORDER_ANSWER_SECONDS`", "By default"), rows)
 
 
-def hooks_drop_in() -> str:
-    """Return the drop-in of the agent's unit for hooks that need more than the unit permits."""
-    return f"```ini\n{HOOKS_DROP_IN}```"
-
-
-PARTS: tuple[Part, ...] = (
-    Part("event", "dev/states.md", event_moves),
-    Part("approval", "dev/states.md", approval_moves),
-    Part("order", "dev/states.md", lambda: f"{diagram(ORDER_MOVES, (OrderState.OFFERED,))}\n\n{badges(OrderState)}"),
-    Part("presence", "dev/states.md", lambda: badges(Presence)),
-    Part("guards", "guide/blocked.md", guard_table),
-    Part("moments", "admin/notifications.md", moments),
-    Part("severities", "admin/notifications.md", severities),
-    Part("roles", "admin/people.md", lambda: table(("Role", "What it may"), ((f"`{it}`", MAY[it]) for it in MAY))),
-    Part("problems", "problems.md", problems),
-    Part("metrics", "admin/monitoring.md", metrics),
-    Part("settings", "admin/settings.md", configuration.markdown),
-    Part("timeouts", "admin/settings.md", timeouts_table),
-    Part("install", "admin/agent.md", install),
-    Part("hooks", "admin/hooks.md", hooks_drop_in),
-)
-
-
-def marks(name: str) -> tuple[str, str]:
-    return f"<!-- begin generated: {name} -->", f"<!-- end generated: {name} -->"
-
-
-def renewed(page: str, part: Part) -> str:
-    """Return the page's text with this part generated again. Raises MarksMissingError."""
-    begin, end = marks(part.name)
-    pattern = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
-    if page.count(begin) != 1 or not pattern.search(page):
-        raise MarksMissingError(f"docs/{part.page} has to hold `{begin}` and `{end}`, once and in this order.")
-    return pattern.sub(lambda _: f"{begin}\n{part.text().strip()}\n{end}", page)
-
-
-def contract() -> str:
-    """Return the OpenAPI document as JSON with sorted keys, so that a diff shows only real changes."""
-    return json.dumps(schema(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+# By the name in the marks: the page below `docs/`, and what writes the part.
+PARTS: dict[str, tuple[str, Callable[[], str]]] = {
+    "event": ("dev/states.md", event_moves),
+    "approval": ("dev/states.md", approval_moves),
+    "order": ("dev/states.md", lambda: states(OrderState, ORDER_MOVES, OrderState.OFFERED)),
+    "presence": ("dev/states.md", lambda: badges(Presence)),
+    "guards": ("guide/blocked.md", guard_table),
+    "moments": ("admin/notifications.md", moments),
+    "severities": ("admin/notifications.md", severities),
+    "roles": ("admin/people.md", lambda: table(("Role", "What it may"), [(f"`{it}`", MAY[it]) for it in MAY])),
+    "problems": ("problems.md", problems),
+    "metrics": ("admin/monitoring.md", metrics),
+    "settings": ("admin/settings.md", configuration.markdown),
+    "timeouts": ("admin/settings.md", timeouts_table),
+    "install": ("admin/agent.md", install),
+    # The drop-in of the agent's unit for hooks that need more than the unit permits.
+    "hooks": ("admin/hooks.md", lambda: f"```ini\n{HOOKS_DROP_IN}```"),
+}
 
 
 def pages(docs: Path) -> dict[Path, str]:
-    """Return the current text of every file that is generated or has a generated part. Raises MarksMissingError, and
-    OSError if a page is missing.
+    """Return the current text of every file that is generated or has a generated part. The OpenAPI document has sorted
+    keys, so that a diff shows only real changes. Raises CommandError if a page lacks the marks of a part, and OSError
+    if there is no such page.
     """
-    found = {docs / "openapi.json": contract()}
-    for part in PARTS:
-        path = docs / part.page
-        found[path] = renewed(found.get(path) or path.read_text(encoding="utf-8"), part)
+    contract = json.dumps(schema(), indent=1, sort_keys=True, ensure_ascii=False)
+    found = {docs / "openapi.json": f"{contract}\n"}
+    for name, (page, text) in PARTS.items():
+        path = docs / page
+        begin, end = f"<!-- begin generated: {name} -->", f"<!-- end generated: {name} -->"
+        old = found.get(path) or path.read_text(encoding="utf-8")
+        parts = re.split(f"(?s){begin}\n.*?{end}", old)
+        if len(parts) != 2:
+            raise CommandError(f"docs/{page} has to hold `{begin}` and `{end}`, once and in this order.")
+        found[path] = f"{begin}\n{text().strip()}\n{end}".join(parts)
     return found
-
-
-def stale(docs: Path) -> list[Path]:
-    """Return the files whose generated parts differ from the code."""
-    return [path for path, text in pages(docs).items() if path.read_text(encoding="utf-8") != text]

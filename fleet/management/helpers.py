@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from django.core.management.base import BaseCommand, CommandError
 
+from fleet.domain.actor import COMMAND_LINE
 from fleet.domain.reasons import Refused
 from fleet.operations import clock
 from fleet.wording.say import say
@@ -29,8 +30,9 @@ def duration(text: str) -> timedelta:
 class OperationCommand(BaseCommand):
     """Base class of commands that call an operation.
 
-    `arguments` maps the name or flag of each argument to the options of `add_argument`. `run` gets the values and the
-    current time. If the operation refuses, the command ends with status 1.
+    `arguments` maps the name or flag of each argument to the options of `add_argument`. `run` gets their values, except
+    the reason (`WHY`), which is in `actor`. `now` is the current time. If the operation refuses, the command ends with
+    status 1.
     """
 
     arguments: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
@@ -41,7 +43,8 @@ class OperationCommand(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            self.run(now=clock.now(), **{name: options[name] for name in self.names})
+            self.now, self.actor = clock.now(), COMMAND_LINE.because(options.get("why") or "")
+            self.run(**{name: options[name] for name in self.names if name != "why"})
         except Refused as refused:
             field = next((error["field"] for error in refused.details.get("errors", ())), "")
             raise CommandError(f"{field}: {say(refused.reason, API)}".removeprefix(": ")) from refused

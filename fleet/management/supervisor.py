@@ -45,11 +45,6 @@ def worker(*, concurrency: int = CONCURRENCY, more: Sequence[str] = ()) -> list[
     return [*WORKER, "--concurrency", str(concurrency), *more]
 
 
-def beat(*, more: Sequence[str] = ()) -> list[str]:
-    """Return the command-line arguments for Celery's beat, the scheduler."""
-    return [*BEAT, *more]
-
-
 # The supervisor: it starts processes, restarts those that end, and ends all of them quickly and together.
 
 WATCH_SECONDS = 0.1
@@ -136,9 +131,6 @@ class Worker:
         if self.child is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.child.pid, number)
-
-    def stop(self, seconds: float) -> None:
-        stop_all([self], seconds)
 
 
 def stop_all(workers: Iterable[Worker], seconds: float) -> None:

@@ -11,12 +11,12 @@ import pytest
 import requests
 
 from fleet.embedded.folder import is_running
-from fleet.management.demo_recipes import machines
 from tests.processes import PYTHON, ROOT, Process, answers, free_port, running, start, wait_for
 
 pytestmark = [pytest.mark.flow, pytest.mark.real_time]
 
-MACHINES = len(machines(ROOT / "agents" / "azure_simulator" / "demo_fleet.json"))
+FLEET = json.loads((ROOT / "agents" / "azure_simulator" / "demo_fleet.json").read_text())
+MACHINES = sum(len(each["machines"]) for each in FLEET["sets"])
 
 
 def descendants(pid: int) -> set[int]:

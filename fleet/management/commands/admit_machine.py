@@ -1,8 +1,5 @@
 """`drydock-fleet admit_machine`: list the machines that wait for admission, or admit some of them."""
 
-from datetime import datetime
-
-from fleet.domain.actor import COMMAND_LINE
 from fleet.management.helpers import WHY, OperationCommand
 from fleet.operations.machines import admissions
 from fleet.projections import machines
@@ -19,11 +16,11 @@ class Command(OperationCommand):
         **WHY,
     }
 
-    def run(self, *, vm_ids: list[str], why: str, now: datetime) -> None:
+    def run(self, *, vm_ids: list[str]) -> None:
         waiting = machines.waiting()
         if vm_ids:
             ids = [request_id for vm_id in vm_ids for request_id in _requests(vm_id, waiting)]
-            admissions.admit(ids=ids, actor=COMMAND_LINE.because(why), now=now)
+            admissions.admit(ids=ids, actor=self.actor, now=self.now)
             self.stdout.write("Admitted: each gets its credential at its next request, within a minute.")
             return
         for row in waiting:

@@ -1,7 +1,5 @@
 """`drydock-fleet archive`: archive all rows that have reached the configured age, or list them without archiving."""
 
-from datetime import datetime
-
 from django.core.management.base import CommandError
 
 from fleet.audit.queries import Storage, storage
@@ -23,15 +21,15 @@ class Command(OperationCommand):
         "--seconds": {"type": float, "default": 600.0, "help": "begin no further file after this time (default: 600)"},
     }
 
-    def run(self, *, dry_run: bool, seconds: float, now: datetime) -> None:
-        found = storage(now=now)
+    def run(self, *, dry_run: bool, seconds: float) -> None:
+        found = storage(now=self.now)
         if not found.archive.destination:
             raise CommandError("Nothing leaves: ARCHIVE_URL names no archive.")
         if dry_run:
-            self.report_next_archived(found, now)
+            self.report_next_archived(found)
             return
         with profile_in_use("relay"):
-            done = retain(now=now, seconds=seconds)
+            done = retain(now=self.now, seconds=seconds)
         if not done.ran:
             raise CommandError("Another process archives at this moment.")
         self.stdout.write(f"{done.files} files were written to {found.archive.destination}.")
@@ -41,9 +39,9 @@ class Command(OperationCommand):
         if done.fault:
             raise CommandError(f"It was broken off, and what had not left stays: {FAULTS[done.fault]}.")
 
-    def report_next_archived(self, found: Storage, now: datetime) -> None:
+    def report_next_archived(self, found: Storage) -> None:
         for row in found.next_archived:
-            when = "now" if row.at <= now else at(row.at, API)
+            when = "now" if row.at <= self.now else at(row.at, API)
             self.stdout.write(f"{when}: {row.rows} {ARCHIVED[row.kind]}, {row.size / 1024**2:.0f} MiB")
         if not found.next_archived:
             self.stdout.write("Nothing leaves yet.")

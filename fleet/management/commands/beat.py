@@ -16,4 +16,4 @@ class Command(BaseCommand):
         parser.add_argument("more", nargs="*", metavar="OPTION", help="An option of Celery's beat.")
 
     def handle(self, *args: Any, more: list[str], **options: Any) -> None:
-        sys.exit(app.start(supervisor.beat(more=more)))
+        sys.exit(app.start([*supervisor.BEAT, *more]))

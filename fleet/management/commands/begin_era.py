@@ -1,9 +1,6 @@
 """`drydock-fleet begin_era`: begin a new era of the timeline after the database was restored from a backup."""
 
-from datetime import datetime
-
 from fleet.audit import archive
-from fleet.domain.actor import COMMAND_LINE
 from fleet.management.helpers import WHY, OperationCommand
 
 
@@ -14,8 +11,8 @@ class Command(OperationCommand):
     )
     arguments = WHY
 
-    def run(self, *, why: str, now: datetime) -> None:
-        begun = archive.mark_database_restored(actor=COMMAND_LINE.because(why), now=now)
+    def run(self) -> None:
+        begun = archive.mark_database_restored(actor=self.actor, now=self.now)
         if not begun.now:
             self.stdout.write(f"Era {begun.era} has only just begun: nothing to do.")
             return

@@ -1,6 +1,6 @@
 """`drydock-fleet create_join_token`: create a token with which agents enrol."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
@@ -33,8 +33,8 @@ class Command(OperationCommand):
         },
     }
 
-    def run(self, *, expires_in: timedelta, now: datetime, **values: Any) -> None:
+    def run(self, *, expires_in: timedelta, **values: Any) -> None:
         sent = entrance.JoinTokenRequestSerializer(data={"expires_in_seconds": expires_in.total_seconds(), **values})
-        token, plain = entrance.create_join_token(sent, now=now)
+        token, plain = entrance.create_join_token(sent, now=self.now)
         self.stdout.write(plain)
         self.stderr.write(f"Admits agents until {token.expires_at:%Y-%m-%d %H:%M:%S} UTC. It is shown only once.")

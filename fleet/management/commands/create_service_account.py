@@ -2,8 +2,6 @@
 program.
 """
 
-from datetime import datetime
-
 from fleet.accounts import service_accounts
 from fleet.domain.people import GROUPS
 from fleet.management.helpers import OperationCommand
@@ -18,7 +16,7 @@ class Command(OperationCommand):
         "--purpose": {"required": True, "help": "what it is for"},
     }
 
-    def run(self, *, now: datetime, **values: str) -> None:
-        row = service_accounts.make(service_accounts.MakeServiceSerializer(data=values), now=now)
+    def run(self, **values: str) -> None:
+        row = service_accounts.make(service_accounts.MakeServiceSerializer(data=values), now=self.now)
         name = row.user.get_username()
         self.stderr.write(f"{name} is created. Create a token: create_token {name} --scope read")

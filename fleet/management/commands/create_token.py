@@ -1,6 +1,6 @@
 """`drydock-fleet create_token`: create a user's token for the REST API."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -44,14 +44,13 @@ class Command(OperationCommand):
         scopes: list[str] | None,
         expires_in: timedelta,
         allowed_from: list[str] | None,
-        now: datetime,
     ) -> None:
         user = User.objects.filter(username=username).first()
         if user is None:
             raise CommandError(f"There is no user {username!r}.")
         values = {"name": name, "scopes": scopes or ["read"], "allowed_from": allowed_from or []}
         sent = tokens.MakeTokenSerializer(data={**values, "expires_in_seconds": expires_in.total_seconds()})
-        token, plain = tokens.issue_token(sent, user=user, now=now)
+        token, plain = tokens.issue_token(sent, user=user, now=self.now)
         self.stdout.write(plain)
         self.stderr.write(
             f"Scopes {', '.join(token.scopes)}, valid until {token.expires_at:%Y-%m-%d %H:%M:%S} UTC."

@@ -96,13 +96,13 @@ class Command(BaseCommand):
         os.environ.update(urls.environment)
         os.environ.update(own_settings(folder, url))
         self.servers = [*urls.own, *of_caches.values()]
-        caches = recipes.caches(FLEET_FILE, {host: socket_of(server) for host, server in of_caches.items()})
+        sockets = {host: Path(unquote(urlsplit(server.url).path)) for host, server in of_caches.items()}
         self.workers, self.logs = workers, folder / "logs"
         self.logs.mkdir(exist_ok=True)
         self.say(f"Starting Drydock with its data in {folder} ...")
         if settings.DEMO_SINGLE_SIGN_ON:
             self.launch(recipes.directory(port=settings.DEMO_SINGLE_SIGN_ON_PORT, back=f"{url}/accounts/sign-on/back/"))
-        self.launch(recipes.simulator(port=settings.SIMULATOR_PORT, fleet_file=FLEET_FILE, caches=caches))
+        self.launch(recipes.simulator(port=settings.SIMULATOR_PORT, fleet_file=FLEET_FILE, sockets=sockets))
         # Its inbox receives the first notifications: if it does not answer, the status bar is red.
         self.wait_until(lambda: answers(f"{simulator_url}/control/log"), "the simulator does not answer")
         # The file of an earlier start is kept under another name until everything answers.
@@ -119,10 +119,8 @@ class Command(BaseCommand):
         trust_simulator(folder, simulator_url)
         self.wait_until(lambda: answers(f"{url}/readyz"), "the web server does not answer")
         where: dict[str, Any] = {"folder": folder, "fleet_url": url, "simulator_url": simulator_url}
-        agents = [
-            self.launch(recipes.agent(machine, **where, join_token=join_token, caches=caches))
-            for machine in recipes.machines(FLEET_FILE)
-        ]
+        fleet = json.loads(FLEET_FILE.read_text())
+        agents = [self.launch(each) for each in recipes.agents(fleet, **where, join_token=join_token, sockets=sockets)]
         worker = self.launch(recipes.worker())
         credentials = json.loads(people_file.read_text())
         token = credentials["viewer"]["token"]
@@ -180,10 +178,6 @@ def cache_servers(folder: Path) -> Iterator[dict[str, Server]]:
     hosts = [each["host"] for each in json.loads(FLEET_FILE.read_text())["caches"]]
     with ExitStack() as stack:
         yield {host: stack.enter_context(valkey_server(folder / "caches" / host)) for host in hosts}
-
-
-def socket_of(server: Server) -> Path:
-    return Path(unquote(urlsplit(server.url).path))
 
 
 def end(number: int, frame: FrameType | None) -> None:
@@ -275,7 +269,7 @@ def story_of_silence(worker: Worker) -> Iterator[None]:
         at = (time.monotonic() - started) % QUIET_EVERY
         quiet = QUIET_AFTER <= at < QUIET_AFTER + QUIET_FOR
         if quiet and worker.wanted:
-            worker.stop(STOP_SECONDS)
+            stop_all([worker], STOP_SECONDS)
         elif not quiet and not worker.wanted:
             worker.wanted = True
             worker.start()
@@ -285,6 +279,7 @@ def story_of_silence(worker: Worker) -> Iterator[None]:
 def welcome(credentials: dict[str, Any], folder: Path) -> str:
     """Return the text that a visitor needs to sign in and look around."""
     people = "\n".join(f"    {group:<9} {credentials[group]['password']}" for group in GROUPS if group in credentials)
+    by_sign_on = f"  Or sign in by its pretended Entra ID, at http://127.0.0.1:{settings.DEMO_SINGLE_SIGN_ON_PORT}\n"
     return f"""
 Drydock answers at {credentials["url"]}
 
@@ -292,15 +287,8 @@ Drydock answers at {credentials["url"]}
 
 {people}
 
-{by_sign_on()}  The simulated Azure answers at {credentials["simulator_url"]}
+{by_sign_on if settings.DEMO_SINGLE_SIGN_ON else ""}  The simulated Azure answers at {credentials["simulator_url"]}
   Notifications arrive in the simulated inbox at {credentials["inbox"]}
   Tokens for the API are in {folder / CREDENTIALS}
   Ctrl-C ends it; its data stays in {folder}
 """
-
-
-def by_sign_on() -> str:
-    """Return the line about single sign-on for the welcome text; empty if it is disabled."""
-    if not settings.DEMO_SINGLE_SIGN_ON:
-        return ""
-    return f"  Or sign in by its pretended Entra ID, at http://127.0.0.1:{settings.DEMO_SINGLE_SIGN_ON_PORT}\n"

@@ -1,7 +1,5 @@
 """`drydock-fleet end_join_token`: revoke a join token, so that no further agent can enrol with it."""
 
-from datetime import datetime
-
 from fleet.management.helpers import OperationCommand
 from fleet.operations.machines import entrance
 
@@ -10,6 +8,6 @@ class Command(OperationCommand):
     help = "Revoke a join token. Its prefix is `join_` and the twelve characters after it."
     arguments = {"prefix": {}}
 
-    def run(self, *, prefix: str, now: datetime) -> None:
-        token = entrance.end_join_token(prefix=prefix, now=now)
+    def run(self, *, prefix: str) -> None:
+        token = entrance.end_join_token(prefix=prefix, now=self.now)
         self.stdout.write(f"{token.prefix} is revoked. Machines that enrolled with it stay.")

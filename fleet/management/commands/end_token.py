@@ -1,7 +1,5 @@
 """`drydock-fleet end_token`: revoke a token of the REST API."""
 
-from datetime import datetime
-
 from fleet.accounts import tokens
 from fleet.management.helpers import OperationCommand
 
@@ -10,6 +8,6 @@ class Command(OperationCommand):
     help = "Revoke an API token. Its prefix is `dd_` and the twelve characters after it."
     arguments = {"prefix": {}}
 
-    def run(self, *, prefix: str, now: datetime) -> None:
-        token = tokens.end_token(prefix=prefix, now=now)
+    def run(self, *, prefix: str) -> None:
+        token = tokens.end_token(prefix=prefix, now=self.now)
         self.stdout.write(f"The token “{token.name}” of {token.user.get_username()} is revoked.")

@@ -1,7 +1,5 @@
 """`drydock-fleet forget_person NAME [--yes]`: preview the erasure of a user's name, or with `--yes` erase it."""
 
-from datetime import datetime
-
 from fleet.accounts.privacy import forget, preview
 from fleet.accounts.text import counted_parts
 from fleet.management.helpers import OperationCommand
@@ -14,8 +12,8 @@ class Command(OperationCommand):
         "--yes": {"action": "store_true", "help": "erase; without it nothing is changed"},
     }
 
-    def run(self, *, username: str, yes: bool, now: datetime) -> None:
-        plan = forget(username=username, now=now) if yes else preview(username=username)
+    def run(self, *, username: str, yes: bool) -> None:
+        plan = forget(username=username, now=self.now) if yes else preview(username=username)
         self.stdout.write("Erased:" if yes else "Would be erased:")
         self.stdout.write("  the name, the password, the e-mail address")
         for part in counted_parts(plan.goes):

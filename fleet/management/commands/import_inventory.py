@@ -1,35 +1,34 @@
 """`drydock-fleet import_inventory FILE...`: import the output of `az` about machines and their sets."""
 
 import sys
-from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from fleet.domain.machines.inventory import read_inventory, read_json
 from fleet.domain.reasons import Refused
-from fleet.operations import clock
+from fleet.management.helpers import OperationCommand
 from fleet.operations.machines.inventory import import_inventory
 from fleet.wording.say import say
 from fleet.wording.times import API
 
 
-class Command(BaseCommand):
+class Command(OperationCommand):
     help = (
         "Take in the JSON that `az vm list`, `az vm availability-set list`, `az vmss list-instances` and `az vmss list`"
         " print. Each file is recognised by what is in it."
     )
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("files", nargs="+", metavar="FILE", help="a file, or - for standard input")
-        parser.add_argument(
-            "--complete",
-            action="store_true",
-            help="the files list every machine of their subscriptions and scale sets: forget the others",
-        )
+    arguments = {
+        "files": {"nargs": "+", "metavar": "FILE", "help": "a file, or - for standard input"},
+        "--complete": {
+            "action": "store_true",
+            "help": "the files list every machine of their subscriptions and scale sets: forget the others",
+        },
+    }
 
-    def handle(self, *args: Any, files: list[str], complete: bool, **options: Any) -> None:
+    def run(self, *, files: list[str], complete: bool) -> None:
         items: list[Any] = []
         for name in files:
             try:
@@ -42,7 +41,7 @@ class Command(BaseCommand):
             except OSError as error:
                 raise CommandError(f"{name} cannot be read: {error.strerror}.") from error
             items += printed if isinstance(printed, list) else [printed]
-        found = import_inventory(inventory=read_inventory(items), now=clock.now(), complete=complete)
+        found = import_inventory(inventory=read_inventory(items), now=self.now, complete=complete)
         self.stdout.write(
             f"{found.machines} machines, {found.new} of them new, {found.without_agent} without an agent;"
             f" {found.scale_sets} scale sets; {found.dropped} dropped."

@@ -1,7 +1,5 @@
 """`drydock-fleet list_join_tokens`: list the join tokens, each with the machines that enrolled with it."""
 
-from datetime import datetime
-
 from fleet.management.helpers import OperationCommand
 from fleet.projections import machines
 
@@ -9,8 +7,8 @@ from fleet.projections import machines
 class Command(OperationCommand):
     help = "List join tokens, newest first: prefix, state, uses, expiry, set, comment, and machines enrolled with them."
 
-    def run(self, *, now: datetime) -> None:
-        for row in machines.page_of_join_tokens(now=now, size=500).results:
+    def run(self) -> None:
+        for row in machines.page_of_join_tokens(now=self.now, size=500).results:
             uses = f"{row.uses} of {row.max_uses}" if row.max_uses else str(row.uses)
             self.stdout.write(
                 f"{row.prefix}  {'valid' if row.valid else 'expired'}  {uses} uses"

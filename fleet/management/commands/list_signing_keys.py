@@ -2,8 +2,6 @@
 reads.
 """
 
-from datetime import datetime
-
 from fleet.management.helpers import OperationCommand
 from fleet.operations.orders import sign
 
@@ -11,6 +9,6 @@ from fleet.operations.orders import sign
 class Command(OperationCommand):
     help = "List the public halves of the keys that sign orders now: id, and the key as `drydock-agent trust` takes it."
 
-    def run(self, *, now: datetime) -> None:
-        for key in sign.public_keys(now=now):
+    def run(self) -> None:
+        for key in sign.public_keys(now=self.now):
             self.stdout.write(f"{key.id}  {key.public_key}")

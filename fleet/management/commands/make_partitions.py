@@ -2,8 +2,6 @@
 well.
 """
 
-from datetime import datetime
-
 from django.core.management.base import CommandError
 
 from fleet.audit.partition_drop import make_ahead
@@ -13,8 +11,8 @@ from fleet.management.helpers import OperationCommand
 class Command(OperationCommand):
     help = "Create the next partition of each large table whose last one is nearly full."
 
-    def run(self, *, now: datetime) -> None:
-        made = make_ahead(now=now, via="command", noted=False)
+    def run(self) -> None:
+        made = make_ahead(now=self.now, via="command", noted=False)
         for name in made.made:
             self.stdout.write(f"New partition: {name}.")
         if made.held:

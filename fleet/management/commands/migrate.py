@@ -19,11 +19,12 @@ class Command(migrate.Command):
 
     def handle(self, *args: Any, **options: Any) -> None:
         super().handle(*args, **options)
-        if not any(options[name] for name in ("plan", "check_unapplied", "prune", "app_label")):
-            for name in make_ahead(now=clock.now(), via="migrate", noted=False).made:
-                self.stdout.write(f"From now on there is a partition {name}.")
+        if any(options[name] for name in ("plan", "check_unapplied", "prune", "app_label")):
+            return
+        for name in make_ahead(now=clock.now(), via="migrate", noted=False).made:
+            self.stdout.write(f"From now on there is a partition {name}.")
         # Compose migrates at each start, before any process writes: entries in the wrong era cannot be moved.
-        if not any(options[name] for name in ("plan", "check_unapplied", "prune", "app_label")) and is_era_missing():
+        if is_era_missing():
             begun = archive.mark_database_restored(
                 actor=COMMAND_LINE.because("migrate found a restored dump"), now=clock.now()
             )

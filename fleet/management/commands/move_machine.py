@@ -1,9 +1,7 @@
 """`drydock-fleet move_machine`: move a machine into another set and confine it there, or lift its confinement."""
 
 from argparse import ArgumentParser
-from datetime import datetime
 
-from fleet.domain.actor import COMMAND_LINE
 from fleet.management.helpers import WHY, OperationCommand
 from fleet.operations.sets.changes import move_machine
 from fleet.projections.machines import row_id
@@ -20,8 +18,8 @@ class Command(OperationCommand):
         to.add_argument("--lift", action="store_true", help="the stated set of the machine counts again")
         self.names += ("set_id",)
 
-    def run(self, *, vm_id: str, set_id: int | None, why: str, now: datetime) -> None:
-        move_machine(machine_id=row_id(vm_id=vm_id), set_id=set_id, actor=COMMAND_LINE.because(why), now=now)
+    def run(self, *, vm_id: str, set_id: int | None) -> None:
+        move_machine(machine_id=row_id(vm_id=vm_id), set_id=set_id, actor=self.actor, now=self.now)
         self.stdout.write(
             "Moved, and confined there." if set_id else "Lifted: the stated set of the machine counts again."
         )

@@ -21,13 +21,13 @@ class Command(BaseCommand):
     def handle(self, *args: Any, check: bool, **options: Any) -> None:
         docs = Path(settings.BASE_DIR) / "docs"
         try:
-            stale = documentation.stale(docs)
-            names = ", ".join(f"docs/{path.relative_to(docs)}" for path in stale)
-            if check and stale:
-                raise CommandError(f"Stale: {names}. Run `manage.py print_docs`.")
-            if not check:
-                for path, text in documentation.pages(docs).items():
-                    path.write_text(text, encoding="utf-8")
-        except (documentation.MarksMissingError, OSError) as error:
+            found = documentation.pages(docs)
+            stale = {path: text for path, text in found.items() if path.read_text(encoding="utf-8") != text}
+        except OSError as error:
             raise CommandError(str(error)) from error
+        names = ", ".join(f"docs/{path.relative_to(docs)}" for path in stale)
+        if check and stale:
+            raise CommandError(f"Stale: {names}. Run `manage.py print_docs`.")
+        for path, text in stale.items():
+            path.write_text(text, encoding="utf-8")
         self.stdout.write(f"Renewed: {names}." if stale else "The documentation is up to date.")

@@ -2,7 +2,6 @@
 
 import resource
 import time
-from datetime import datetime
 
 from fleet.domain.db_timeouts import profile_in_use
 from fleet.management.helpers import OperationCommand
@@ -16,10 +15,10 @@ class Command(OperationCommand):
 
     arguments = {"--once": {"action": "store_true", "required": True, "help": "one tick, and no more"}}
 
-    def run(self, *, once: bool, now: datetime) -> None:
+    def run(self, *, once: bool) -> None:
         began, worked = time.perf_counter(), time.process_time()
         with profile_in_use("relay"):
-            did = reconcile.advance(now=now, via="command")
+            did = reconcile.advance(now=self.now, via="command")
         seconds, processor = time.perf_counter() - began, time.process_time() - worked
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         if not did.ran:

@@ -1,8 +1,5 @@
 """`drydock-fleet revoke_machine`: revoke the credential of a machine."""
 
-from datetime import datetime
-
-from fleet.domain.actor import COMMAND_LINE
 from fleet.management.helpers import WHY, OperationCommand
 from fleet.operations.machines import keys
 from fleet.projections.machines import row_id
@@ -12,6 +9,6 @@ class Command(OperationCommand):
     help = "Revoke a machine: its calls are rejected, and it has no vote and gets no order."
     arguments = {"vm_id": {"help": "its vmId, as its page shows it"}, **WHY}
 
-    def run(self, *, vm_id: str, why: str, now: datetime) -> None:
-        keys.revoke(machine_id=row_id(vm_id=vm_id), actor=COMMAND_LINE.because(why), now=now)
+    def run(self, *, vm_id: str) -> None:
+        keys.revoke(machine_id=row_id(vm_id=vm_id), actor=self.actor, now=self.now)
         self.stdout.write("The machine is revoked, and what it reported no longer counts.")

@@ -1,8 +1,7 @@
 """`drydock-fleet rotate_signing_key`: create a new key with which Drydock signs orders."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from fleet.domain.actor import COMMAND_LINE
 from fleet.management.helpers import WHY, OperationCommand, duration
 from fleet.operations.orders import sign
 
@@ -19,8 +18,8 @@ class Command(OperationCommand):
         **WHY,
     }
 
-    def run(self, *, overlap: timedelta, why: str, now: datetime) -> None:
-        key = sign.rotate(overlap=overlap, actor=COMMAND_LINE.because(why), now=now)
+    def run(self, *, overlap: timedelta) -> None:
+        key = sign.rotate(overlap=overlap, actor=self.actor, now=self.now)
         self.stdout.write(
             f"The key {key.key_id} signs orders now. Agents that check signatures receive it automatically."
         )

@@ -1,8 +1,5 @@
 """`drydock-fleet stop_all_approvals --why …`: stop all approvals in the installation until the stop is lifted."""
 
-from datetime import datetime
-
-from fleet.domain.actor import COMMAND_LINE
 from fleet.management.helpers import OperationCommand
 from fleet.operations.policy import rules
 
@@ -11,6 +8,6 @@ class Command(OperationCommand):
     help = "Stop all rules, waves, approvals and orders that no agent has yet, until `lift_stop`. Needs no Redis."
     arguments = {"--why": {"required": True, "help": "shown on every page until the stop is lifted"}}
 
-    def run(self, *, why: str, now: datetime) -> None:
-        rules.stop_all(actor=COMMAND_LINE.because(why), now=now)
+    def run(self) -> None:
+        rules.stop_all(actor=self.actor, now=self.now)
         self.stdout.write("All approvals are stopped. Requests that Azure has received continue.")

@@ -2,7 +2,6 @@
 
 import re
 from argparse import ArgumentTypeError
-from datetime import datetime
 
 from django.core.management.base import CommandError
 
@@ -43,14 +42,14 @@ class Command(OperationCommand):
         },
     }
 
-    def run(self, *, head: list[tuple[int, str]], first: int, now: datetime) -> None:
+    def run(self, *, head: list[tuple[int, str]], first: int) -> None:
         if first < 1:
             raise CommandError("Seals are numbered from 1 on.")
 
         def tell(finding: Finding) -> None:
             self.stdout.write(say(finding.reason, API))
 
-        found = verify(now=now, heads=dict(head), first=first, tell=tell)
+        found = verify(now=self.now, heads=dict(head), first=first, tell=tell)
         self.stdout.write(
             f"{found.seals} seals over {found.rows} rows were computed again; head: {found.head or 'none yet'}."
         )

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,10 @@ def wait(child: subprocess.Popen[bytes], urls: Urls) -> int:
     restart database servers that end in the meantime.
     """
     try:
-        while (status := ended_within(child, WATCH_SECONDS)) is None:
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                status = child.wait(WATCH_SECONDS)
+                break
             for said in urls.watch():
                 sys.stderr.write(f"{said}\n")
     except KeyboardInterrupt:
@@ -61,11 +64,3 @@ def wait(child: subprocess.Popen[bytes], urls: Urls) -> int:
             child.kill()
             status = child.wait()
     return status if status >= 0 else 128 - status
-
-
-def ended_within(child: subprocess.Popen[bytes], seconds: float) -> int | None:
-    """Wait up to `seconds` for the child, and return its exit status; None if it is still running."""
-    try:
-        return child.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return None
