@@ -70,17 +70,13 @@ def without_controls(_: Any, __: str, said: EventDict) -> EventDict:
 
 def processors(style: str) -> list[Processor]:
     """Return the structlog processors of a log line; `style` is "text" or "json"."""
-    first: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    last: list[Processor]
     if style == "json":
-        return [
-            *first,
-            structlog.processors.format_exc_info,
-            bounded,
-            in_order,
-            structlog.processors.JSONRenderer(),
-        ]
-    # No colour: it would end up in files, where most of these lines are read.
-    return [*first, bounded, without_controls, structlog.dev.ConsoleRenderer(colors=False, timestamp_key="time")]
+        last = [structlog.processors.format_exc_info, bounded, in_order, structlog.processors.JSONRenderer()]
+    else:
+        # No colour: it would end up in files, where most of these lines are read.
+        last = [bounded, without_controls, structlog.dev.ConsoleRenderer(colors=False, timestamp_key="time")]
+    return [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last]
 
 
 def line(style: str) -> logging.Formatter:

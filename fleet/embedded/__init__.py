@@ -70,12 +70,17 @@ def servers(folder: Path, environment: dict[str, str], *, durable: bool = True) 
         if not database_url or not redis_url:
             folder = stack.enter_context(held(folder))
         if database_url:
-            expect_postgres(database_url)
+            with reached("DATABASE_URL", database_url):
+                psycopg.connect(database_url, connect_timeout=5).close()
         else:
             own.append(stack.enter_context(postgres_server(folder, durable=durable)))
             database_url = own[-1].url
         if redis_url:
-            expect_redis(redis_url)
+            with (
+                reached("REDIS_URL", redis_url),
+                redis.Redis.from_url(redis_url, socket_connect_timeout=5, socket_timeout=5) as client,
+            ):
+                client.ping()
         else:
             own.append(stack.enter_context(valkey_server(folder)))
             redis_url = own[-1].url
@@ -87,19 +92,11 @@ def without_password(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-def expect_postgres(url: str) -> None:
-    """Raise ServerProblem if no server answers at DATABASE_URL."""
+@contextmanager
+def reached(name: str, url: str) -> Iterator[None]:
+    """Raise ServerProblem if the server of this setting does not let us in inside the block."""
     try:
-        psycopg.connect(url, connect_timeout=5).close()
-    except psycopg.OperationalError as error:
+        yield
+    except (psycopg.OperationalError, redis.RedisError, ValueError) as error:
         said = " ".join(str(error).split())
-        raise ServerProblem(f"DATABASE_URL names {without_password(url)}, which does not let us in: {said}") from error
-
-
-def expect_redis(url: str) -> None:
-    """Raise ServerProblem if no server answers at REDIS_URL."""
-    try:
-        with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as client:
-            client.ping()
-    except (redis.RedisError, ValueError) as error:
-        raise ServerProblem(f"REDIS_URL names {without_password(url)}, which does not let us in: {error}") from error
+        raise ServerProblem(f"{name} names {without_password(url)}, which does not let us in: {said}") from error

@@ -73,15 +73,12 @@ def wheel() -> Path:
     return package
 
 
-def open_to_all(path: Path) -> bool:
-    return all(step.stat().st_mode & 0o005 == 0o005 for step in (path, *path.parents))
-
-
 def binaries(owner: Owner) -> Path:
     """Return the folder with `postgres` and `initdb` that the owner can reach."""
     package = wheel()
-    if owner.user is None or open_to_all(package / INSTALLATION / "bin"):
-        return package / INSTALLATION / "bin"
+    path = package / INSTALLATION / "bin"
+    if owner.user is None or all(step.stat().st_mode & 0o005 == 0o005 for step in (path, *path.parents)):
+        return path
     return private_copy(package) / PACKAGE / INSTALLATION / "bin"
 
 

@@ -15,6 +15,7 @@ from django.conf import settings
 from drydock_agent import wire
 
 from fleet.domain.reasons import Reason
+from fleet.domain.secrets import hash_of
 from fleet.domain.texts import storable
 from fleet.domain.trace import trace_as_kept
 from fleet.gateway import limits, metrics
@@ -32,7 +33,7 @@ from fleet.gateway.threads import Loop, Threads
 from fleet.gateway.waiters import LongPollTimes, Waiter, Waiters
 from fleet.operations import clock
 from fleet.operations.intake.keep import Delivery
-from fleet.operations.intake.presence import AgentHeartbeat
+from fleet.operations.intake.presence import AgentHeartbeat, Contact
 from fleet.operations.machines.keys import are_bearer_credentials_accepted
 from fleet.projections import machines
 from fleet.projections.machines import MachineIdentity
@@ -43,12 +44,9 @@ PAUSE_SECONDS = 1.0
 # The longest travel time of a call; a later one was buffered, or its agent's clock differs.
 ON_ITS_WAY = timedelta(seconds=1)
 CLOCKS_DIFFER_SECONDS = 60.0
-# The most orders that one call may name as received.
-MOST_HELD = 100
-# Signing keys that one call may say the agent trusts.
-MOST_KEYS = 100
-# The longest name of a spool in a long poll, in characters, and the limit of its numbers.
-MOST_SPOOL = 100
+# The most orders that one call may name as received, signing keys that it may say the agent trusts, and characters of
+# the name of a spool in a long poll; and the limit of its numbers.
+MOST = 100
 BIGGEST = 2**63
 HASH = re.compile("[0-9a-f]{64}")
 NOTHING: frozenset[str] = frozenset()
@@ -133,7 +131,7 @@ class Agents:
         key_words: list[wire.KeyNotice] = []
         try:
             if wanted.signing_keys is not None:
-                trusted = wanted.signing_keys[:MOST_KEYS]
+                trusted = wanted.signing_keys[:MOST]
                 await self.keys.look(now, trusted)
                 key_words = self.keys.news_for(trusted)
         finally:
@@ -256,8 +254,7 @@ class Agents:
         if signed is not None:
             found = await self.credentials.found(signed.found_by)
         elif are_bearer_credentials_accepted(now):
-            credential = request.bearer
-            found = await self.credentials.identity(credential) if credential else None
+            found = await self.credentials.found(hash_of(request.bearer)) if request.bearer else None
         else:
             raise Problem(401, "not-authenticated", say(Reason("bearer-over"), API))
         if found is None:
@@ -281,16 +278,10 @@ class Agents:
         """Record the facts of a contact: presence, clock offset, last good poll, and the orders that the agent has. A
         late call is not used to measure the clock.
         """
-        self.contacts.note(
-            machine.machine_id,
-            heard_at=now,
-            poll_at=its_clock.not_after(last_poll_at, now),
-            clock_offset=None if late else its_clock.offset,
-            signatures=check,
-            metadata=metadata,
-        )
+        polled_at, offset = its_clock.not_after(last_poll_at, now), None if late else its_clock.offset
+        self.contacts.note(Contact(machine.machine_id, now, polled_at, offset, check, metadata))
         noted = []
-        for item in held[:MOST_HELD]:
+        for item in held[:MOST]:
             order_id, _, via = item.partition(":")
             try:
                 noted.append((machine.machine_id, UUID(order_id), storable(via)[:50]))
@@ -305,7 +296,7 @@ def _standing(machine_id: int, query: dict[str, str]) -> AgentHeartbeat:
     empty.
     """
     spool, acknowledged, document = query.get("spool", ""), query.get("acknowledged", ""), query.get("document", "")
-    if not 0 < len(spool) <= MOST_SPOOL or storable(spool) != spool:
+    if not 0 < len(spool) <= MOST or storable(spool) != spool:
         return AgentHeartbeat(machine_id)
     number = int(acknowledged) if acknowledged.isascii() and acknowledged.isdigit() and len(acknowledged) < 20 else 0
     return AgentHeartbeat(

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -56,6 +57,7 @@ CLOCK_SECONDS = 1.0
 BROKER_SECONDS = 1.0
 
 
+@dataclass(eq=False, kw_only=True)
 class Gateway:
     """The ASGI application of the backend.
 
@@ -65,23 +67,14 @@ class Gateway:
     first is opened.
     """
 
-    def __init__(
-        self,
-        *,
-        pages: Application,
-        measure: Measure,
-        jobs: Sequence[tuple[str, Callable[[], None], float]],
-        opens: Callable[[int], None],
-        open_calls: OpenCalls,
-    ) -> None:
-        self.pages = pages
-        self.open_calls = open_calls
-        self.measure = measure
-        self.jobs = jobs
-        self.opens = opens
-        self.access = Access()
-        self.routes: dict[str, dict[str, Handler]] = {}
-        self.loops: list[Loop] = []
+    pages: Application
+    measure: Measure
+    jobs: Sequence[tuple[str, Callable[[], None], float]]
+    opens: Callable[[int], None]
+    open_calls: OpenCalls
+    access: Access = field(default_factory=Access)
+    routes: dict[str, dict[str, Handler]] = field(default_factory=dict)
+    loops: list[Loop] = field(default_factory=list)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -182,16 +175,13 @@ class Gateway:
             path: {method: handler_of(self) for method, handler_of in methods.items()}
             for path, methods in TABLE.items()
         }
-        self._start_loops()
-        events.call_later(BROKER_SECONDS, prepare_hints)
-        self._answer_overdue(events)
-        self._watch_signals(events)
-
-    def _start_loops(self) -> None:
         # One each of these threads at most.
         self.opens(limits.THREADS + len(self.loops))
         for loop in self.loops:
             loop.start()
+        events.call_later(BROKER_SECONDS, prepare_hints)
+        self._answer_overdue(events)
+        self._watch_signals(events)
 
     def _answer_overdue(self, events: asyncio.AbstractEventLoop) -> None:
         self.agents.committer.send_away_late()

@@ -18,9 +18,9 @@ from fleet.domain.texts import storable
 from fleet.gateway import limits, metrics
 from fleet.gateway.http import Problem, busy
 from fleet.gateway.threads import Loop, with_connection
-from fleet.gateway.write_queue import Lane, Lanes, Pending, Written, parts_of
+from fleet.gateway.write_queue import COSTLY, ONE_REPORT, Lane, Lanes, Pending, Written, parts_of
 from fleet.operations import clock
-from fleet.operations.intake.keep import Delivery, ParsedReport
+from fleet.operations.intake.keep import Delivery
 from fleet.operations.orders import queue
 from fleet.operations.quarantine import is_quarantined
 from fleet.operations.reports import record
@@ -224,7 +224,7 @@ class Committer:
                 self._behind.add(deliveries[0].machine_id)
                 return False
             if len(deliveries[0].reports) > 1:
-                return self._record_one_by_one(deliveries[0], done)
+                return self._record_in_parts(deliveries[0], done)
             return self._quarantine(deliveries[0], error, done)
         for delivery in deliveries:
             # An earlier part of the same delivery may have refused a report already.
@@ -241,15 +241,17 @@ class Committer:
         first = self._record(deliveries[:middle], done, careful=careful)
         return self._record(deliveries[middle:], done, careful=careful) and first
 
-    def _record_in_parts(self, delivery: Delivery, done: dict[int, Written | Problem]) -> None:
-        """Record the parts of a costly delivery one after the other until the time limit. Written parts are
-        acknowledged; the agent sends the rest again.
+    def _record_in_parts(self, delivery: Delivery, done: dict[int, Written | Problem]) -> bool:
+        """Record a costly delivery in parts, or report by report to find a bad one, until the time limit. Return
+        whether all of them were handled. Written parts are acknowledged; the agent sends the rest again.
         """
-        for part in parts_of(delivery):
-            if time.monotonic() > self._began + COSTLY_SECONDS and delivery.machine_id in done:
-                return
-            if not self._record([part], done):
-                return
+        most, seconds = (ONE_REPORT, SALVAGE_SECONDS) if self._salvages else (COSTLY, COSTLY_SECONDS)
+        for part in parts_of(delivery, most):
+            if time.monotonic() > self._began + seconds and delivery.machine_id in done:
+                return False
+            if not self._record([part], done, again=not self._salvages, careful=self._salvages):
+                return False
+        return True
 
     def _wait(self, deliveries: list[Delivery], done: dict[int, Written | Problem]) -> bool:
         """Handle a lock timeout: record the deliveries in halves, so that only the one whose rows are locked must be
@@ -265,21 +267,6 @@ class Committer:
             if not isinstance(done.get(delivery.machine_id), Written):
                 done[delivery.machine_id] = busy(f"{database_waits(LOCKED)} Send this batch again in a moment.")
         return False
-
-    def _record_one_by_one(self, delivery: Delivery, done: dict[int, Written | Problem]) -> bool:
-        refused = dict(delivery.refused)
-        parts: list[tuple[int, ParsedReport | None]] = [(report.seq, report) for report in delivery.reports]
-        parts += [(seq, None) for seq in refused]
-        for seq, report in sorted(parts, key=lambda part: part[0]):
-            if time.monotonic() > self._began + SALVAGE_SECONDS and delivery.machine_id in done:
-                # The part recorded so far is acknowledged; the rest is sent again.
-                return False
-            reports, quarantined = ([report], []) if report is not None else ([], [(seq, refused[seq])])
-            if not self._record(
-                [replace(delivery, reports=reports, refused=quarantined)], done, again=False, careful=True
-            ):
-                return False
-        return True
 
     def _quarantine(self, delivery: Delivery, error: Exception, done: dict[int, Written | Problem]) -> bool:
         """Quarantine the bad report of a delivery that contains no other report: store what can be stored, and refuse

@@ -5,9 +5,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
-from enum import Enum
 
-from fleet.domain.secrets import hash_of
 from fleet.gateway.http import Problem, busy
 from fleet.gateway.threads import Threads
 from fleet.operations.machines import keys
@@ -28,15 +26,6 @@ GATHER_SECONDS = 0.02
 MOST_WAITING = 25_000
 
 
-class Unknown(Enum):
-    """Marker of a credential that is not in the cache, neither as valid nor as invalid."""
-
-    UNKNOWN = "unknown"
-
-
-UNKNOWN = Unknown.UNKNOWN
-
-
 class Credentials:
     """Cache of machine identities by the hash of their credential, valid for `seconds`. A revocation removes its entry
     at once.
@@ -55,17 +44,17 @@ class Credentials:
         self._asked: dict[str, asyncio.Future[MachineIdentity | None]] = {}
         self._asking: asyncio.Task[None] | None = None
 
-    async def identity(self, credential: str) -> MachineIdentity | None:
-        """Return the machine with this credential, from the cache or the database; None if it is invalid. Raises
-        Problem 503 if too many lookups wait or the database is unavailable.
-        """
-        return await self.found(hash_of(credential))
-
     async def found(self, key: str) -> MachineIdentity | None:
-        """Return the machine for the hash of a credential or the name of a key; None if it is invalid."""
-        known = self._cached(key)
-        if not isinstance(known, Unknown):
-            return known
+        """Return the machine for the hash of a credential or the name of a key, from the cache or the database; None if
+        it is invalid. Raises Problem 503 if too many lookups wait or the database is unavailable.
+        """
+        now = time.monotonic()
+        with self._lock:
+            known = self._known.get(key)
+            if known is not None and known[1] > now:
+                return known[0]
+            if self._wrong.get(key, 0.0) > now:
+                return None
         waits = self._asked.get(key)
         if waits is None:
             if len(self._asked) >= MOST_WAITING:
@@ -106,15 +95,6 @@ class Credentials:
             for machine_id in machine_ids:
                 for key in self._hashes.pop(machine_id, ()):
                     del self._known[key]
-
-    def _cached(self, key: str) -> MachineIdentity | Unknown | None:
-        """Return the cached identity, None for a credential known to be invalid, or UNKNOWN if it must be queried."""
-        now = time.monotonic()
-        with self._lock:
-            known = self._known.get(key)
-            if known is not None and known[1] > now:
-                return known[0]
-            return None if self._wrong.get(key, 0.0) > now else UNKNOWN
 
     def _know(self, key: str, identity: MachineIdentity, until: float) -> None:
         self._known[key] = (identity, until)

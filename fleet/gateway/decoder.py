@@ -26,7 +26,6 @@ class Batch:
     """
 
     request: wire.ReportsRequest
-    clock: Clock
     size: int
     reports: list[ParsedReport] = field(default_factory=list)
     refused: list[tuple[int, str]] = field(default_factory=list)
@@ -45,7 +44,7 @@ def read_batch(raw: bytes, *, received_at: datetime) -> Batch:
         )
     except ValueError as error:
         raise Problem(422, "validation", f"sent_at: {error}.") from None
-    batch = Batch(request, clock, len(raw))
+    batch = Batch(request, len(raw))
     last = 0
     for raw_report in request.reports:
         seq = _number(raw_report, last)

@@ -161,8 +161,7 @@ class Dispatcher:
         said = [one for one in asked.values() if one is not None]
         compared = presence.compare(said) if said else {}
         with self._lock:
-            vias = {key: via for key in found if (via := self._via(key, now))}
-        orders = {key: [replace(order, via=vias[key]) for order in found[key]] for key in found}
+            orders = {key: [replace(order, via=self._via(key, now)) for order in found[key]] for key in found}
         if whole:
             self.events.call_soon_threadsafe(self.waiters.look_closely, sets_under_way() if mine else set())
             plans = queue.decided_plans(now=clock.now()) if mine and clock.is_clock_correct() else {}

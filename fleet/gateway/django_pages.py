@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from time import monotonic
 from typing import Any, TypeVar, cast
@@ -191,20 +191,20 @@ async def _sent(send: Send, message: Message, call: OpenCall | None) -> None:
             call.interrupts = None
 
 
+@dataclass(eq=False)
 class _Answer:
     """One request that Django processes step by step; each step may run in another thread."""
 
-    def __init__(self, handler: WSGIHandler, environ: dict[str, Any]) -> None:
-        self.status = 500
-        self.headers: list[tuple[bytes, bytes]] = []
-        self._handler = handler
-        self._environ = environ
-        self._answer: Any = None
-        self._chunks: Iterator[bytes] = iter(())
+    handler: WSGIHandler
+    environ: dict[str, Any]
+    status: int = 500
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    _answer: Any = None
+    _chunks: Iterator[bytes] = field(init=False)
 
     def begin(self) -> tuple[bytes, bool]:
         """Call Django. Return the first part of the response, and whether more parts follow."""
-        self._answer = self._handler(self._environ, self._start)
+        self._answer = self.handler(self.environ, self._start)
         self._chunks = iter(self._answer)
         return self.next_piece()
 
@@ -225,7 +225,7 @@ class _Answer:
     @property
     def access(self) -> Access | None:
         """Return the access with which the response began; None if no user is signed in."""
-        found: Access | None = self._environ.get(SENT_WITH)
+        found: Access | None = self.environ.get(SENT_WITH)
         return found
 
     def close(self) -> None:

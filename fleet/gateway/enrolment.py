@@ -1,6 +1,5 @@
 """Enrolment calls of agents (challenge and enrol), and counters of refused enrolments."""
 
-import asyncio
 import json
 import math
 import threading
@@ -16,7 +15,7 @@ from fleet.domain.secrets import hash_of
 from fleet.domain.texts import storable
 from fleet.gateway import metrics
 from fleet.gateway.http import Problem, Request, Send, answer
-from fleet.gateway.limits import Buckets, throttle
+from fleet.gateway.limits import Buckets, throttle, throttled
 from fleet.gateway.signed_calls import Repeated, SignedCall, SignedCalls
 from fleet.gateway.threads import Loop, Threads
 from fleet.operations import clock
@@ -90,14 +89,11 @@ class JoinTokens:
         self.threads = threads
         self._usable: frozenset[str] = frozenset()
         self._until = float("-inf")
-        self._reading: asyncio.Task[None] | None = None
 
     async def has(self, token_hash: str) -> bool:
         """Return whether a token with this hash is usable. Concurrent callers share one query. Raises Problem 503."""
         if time.monotonic() >= self._until:
-            if self._reading is None or self._reading.done():
-                self._reading = asyncio.ensure_future(self.threads.run(self._read))
-            await asyncio.shield(self._reading)
+            await self.threads.share(self._read)
         return token_hash in self._usable
 
     def _read(self) -> None:
@@ -148,7 +144,8 @@ class Entrance:
         """
         signed, wanted = await self._read(request)
         try:
-            found = await self.threads.run(_check, wanted, signed, request.client)
+            asked = {"request": wanted, "address": request.client, "signed_by": _signer(signed)}
+            found = await self.threads.run(enrolment.would_enrol, **asked, now=clock.now())
         except Refused as refused:
             if refused.code != "intermediate-wanted":
                 metrics.ENROLMENTS_REFUSED.labels(refused.code).inc()
@@ -166,14 +163,14 @@ class Entrance:
         within = not self.enrolments.take(request.client, time.monotonic())
         size = request.header(b"content-length")
         if not within and not (size.isdigit() and int(size) <= EXCESS_BYTES):
-            raise too_many()
+            raise throttled(TOO_MANY, 1)
         signed = self._signed(request)
         raw = await request.body(ENROL_BYTES)
         wanted = read_enrolment(raw)
         if not within:
             proof = signed.found_by if signed is not None else hash_of(wanted.join_token)
             if signed is None and not await self.join_tokens.has(proof):
-                raise too_many()
+                raise throttled(TOO_MANY, 1)
             throttle(self.proved, proof, TOO_MANY)
         return signed, wanted
 
@@ -197,12 +194,6 @@ def read_enrolment(raw: bytes) -> wire.EnrolRequest:
         raise Problem(422, "validation", f"The request cannot be read: {error}.") from None
 
 
-def too_many() -> Problem:
-    """Count a call beyond the limit of its address, and return Problem 429."""
-    metrics.SHED.labels("rate").inc()
-    return Problem(429, "throttled", TOO_MANY, retry_after=1)
-
-
 def _enrol(wanted: wire.EnrolRequest, signed: SignedCall | None, address: str) -> wire.EnrolAnswer | wire.EnrolPending:
     """Enrol a machine; call it in a thread. A signed request is accepted once in all processes. Raises Problem 401,
     Refused.
@@ -211,11 +202,6 @@ def _enrol(wanted: wire.EnrolRequest, signed: SignedCall | None, address: str) -
     if signed is not None and not entrance.spend(signed.mark, now=now):
         raise Repeated
     return enrolment.enrol(request=wanted, now=now, address=address, signed_by=_signer(signed))
-
-
-def _check(wanted: wire.EnrolRequest, signed: SignedCall | None, address: str) -> wire.EnrolAnswer | wire.EnrolPending:
-    """Check an enrolment without storing anything; call it in a thread. Raises Refused."""
-    return enrolment.would_enrol(request=wanted, now=clock.now(), address=address, signed_by=_signer(signed))
 
 
 def _signer(signed: SignedCall | None) -> str:

@@ -52,21 +52,20 @@ class Buckets:
         if tokens < 1:
             return (1 - tokens) / self.rate
         if len(self._filled) >= self.keys and key not in self._filled:
-            self._forget_full(now)
+            full = {k for k, (free, then) in self._filled.items() if free + (now - then) * self.rate >= self.burst}
+            # Those that are full count as unknown ones; if none is, all begin anew.
+            self._filled = {k: one for k, one in self._filled.items() if full and k not in full}
         self._filled[key] = (tokens - 1, now)
         return 0.0
-
-    def _forget_full(self, now: float) -> None:
-        full = [k for k, (tokens, since) in self._filled.items() if tokens + (now - since) * self.rate >= self.burst]
-        for key in full:
-            del self._filled[key]
-        if not full:
-            self._filled.clear()
 
 
 def throttle(buckets: Buckets, key: int | str, sentence: str) -> None:
     """Take one token of the key. Raises Problem 429 with this sentence if none is available."""
-    seconds = buckets.take(key, time.monotonic())
-    if seconds:
-        metrics.SHED.labels("rate").inc()
-        raise Problem(429, "throttled", sentence, retry_after=math.ceil(seconds))
+    if seconds := buckets.take(key, time.monotonic()):
+        raise throttled(sentence, seconds)
+
+
+def throttled(sentence: str, seconds: float) -> Problem:
+    """Count a call beyond a limit, and return Problem 429."""
+    metrics.SHED.labels("rate").inc()
+    return Problem(429, "throttled", sentence, retry_after=math.ceil(seconds))

@@ -8,7 +8,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
@@ -86,22 +86,20 @@ def access_of(by: CallCredentials, *, now: datetime) -> FoundAccess | None:
     return FoundAccess(Access(user.pk, rights(user)), user.get_username()) if user else None
 
 
+@dataclass(eq=False, slots=True)
 class OpenCall:
     """One open call: its access, and what to interrupt when that ends. Use it only in the event loop's thread."""
 
-    __slots__ = ("access", "by", "checked_at", "interrupts", "loop", "over", "state")
-
-    def __init__(self, by: CallCredentials, access: Access) -> None:
-        self.by = by
-        self.access = access
-        self.loop = asyncio.get_running_loop()
-        # Its access has ended: nothing more may be sent.
-        self.over = False
-        # Whatever waits for the client inside of this is interrupted.
-        self.interrupts: asyncio.Timeout | None = None
-        # As it was last compared; nothing before the first time.
-        self.state: tuple[Any, Any] | None = None
-        self.checked_at = 0.0
+    by: CallCredentials
+    access: Access
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    # Its access has ended: nothing more may be sent.
+    over: bool = False
+    # Whatever waits for the client inside of this is interrupted.
+    interrupts: asyncio.Timeout | None = None
+    # As it was last compared; nothing before the first time.
+    state: tuple[Any, Any] | None = None
+    checked_at: float = 0.0
 
     def end(self) -> None:
         """Interrupt the call because its access has ended."""

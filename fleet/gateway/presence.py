@@ -2,7 +2,6 @@
 
 import threading
 from contextlib import suppress
-from datetime import datetime
 
 import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError
@@ -26,25 +25,19 @@ class Contacts:
         self._lock = threading.Lock()
         self._noted: dict[int, Contact] = {}
 
-    def note(
-        self,
-        machine_id: int,
-        *,
-        heard_at: datetime,
-        poll_at: datetime | None,
-        clock_offset: float | None,
-        signatures: str = "",
-        metadata: str = "",
-    ) -> None:
+    def note(self, contact: Contact) -> None:
         with self._lock:
-            known = self._noted.get(machine_id)
-            if known is not None:
+            if (known := self._noted.get(contact.machine_id)) is not None:
                 # Calls of one machine overlap: the newest value of each counts.
-                heard_at = max(heard_at, known.heard_at)
-                poll_at = max(poll_at, known.poll_at) if poll_at and known.poll_at else poll_at or known.poll_at
-                clock_offset = known.clock_offset if clock_offset is None else clock_offset
-                signatures, metadata = signatures or known.signatures, metadata or known.metadata
-            self._noted[machine_id] = Contact(machine_id, heard_at, poll_at, clock_offset, signatures, metadata)
+                contact = Contact(
+                    contact.machine_id,
+                    max(contact.heard_at, known.heard_at),
+                    max((at for at in (contact.poll_at, known.poll_at) if at), default=None),
+                    known.clock_offset if contact.clock_offset is None else contact.clock_offset,
+                    contact.signatures or known.signatures,
+                    contact.metadata or known.metadata,
+                )
+            self._noted[contact.machine_id] = contact
 
     def flush(self) -> None:
         """Write the collected contacts. If Postgres is unavailable, they stay in memory for the next call."""

@@ -68,10 +68,9 @@ class Probes:
     threads: Threads
     figures: Figures
     migrated: bool = False
-    # The last result and its time, and the query in progress.
+    # The last result and its time.
     _found: ProbeCache | None = None
     _found_at: float = float("-inf")
-    _asking: asyncio.Future[ProbeCache] | None = None
 
     async def healthz(self, request: Request, send: Send) -> None:
         """Answer 200, or 500 if one of the threads of this process has ended. The database is not checked."""
@@ -130,11 +129,9 @@ class Probes:
         """Return a result that is at most a second old. Concurrent callers share one query."""
         if self._found is not None and time.monotonic() - self._found_at < FRESH_SECONDS:
             return self._found
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.ensure_future(self.threads.run(self._asked))
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                found = await asyncio.shield(self._asking)
+                found = await self.threads.share(self._asked)
         except TimeoutError:
             return ProbeCache("too slow")
         if found is not self._found:

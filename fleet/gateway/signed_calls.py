@@ -1,6 +1,5 @@
 """Verification of calls signed with a machine's key, and the keys that sign orders."""
 
-import asyncio
 import hmac
 import time
 from collections.abc import Collection, Sequence
@@ -32,7 +31,6 @@ class Keys:
         self._known: list[sign.KnownKey] | None = None
         self._ids: frozenset[str] = frozenset()
         self._read_at = 0.0
-        self._refreshing: asyncio.Task[None] | None = None
         self._judged: dict[str, tuple[SignatureCheck | None, bool]] = {}
 
     async def look(self, now: datetime, trusted: Collection[str] = ()) -> None:
@@ -40,11 +38,8 @@ class Keys:
         `trusted`. Concurrent callers share one query. Raises Problem 503 if Postgres is unavailable.
         """
         seconds = SECONDS if self._ids.issuperset(trusted) else SECONDS_IF_UNKNOWN
-        if self._known is not None and time.monotonic() < self._read_at + seconds:
-            return
-        if self._refreshing is None or self._refreshing.done():
-            self._refreshing = asyncio.ensure_future(self.threads.run(self._refresh, now))
-        await asyncio.shield(self._refreshing)
+        if self._known is None or time.monotonic() >= self._read_at + seconds:
+            await self.threads.share(self._refresh, now)
 
     def _refresh(self, now: datetime) -> None:
         self._known = sign.all_keys(now=now)

@@ -88,15 +88,15 @@ def read_cursor(text: str) -> Cursor | None:
     return (era, xid, number) if era <= LAST_ERA and max(xid, number) < 2**63 else None
 
 
+@dataclass(eq=False)
 class Streams:
     """The open streams of this process."""
 
-    def __init__(self, feed: Feed, threads: Threads, open_calls: OpenCalls) -> None:
-        self.feed = feed
-        self.threads = threads
-        self.open_calls = open_calls
-        self.count = 0
-        self.stopping = False
+    feed: Feed
+    threads: Threads
+    open_calls: OpenCalls
+    count: int = 0
+    stopping: bool = False
 
     async def serve(self, request: Request, send: Send) -> None:
         """Answer a call with an event stream. Raises Problem 401, 403, 422 or 503 before the response begins."""

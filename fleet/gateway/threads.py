@@ -123,6 +123,7 @@ class Threads:
         self.queue = queue
         self.waiting = 0
         self._threads = threads
+        self._shared: dict[Callable[..., Any], asyncio.Future[Any]] = {}
         self._pool = ThreadPoolExecutor(
             threads, thread_name_prefix="gateway", initializer=use_profile, initargs=("gateway",)
         )
@@ -141,6 +142,16 @@ class Threads:
             raise busy(f"{database_waits(sqlstate(error))} Try again in a moment.") from None
         finally:
             self.waiting -= 1
+
+    async def share(self, call: Callable[..., T], *args: Any) -> T:
+        """Do as `run` does, unless the same call is running: concurrent callers get one result. A caller that
+        disconnects does not cancel the call for the others.
+        """
+        running = self._shared.get(call)
+        if running is None or running.done():
+            running = self._shared[call] = asyncio.ensure_future(self.run(call, *args))
+        found: T = await asyncio.shield(running)
+        return found
 
     def stop(self) -> None:
         """Wait for the running calls, then close the connections."""

@@ -89,18 +89,18 @@ class Waiter:
         self.until = loop.call_later(seconds, self.end, [])
 
 
+@dataclass(eq=False)
 class Waiters:
     """The open long polls of this process, by machine."""
 
-    def __init__(self, per_machine: int, holds: LongPollTimes, *, steady: Callable[[], float] = time.monotonic) -> None:
-        self.per_machine = per_machine
-        self.holds = holds
-        self.steady = steady
-        self.count = 0
-        self._close = 0
-        self._under_way: Collection[int] = ()
-        self._told: dict[Hashable, float] = {}
-        self._by_machine: dict[int, list[Waiter]] = {}
+    per_machine: int
+    holds: LongPollTimes
+    steady: Callable[[], float] = time.monotonic
+    count: int = 0
+    _close: int = 0
+    _under_way: Collection[int] = ()
+    _told: dict[Hashable, float] = field(default_factory=dict)
+    _by_machine: dict[int, list[Waiter]] = field(default_factory=dict)
 
     def machine_ids(self) -> set[int]:
         """Return the machines (row ids) with a long poll in this process. May be called from any thread: copying is

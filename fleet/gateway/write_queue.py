@@ -27,6 +27,8 @@ from fleet.operations.intake.spools import Taken
 # Deliveries with a higher cost are written separately, after the others and in parts of this cost. The first reports of
 # a starting agent cost less.
 COSTLY = 30
+# With this limit each part holds one report, whatever it costs.
+ONE_REPORT = -1
 # Deliveries of a machine that costs more than this each second are costly, even if each of them is cheap.
 UNITS_A_SECOND, AT_ONCE = 20.0, 90.0
 REMEMBERED = 10_000
@@ -51,8 +53,8 @@ def cost_of(report: ParsedReport) -> int:
             return OTHER
 
 
-def parts_of(delivery: Delivery) -> Iterator[Delivery]:
-    """Yield the delivery in parts of limited cost, in the order of the report numbers."""
+def parts_of(delivery: Delivery, most: int) -> Iterator[Delivery]:
+    """Yield the delivery in parts that cost at most `most`, in the order of the report numbers."""
     refused = dict(delivery.refused)
     numbered: list[tuple[int, ParsedReport | None]] = [(report.seq, report) for report in delivery.reports]
     numbered += [(seq, None) for seq in refused]
@@ -60,7 +62,7 @@ def parts_of(delivery: Delivery) -> Iterator[Delivery]:
     first, spent = 0, 0
     for place, (_, report) in enumerate(numbered):
         cost = cost_of(report) if report is not None else OTHER
-        if place > first and spent + cost > COSTLY:
+        if place > first and spent + cost > most:
             yield _part(delivery, numbered[first:place], refused)
             first, spent = place, 0
         spent += cost
@@ -85,23 +87,18 @@ class Spending:
         # A reminder of one body is read once.
         reminders = {report.data.hash for report in delivery.reports if isinstance(report.data, wire.ReminderData)}
         known = [report for report in delivery.reports if not isinstance(report.data, wire.ReminderData)]
-        cost = sum(map(cost_of, known)) + REMINDER * len(reminders)
-        if not cost:
+        total = sum(map(cost_of, known)) + REMINDER * len(reminders)
+        if not total:
             return False
         now = time.monotonic()
         spent, since = self._spent.get(delivery.machine_id, (0.0, now))
-        spent = min(max(0.0, spent - (now - since) * UNITS_A_SECOND) + cost, 2 * AT_ONCE)
+        spent = min(max(0.0, spent - (now - since) * UNITS_A_SECOND) + total, 2 * AT_ONCE)
         if len(self._spent) >= REMEMBERED:
-            self._forget(now)
+            self._spent = {
+                key: (cost, then) for key, (cost, then) in self._spent.items() if cost > (now - then) * UNITS_A_SECOND
+            }
         self._spent[delivery.machine_id] = (spent, now)
-        return cost > COSTLY or spent > AT_ONCE
-
-    def _forget(self, now: float) -> None:
-        self._spent = {
-            machine_id: (spent, since)
-            for machine_id, (spent, since) in self._spent.items()
-            if spent > (now - since) * UNITS_A_SECOND
-        }
+        return total > COSTLY or spent > AT_ONCE
 
 
 # Where deliveries queue until they are written: in which order, and which are refused first under pressure.

@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -37,7 +37,7 @@ class Counts:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counted: Counter[str] = Counter()
-        self._seconds: dict[str, float] = {}
+        self._seconds: defaultdict[str, float] = defaultdict(float)
         self._beat = 0.0
         self._process = 0
 
@@ -45,8 +45,7 @@ class Counts:
         """Count a finished task. `seconds` is the run time."""
         with self._lock:
             self._counted[f"{COUNT} {outcome} {task}"] += 1
-            name = f"{SECONDS} {task}"
-            self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+            self._seconds[f"{SECONDS} {task}"] += seconds
         self._see_to_it()
 
     def sent(self, at: float) -> None:
@@ -59,7 +58,7 @@ class Counts:
         """Add the counts to those in Redis. Raises redis-py's errors; the counts then remain for the next call."""
         with self._lock:
             counted, self._counted = self._counted, Counter()
-            seconds, self._seconds = self._seconds, {}
+            seconds, self._seconds = self._seconds, defaultdict(float)
             beat, self._beat = self._beat, 0.0
         if not counted and not beat:
             return
@@ -77,7 +76,7 @@ class Counts:
             with self._lock:
                 self._counted += counted
                 for field, took in seconds.items():
-                    self._seconds[field] = self._seconds.get(field, 0.0) + took
+                    self._seconds[field] += took
                 self._beat = self._beat or beat
             raise
 

@@ -15,6 +15,7 @@ from django.db import OperationalError, connection
 from fleet.domain.db_timeouts import Connections, name_of, read_names
 from fleet.embedded import Urls
 from fleet.gateway.probes import ProbeCache, Probes
+from fleet.gateway.threads import Threads
 from fleet.models import LastRun, QuarantinedRow
 from fleet.notifications.router import NAME as ROUTER
 from fleet.projections.desk import readiness
@@ -40,7 +41,8 @@ def probes_of(answer: ProbeCache, *, heard: bool = True, seconds: float = 0.0) -
         return answer
 
     probes: Any = Probes.__new__(Probes)
-    probes.threads, probes.agents = SimpleNamespace(run=run), SimpleNamespace(stopping=False)
+    probes.threads, probes.agents = Threads(threads=1, queue=1), SimpleNamespace(stopping=False)
+    probes.threads.run = run
     probes.wake_ups = SimpleNamespace(heard=heard)
     return probes, queries
 
