@@ -14,11 +14,11 @@ from tests.processes import PYTHON, running, wait_for
 
 @pytest.mark.long
 @pytest.mark.real_time
-@pytest.mark.parametrize("process", ["beat", "worker"])
-def test_an_unavailable_redis_is_logged_with_growing_pauses(own_urls: Urls, tmp_path: Path, process: str) -> None:
+@pytest.mark.parametrize("program", [supervisor.BEAT, supervisor.worker()], ids=["beat", "worker"])
+def test_an_unavailable_redis_is_logged_with_growing_pauses(own_urls: Urls, tmp_path: Path, program: list[str]) -> None:
     folder = tmp_path / "redis"
     folder.mkdir()
-    words = [PYTHON, "-m", "celery", "--app", "fleet", *getattr(supervisor, process)()]
+    words = [PYTHON, "-m", "celery", "--app", "fleet", *program]
     with valkey_server(folder) as server, redis.Redis.from_url(server.url) as client:
         urls = Urls(database=own_urls.database, redis=server.url)
         environment = {**urls.environment, "LOG_FORMAT": "json"}

@@ -44,7 +44,7 @@ class Several:
         for name in CELERY:
             kind, _, number = name.partition("-")
             more = ["--hostname", f"celery@{number}", "--loglevel", "INFO"]
-            words = supervisor.worker(more=more) if kind == "worker" else supervisor.beat()
+            words = supervisor.worker(more=more) if kind == "worker" else supervisor.BEAT
             made[name] = Recipe(name=name, command=[*recipes.CELERY, *words])
         for alone in ("web", "worker", "beat"):
             del it.recipes[alone]
