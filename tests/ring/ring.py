@@ -75,11 +75,10 @@ class Ring:
         self.recipes: dict[str, Recipe] = {recipe.name: recipe for recipe in (
             recipes.web(self.port), recipes.worker(), recipes.beat(),
         )}  # fmt: skip
-        for machine in recipes.machines(fleet):
-            agent = recipes.agent(
-                machine, folder=folder, fleet_url=self.url, simulator_url=simulator.url, join_token=self.join_token,
-                caches=(),
-            )  # fmt: skip
+        for agent in recipes.agents(
+            json.loads(fleet.read_text()), folder=folder, fleet_url=self.url, simulator_url=simulator.url,
+            join_token=self.join_token, sockets={},
+        ):  # fmt: skip
             environment = {**agent.environment, "DRYDOCK_REDIS_CACHES": " ".join(caches)}
             self.recipes[agent.name] = replace(agent, environment=environment)
         self.processes: dict[str, Process] = {}
