@@ -9,7 +9,8 @@ from time import perf_counter
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 
-from fleet.projections.desk.status_bar import StatusBar, blind_spot_count, status_bar
+from fleet.projections import blind_spots
+from fleet.projections.desk.status_bar import StatusBar, status_bar
 from fleet.projections.visibility import is_limited
 
 # Maximum share of a process's time that is spent on counting blind spots, at any size of the fleet.
@@ -62,7 +63,7 @@ class StatusBarCache:
     def _spots_at(self, now: datetime) -> int | None:
         """Return the last count of blind spots; None before the first count has ended."""
         if not settings.STATUS_BAR_CACHE_SECONDS:
-            return blind_spot_count(now)
+            return blind_spots.count(now)
         if (self._spots_until is None or now >= self._spots_until) and self._counting_spots.acquire(blocking=False):
             self._run(lambda: self._count_spots(now))
         return self._spots
@@ -70,7 +71,7 @@ class StatusBarCache:
     def _count_spots(self, now: datetime) -> None:
         try:
             began = perf_counter()
-            self._spots = blind_spot_count(now)
+            self._spots = blind_spots.count(now)
             seconds = max(settings.STATUS_BAR_CACHE_SECONDS, (perf_counter() - began) / SHARE)
             self._spots_until = now + timedelta(seconds=seconds)
         finally:

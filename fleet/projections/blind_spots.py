@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 from django.db.models import Count, Exists, F, Model, OuterRef, QuerySet, Sum, Value
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThanOrEqual
@@ -23,7 +23,7 @@ from fleet.projections.caches.coverage import listener, with_machine
 from fleet.projections.caches.maintenances import CacheRef
 from fleet.projections.counts import is_live, last_poll, stale_sets
 from fleet.projections.machines import agentless
-from fleet.projections.pages import Key, Page, cut_page, cut_window
+from fleet.projections.pages import At, Key, Page, cut_page, cut_window
 from fleet.projections.refs import MachineRef, SetRef, plain_name, set_ref
 from fleet.projections.visibility import sees_set, used_caches, visible
 
@@ -140,8 +140,8 @@ def overview(*, now: datetime) -> BlindSpots:
     return BlindSpots(tuple(groups), visible(models.Machine).filter(revoked_at=None).exists(), look.waiting, now)
 
 
-def count(*, now: datetime) -> int:
-    """Return the number of blind spots. Sixteen queries."""
+def count(now: datetime) -> int:
+    """Return the number of blind spots, with and without a set. Sixteen queries."""
     look = _look(now, caches=FIRST)
     return len(look.rows) + look.more_caches + look.stored.count()
 
@@ -153,8 +153,7 @@ def page(
     sets: Collection[int] | None = None,
     machines: Collection[int] | None = None,
     names: Collection[str] | None = None,
-    cursor: str | None = None,
-    size: int | None = None,
+    **at: Unpack[At],
 ) -> Page[BlindSpotRow]:
     """Return a page of blind spots, the most dangerous first. Filters: `code`, sets and machines (row ids), and machine
     `names`.
@@ -181,11 +180,11 @@ def page(
             caches = _cache_window(now, beyond, onwards, most) if some else []
             return [*_window(stored, beyond, onwards, most), *caches]
 
-        found = cut_window(in_memory, window, _place, like=(0, "", 0, ""), cursor=cursor, size=size)
+        found = cut_window(in_memory, window, _place, like=(0, "", 0, ""), **at)
     else:
         # Few sets match, so all their rows are read.
         of_them = _listed(stored.filter(availability_set__any=_homes(machines, names)))
-        found = cut_page(in_memory + [row for row in _shaped(of_them) if wanted(row)], _place, cursor=cursor, size=size)
+        found = cut_page(in_memory + [row for row in _shaped(of_them) if wanted(row)], _place, **at)
     return found.map(_shortened)
 
 

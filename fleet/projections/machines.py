@@ -280,6 +280,14 @@ def refused_enrolments(*, most: int = MOST_REFUSED) -> list[Refusal]:
     return [(row, from_json(row.reason), remedy_of(row.code)) for row in rows]
 
 
+# Instance metadata of the machine that an admission claims to be, by the column of `waiting_rows`.
+KNOWN = {
+    "known_subscription": "subscriptionId",
+    "known_group": "resourceGroupName",
+    "known_addresses": "privateIpAddresses",
+}
+
+
 def waiting_rows() -> QuerySet[Admission]:
     """Return admissions with all columns that `AdmissionRow` needs."""
     duplicates = visible(Admission).filter(vm_id=OuterRef("vm_id")).exclude(pk=OuterRef("pk")).order_by()
@@ -288,9 +296,7 @@ def waiting_rows() -> QuerySet[Admission]:
     return rows.annotate(
         duplicates=Coalesce(Subquery(duplicates.values("vm_id").annotate(many=Count("pk")).values("many")), 0),
         namesake=Exists(namesakes),
-        known_subscription=F("machine__compute__subscriptionId"),
-        known_group=F("machine__compute__resourceGroupName"),
-        known_addresses=F("machine__compute__privateIpAddresses"),
+        **{column: F(f"machine__compute__{name}") for column, name in KNOWN.items()},
     )
 
 
@@ -306,12 +312,7 @@ def _admission(row: Any, subscriptions: Collection[str]) -> AdmissionRow:
     claimed = Claimed(**stated | {"name": row.resource_name})
     known = None
     if machine is not None:
-        known_as = {
-            "subscriptionId": row.known_subscription,
-            "resourceGroupName": row.known_group,
-            "privateIpAddresses": row.known_addresses,
-            "location": machine.region,
-        }
+        known_as = {name: getattr(row, column) for column, name in KNOWN.items()} | {"location": machine.region}
         home = machine.availability_set
         # A provisional set has no name to compare.
         known_home = f"{home.kind}:{home.name}" if home.kind != PROVISIONAL else ""

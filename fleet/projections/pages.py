@@ -195,22 +195,19 @@ def read_page(segments: Sequence[Segment[M]], *, cursor: str | None = None, size
     if end is not None and not more:
         return _cut_short(found, segments, end, start)
 
-    def at(entry: tuple[int, M], *, back: bool) -> str:
-        return _encode(replace(_place(entry, segments), backwards=back))
-
-    has_next = bool(found) and (more or backwards)
-    has_previous = bool(found) and (more if backwards else start is not None)
-    if start is not None and not backwards and not found and isinstance(start.id, int):
+    if not found:
+        if start is None or backwards or not isinstance(start.id, int):
+            # The first row has no predecessor: reading continues from the beginning.
+            return Page(results=(), next=None, previous=None)
         # The cursor's own row may not match, as in a search by portions: `previous` includes that row.
         itself = start.id + (-1 if segments[start.segment].descending else 1)
         return Page(results=(), next=None, previous=_encode(replace(start, backwards=True, id=itself)))
-    if backwards and not found:
-        # The first row has no predecessor: reading continues from the beginning.
-        return Page(results=(), next=None, previous=None)
+    first, final = _place(found[0], segments), _place(found[-1], segments)
+    has_previous = more if backwards else start is not None
     return Page(
         results=tuple(row for _, row in found),
-        next=at(found[-1], back=False) if has_next else None,
-        previous=at(found[0], back=True) if has_previous else None,
+        next=_encode(final) if more or backwards else None,
+        previous=_encode(replace(first, backwards=True)) if has_previous else None,
     )
 
 
@@ -274,25 +271,20 @@ Window = Callable[[Key | None, bool, int], Sequence[T]]
 
 
 def cut_window(
-    in_memory: Sequence[T],
-    window: Window[T],
-    key: Callable[[T], Key],
-    *,
-    like: Key,
-    cursor: str | None,
-    size: int | None,
+    in_memory: Sequence[T], window: Window[T], key: Callable[[T], Key], *, like: Key, **at: Unpack[At]
 ) -> Page[T]:
     """Return a page of a list that is partly in memory and mostly in the database, sorted by the same `key`.
     `window(key, onwards, count)` reads rows from the database. `like` is an example of a key with the right types.
 
     Raises `BadCursorError`.
     """
-    start, most = (_decode(cursor, 1) if cursor else None), clamp(size) + 1
-    if start is None:
-        return cut_page([*in_memory, *window(None, True, most)], key, cursor=None, size=size)
+    cursor, most = at.get("cursor"), clamp(at.get("size")) + 1
+    if not cursor:
+        return cut_page([*in_memory, *window(None, True, most)], key, **at)
+    start = _decode(cursor, 1)
     there = start.value if isinstance(start.value, list) else []
     if list(map(type, there)) != list(map(type, like)):
         raise BadCursorError("The cursor is of another list.")
     ways = ((True, 1 if start.backwards else most), (False, most if start.backwards else 1))
     found = [row for onwards, count in ways for row in window(tuple(there), onwards, count)]
-    return cut_page([*in_memory, *found], key, cursor=cursor, size=size)
+    return cut_page([*in_memory, *found], key, **at)

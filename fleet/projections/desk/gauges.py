@@ -1,7 +1,7 @@
 """Gauges of the fleet for Prometheus, measured with a fixed number of queries."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -35,7 +35,7 @@ QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
 
 # Gauges of annexes.
-MEASURES: list[Callable[..., tuple[Sample, ...]]] = []
+MEASURES: list[Callable[..., Iterable[Sample]]] = []
 
 
 class Quantiles(Aggregate):
@@ -50,8 +50,8 @@ def measure(*, now: datetime) -> tuple[Sample, ...]:
     """Return the gauges of the fleet except `drydock_up` and those of `measure_values`; those of annexes come last. A
     fixed number of queries.
     """
-    fleet = (*_events(now), *_approvals(now), *_machines(now), *_orders(now), *_own(now), *_waves(now))
-    return (*fleet, *_clocks(now), _sets(now), _caches(now), *(sample for more in MEASURES for sample in more(now=now)))
+    own = (_events, _approvals, _machines, _orders, _own, _waves, _clocks, _sets, _caches)
+    return tuple(sample for measured in (*own, *MEASURES) for sample in measured(now=now))
 
 
 def _one(gauge: Gauge, value: float | None) -> Sample:
@@ -62,7 +62,7 @@ def _seconds(later: datetime | None, earlier: datetime | None) -> float | None:
     return max(0.0, (later - earlier).total_seconds()) if later is not None and earlier is not None else None
 
 
-def _events(now: datetime) -> tuple[Sample, ...]:
+def _events(*, now: datetime) -> Iterator[Sample]:
     live = [state.value for state in LIVE_APPROVALS]
     decided = Exists(visible(models.Approval).filter(event=OuterRef("pk"), state__in=live))
     in_time = Q(not_before=None) | Q(not_before__gt=now)
@@ -73,14 +73,12 @@ def _events(now: datetime) -> tuple[Sample, ...]:
         waiting=Count("pk", filter=waiting),
         next_at=Min("not_before", filter=waiting),
     )
-    return (
-        Sample(gauges.EVENTS, {(status,): counted[status] for status in OPEN}),
-        _one(gauges.WAITING, counted["waiting"]),
-        _one(gauges.NEXT_NOT_BEFORE, _seconds(counted["next_at"], now)),
-    )
+    yield Sample(gauges.EVENTS, {(status,): counted[status] for status in OPEN})
+    yield _one(gauges.WAITING, counted["waiting"])
+    yield _one(gauges.NEXT_NOT_BEFORE, _seconds(counted["next_at"], now))
 
 
-def _approvals(now: datetime) -> tuple[Sample, ...]:
+def _approvals(*, now: datetime) -> Iterator[Sample]:
     live = [state.value for state in LIVE_APPROVALS]
     real = visible(models.Approval).filter(event__drill=False)
     by_state = dict(real.filter(state__in=live).order_by().values_list("state").annotate(Count("pk")))
@@ -94,19 +92,15 @@ def _approvals(now: datetime) -> tuple[Sample, ...]:
         late = [name for name, step in zip(STEPS, found[-len(STEPS) :], strict=True) if step.state == "overdue"]
         steps.update(late)
         overdue += bool(late)
-    return (
-        Sample(gauges.APPROVALS, {(state,): by_state.get(state, 0) for state in live}),
-        _one(gauges.OVERDUE, overdue),
-        Sample(gauges.OVERDUE_STEPS, {(name,): steps[name] for name in ("sent", "answered")}),
-    )
+    yield Sample(gauges.APPROVALS, {(state,): by_state.get(state, 0) for state in live})
+    yield _one(gauges.OVERDUE, overdue)
+    yield Sample(gauges.OVERDUE_STEPS, {(name,): steps[name] for name in ("sent", "answered")})
 
 
-def _machines(now: datetime) -> tuple[Sample, ...]:
+def _machines(*, now: datetime) -> Iterator[Sample]:
     presence, without_agent = counts(now=now)
-    return (
-        Sample(gauges.MACHINES, {(state.value,): getattr(presence, state.value) for state in Presence}),
-        _one(gauges.WITHOUT_AGENT, without_agent),
-    )
+    yield Sample(gauges.MACHINES, {(state.value,): getattr(presence, state.value) for state in Presence})
+    yield _one(gauges.WITHOUT_AGENT, without_agent)
 
 
 def measure_values() -> tuple[Sample, ...]:
@@ -121,8 +115,8 @@ def measure_values() -> tuple[Sample, ...]:
     return tuple(Sample(gauge, values) for gauge, values in samples.items())
 
 
-def _clocks(now: datetime) -> tuple[Sample, ...]:
-    """Return the clock offsets of machines heard recently, because older measurements may be outdated. One query."""
+def _clocks(*, now: datetime) -> Iterator[Sample]:
+    """Yield the clock offsets of machines heard recently, because older measurements may be outdated. One query."""
     recent = now - timedelta(seconds=presence_limits().late)
     # Reads the narrow presence rows alone; revoked machines are rare.
     revoked = visible(models.Machine, every=True).filter(revoked_at__gt=recent).values("pk")
@@ -133,14 +127,12 @@ def _clocks(now: datetime) -> tuple[Sample, ...]:
         too_far=Count("pk", filter=Q(off__gt=settings.CLOCK_TOLERANCE_SECONDS)),
     )
     quantiles = zip(QUANTILES, found["quantiles"] or (), strict=False)
-    return (
-        Sample(gauges.CLOCK_OFFSET, {(f"{quantile:g}",): float(seconds) for quantile, seconds in quantiles}),
-        _one(gauges.CLOCKS_OFF, found["too_far"]),
-    )
+    yield Sample(gauges.CLOCK_OFFSET, {(f"{quantile:g}",): float(seconds) for quantile, seconds in quantiles})
+    yield _one(gauges.CLOCKS_OFF, found["too_far"])
 
 
-def _sets(now: datetime) -> Sample:
-    """Return the coverage of sets from stored counts, or from new counts for sets that have just changed. Machines
+def _sets(*, now: datetime) -> Iterator[Sample]:
+    """Yield the coverage of sets from stored counts, or from new counts for sets that have just changed. Machines
     without an agent are included. Five queries.
     """
     changed = list(changed_sets(now=now))
@@ -156,11 +148,11 @@ def _sets(now: datetime) -> Sample:
         found["none" if not present else "full" if present == count and set_id not in lacking else "partial"] += 1
         lacking.discard(set_id)
     found["none"] += len(lacking)
-    return Sample(gauges.SETS, {(coverage,): count for coverage, count in found.items()})
+    yield Sample(gauges.SETS, {(coverage,): count for coverage, count in found.items()})
 
 
-def _caches(now: datetime) -> Sample:
-    """Return the gauge for the coverage of caches by listeners. One query."""
+def _caches(*, now: datetime) -> Iterator[Sample]:
+    """Yield the gauge for the coverage of caches by listeners. One query."""
     newest = visible(models.Coverage).filter(cache=OuterRef("pk"), until=None)
     hearing = newest.alias(polled=last_poll("machine__")).filter(is_live(now=now, machine="machine__"))
     has_listener = Exists(hearing.filter(state="subscribed"))
@@ -170,17 +162,17 @@ def _caches(now: datetime) -> Sample:
         unsupported=Count("pk", filter=Q(heard=False, publishes_nothing=True)),
         uncovered=Count("pk", filter=Q(heard=False, publishes_nothing=False)),
     )
-    return Sample(gauges.CACHES, {(coverage,): count for coverage, count in found.items()})
+    yield Sample(gauges.CACHES, {(coverage,): count for coverage, count in found.items()})
 
 
-def _orders(now: datetime) -> tuple[Sample, ...]:
+def _orders(*, now: datetime) -> Iterator[Sample]:
     rows = visible(models.Order).filter(state__in=[state.value for state in OPEN_ORDERS])
     found = rows.aggregate(count=Count("pk"), oldest=Min("offered_at"))
-    oldest = _seconds(now, found["oldest"]) or 0.0
-    return _one(gauges.OPEN_ORDERS, found["count"]), _one(gauges.OLDEST_ORDER, oldest)
+    yield _one(gauges.OPEN_ORDERS, found["count"])
+    yield _one(gauges.OLDEST_ORDER, _seconds(now, found["oldest"]) or 0.0)
 
 
-def _own(now: datetime) -> tuple[Sample, ...]:
+def _own(*, now: datetime) -> Iterator[Sample]:
     ran_at = visible(models.LastRun).filter(name=models.LastRun.RECONCILE).values_list("ran_at", flat=True).first()
     seal = visible(models.Seal).order_by("-number").first()
     # By the index of the stream: the first entry after the last seal.
@@ -191,13 +183,11 @@ def _own(now: datetime) -> tuple[Sample, ...]:
     for process, skew in wrong_clocks(now=now).items():
         kind = (process.partition(" ")[0],)
         skews[kind] = max(skews.get(kind, 0.0), abs(skew))
-    return (
-        _one(gauges.RECONCILE_AGE, None if ran_at is None else seconds_since(ran_at, now=now)),
-        Sample(gauges.QUARANTINED, {(what,): count for what, count in quarantined_rows().items()}),
-        Sample(gauges.SKEW, skews),
-        _one(gauges.UNSEALED, _seconds(now, entry) or 0.0),
-        Sample(gauges.PARTITION_ROOM, {(found.of.table,): found.room for found in ahead(*TABLES)}),
-    )
+    yield _one(gauges.RECONCILE_AGE, None if ran_at is None else seconds_since(ran_at, now=now))
+    yield Sample(gauges.QUARANTINED, {(what,): count for what, count in quarantined_rows().items()})
+    yield Sample(gauges.SKEW, skews)
+    yield _one(gauges.UNSEALED, _seconds(now, entry) or 0.0)
+    yield Sample(gauges.PARTITION_ROOM, {(found.of.table,): found.room for found in ahead(*TABLES)})
 
 
 def late_partitions() -> tuple[str, ...]:
@@ -210,9 +200,10 @@ def quarantined_rows() -> dict[str, int]:
     return dict(visible(models.QuarantinedRow).values_list("what").annotate(Count("pk")).order_by("what"))
 
 
-def _waves(now: datetime) -> tuple[Sample, ...]:
+def _waves(*, now: datetime) -> Iterator[Sample]:
     found = visible(models.Wave).aggregate(
         running=Count("pk", filter=Q(state=WaveState.RUNNING.value)),
         stopped=Count("pk", filter=Q(state=WaveState.STOPPED.value, closed_at__gt=now - HOUR)),
     )
-    return (_one(gauges.WAVES, found["running"]), _one(gauges.WAVES_STOPPED, found["stopped"]))
+    yield _one(gauges.WAVES, found["running"])
+    yield _one(gauges.WAVES_STOPPED, found["stopped"])

@@ -83,12 +83,7 @@ class StatusBar(Overview):
     items: tuple[tuple[str, Any], ...]
 
 
-def blind_spot_count(now: datetime) -> int:
-    """Return the number of blind spots, with and without a set. Sixteen queries."""
-    return blind_spots.count(now=now)
-
-
-def status_bar(*, now: datetime, spots: Callable[[datetime], int | None] = blind_spot_count) -> StatusBar:
+def status_bar(*, now: datetime, spots: Callable[[datetime], int | None] = blind_spots.count) -> StatusBar:
     """Return the status bar; `spots` counts blind spots. Eight queries, plus those of `spots` and of the annexes'
     items.
     """
