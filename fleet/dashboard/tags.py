@@ -259,7 +259,7 @@ FILTERS: Mapping[str, Callable[[Any], Any]] = {
     "hit_heading": events.hit_heading,
     "impact": times.impact,
     # Effect of an inventory on a machine.
-    "inventory_change": lambda code: machines.CHANGES[code],
+    "inventory_change": lambda code: machines.CHANGES.get(code, code),
     "iso": lambda at: times.iso(at) if at else "",
     "list_name": lambda page: LISTS.get(page, page),
     "look": badge_of,

@@ -93,14 +93,8 @@ SENTENCES: dict[str, Sentence] = {
     "differs-in-time": "NotBefore {not_before:time}",
     "differs-in-resources": "Resources {resources:commas}",
 }
-LABELS = {
-    "not_before": "NotBefore",
-    "resources": "Resources",
-    "event_type": "type",
-    "source": "source",
-    "duration_seconds": "duration",
-    "version": "version",
-}
+# Names of an event's fields, if they are not the field's own.
+LABELS = {"not_before": "NotBefore", "resources": "Resources", "event_type": "type", "duration_seconds": "duration"}
 
 
 def changed_values(changes: Iterable[tuple[str, Any, Any]], reader: Reader) -> str:
@@ -115,7 +109,9 @@ def changed_values(changes: Iterable[tuple[str, Any, Any]], reader: Reader) -> s
             return "not stated"
         return times.at(value, reader) if field == "not_before" else str(value)
 
-    return "; ".join(f"{LABELS[field]} from {shown(field, old)} to {shown(field, new)}" for field, old, new in changes)
+    return "; ".join(
+        f"{LABELS.get(field, field)} from {shown(field, old)} to {shown(field, new)}" for field, old, new in changes
+    )
 
 
 def _changed(row: TimelineRow, reader: Reader) -> str:

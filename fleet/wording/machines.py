@@ -124,24 +124,10 @@ PLATFORMS: dict[str, tuple[str, str]] = {
     "other": ("Other systems", "Settings of the agent as environment variables, for example in an .env file."),
 }
 
-# Effect of an inventory on a machine.
-CHANGES: dict[str, str] = {
-    "dropped": "removed",
-    "changed": "changed",
-    "new": "new",
-    "same": "unchanged",
-}
-
-LABELS = {
-    "resource_name": "name",
-    "availability_set_id": "set",
-    "fault_domain": "fault domain",
-    "update_domain": "update domain",
-    "zone": "zone",
-    "region": "region",
-    "size": "size",
-    "os_type": "system",
-}
+# Effect of an inventory on a machine, if it differs from the code.
+CHANGES = {"dropped": "removed", "same": "unchanged"}
+# Names of a machine's fields, if they are not the field's own.
+LABELS = {"resource_name": "name", "availability_set_id": "set", "os_type": "system"}
 
 # Values by which machines are counted.
 VALUE_LABELS = {
@@ -167,7 +153,7 @@ def _changed(row: TimelineRow, reader: Reader) -> str:
     """Return the timeline sentence of a change to a machine: one that it reported itself, or a move to another set."""
     if template := MOVES.get(row.data.get("because", "")):
         return fill(template, {**row.data, "actor": row.actor, "why": row.why}, reader)
-    changes = ", ".join(LABELS[field] for field in row.data["changes"])
+    changes = ", ".join(LABELS.get(field, field.replace("_", " ")) for field in row.data["changes"])
     return f"{machine_named(row.data['name'])} reports a changed {changes}."
 
 
