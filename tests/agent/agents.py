@@ -84,6 +84,14 @@ def announce(simulator: RunningSimulator, kind: str = "Freeze", *, resource: str
     return simulator.events.create(set="web", type=kind, resources=[resource], notice_seconds=600)
 
 
+def end_events(simulator: RunningSimulator) -> None:
+    for event in simulator.events.all():
+        if event["status"] == "Scheduled":
+            simulator.events.cancel(event["EventId"])
+        elif event["status"] == "Started":
+            simulator.events.complete(event["EventId"])
+
+
 @contextmanager
 def full_disk(spool: Spool) -> Iterator[None]:
     """The files of the spool cannot grow."""
@@ -116,11 +124,10 @@ class Agents:
         }
 
     def run(self, vm: str = "web-vm1", **more: str) -> Process:
-        command = [PYTHON, "-m", "drydock_agent", "run"]
         log = self.folder / f"agent-{len(self.started)}.log"
-        process = start(command, environment=self.environment(vm, **more), log=log)
-        self.started.append(process)
-        return process
+        command = [PYTHON, "-m", "drydock_agent", "run"]
+        self.started.append(start(command, environment=self.environment(vm, **more), log=log))
+        return self.started[-1]
 
     def at_work(self, vm: str = "web-vm1", **more: str) -> Process:
         """An agent that has delivered its first document and holds its call for orders."""
@@ -183,10 +190,8 @@ class Parts:
         self.context = context_of(self.spool, self.clock, **settings)
         self.server_clock = self.context.server_clock
         self.versions = Versions(EVENTS_VERSIONS, self.clock)
-        self.imds, self.orders_imds = (
-            Imds(self.simulator.vm_url("web-vm1"), versions=self.versions, rate_limit=Unhurried(self.clock))
-            for _ in range(2)
-        )
+        url, unhurried = self.simulator.vm_url("web-vm1"), Unhurried(self.clock)
+        self.imds, self.orders_imds = (Imds(url, versions=self.versions, rate_limit=unhurried) for _ in range(2))
         self.rehearsal = Rehearsal(self.context, changed=lambda: None)
         self.rehearsal.running = True
         self.poller = ScheduledEvents(

@@ -1,20 +1,15 @@
 """The simulator, the backend's double and the agents between them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from azure_simulator.child_process import RunningSimulator
 from drydock_agent.spool.store import Spool
 
-from tests.agent.agents import FLEET, Agents, Parts, SteppedClock
+from tests.agent.agents import FLEET, Agents, Parts, SteppedClock, end_events
 from tests.agent.fleet_double import FleetDouble
 from tests.agent.machine_hooks import HookFolder
-
-ENDING: dict[str, Callable[[RunningSimulator, str], object]] = {
-    "Scheduled": lambda simulator, event_id: simulator.events.cancel(event_id),
-    "Started": lambda simulator, event_id: simulator.events.complete(event_id),
-}
 
 
 @pytest.fixture(scope="package")
@@ -28,9 +23,7 @@ def simulator(one_simulator: RunningSimulator) -> Iterator[RunningSimulator]:
     """A simulator without events and faults."""
     yield one_simulator
     one_simulator.clear_faults()
-    for event in one_simulator.events.all():
-        if event["status"] in ENDING:
-            ENDING[event["status"]](one_simulator, event["EventId"])
+    end_events(one_simulator)
 
 
 @pytest.fixture

@@ -126,14 +126,11 @@ class FleetDouble:
         return 0
 
     def _post(self, handler: Handler) -> None:
-        body = handler.body()
-        path = handler.path
-        if status := self._status(path):
+        body, path = handler.body(), handler.path
+        # Nonces are unknown to it, as to 0.1.0.
+        if status := self._status(path) or 404 * (path == wire.CHALLENGES_PATH):
             return self._problem(handler, status)
         content = json.loads(body)
-        if path == wire.CHALLENGES_PATH:
-            # As 0.1.0 does.
-            return self._problem(handler, 404)
         if path in (wire.ENROL_PATH, wire.ENROL_CHECK_PATH):
             return self._admit(handler, content, enrols=path == wire.ENROL_PATH)
         if self._machine(handler) is None:
@@ -162,8 +159,7 @@ class FleetDouble:
     def _take(self, handler: Handler, content: dict[str, Any]) -> None:
         assert len(content["reports"]) <= wire.MAX_REPORTS
         if self.too_large and len(content["reports"]) > self.too_large:
-            self._problem(handler, 413)
-            return
+            return self._problem(handler, 413)
         refused = []
         with self.lock:
             self.batches.append(content)
@@ -184,13 +180,12 @@ class FleetDouble:
             self.lock.notify_all()
         if lose:
             handler.close_connection = True
-            handler.connection.close()
-            return
+            return handler.connection.close()
         answer: dict[str, Any] = {"acknowledged": highest, "refused": refused, "orders": orders}
         answer |= {"server_time": text_of(self.now()), "key_words": self.key_words, "a_field_of_tomorrow": 1}
         if not self.release_before:
             answer |= {"acknowledged_before": before, "wanted": self._wanted(content)}
-        self._answer(handler, 200, answer)
+        return self._answer(handler, 200, answer)
 
     def _wanted(self, content: dict[str, Any]) -> list[str]:
         known = {report["data"]["hash"] for report in self.reports(wire.DOCUMENT)}
@@ -199,12 +194,8 @@ class FleetDouble:
 
     def _get(self, handler: Handler) -> None:
         parts = urlsplit(handler.path)
-        if status := self._status(parts.path):
-            self._problem(handler, status)
-            return
-        if self._machine(handler) is None:
-            self._problem(handler, 401)
-            return
+        if status := self._status(parts.path) or (0 if self._machine(handler) else 401):
+            return self._problem(handler, status)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         held = query["held"].split(",") if "held" in query else []
         deadline = time.monotonic() + float(query["wait"])
@@ -215,7 +206,7 @@ class FleetDouble:
             while not (orders := self._orders(held)) and self.rings == rings and time.monotonic() < deadline:
                 self.lock.wait(deadline - time.monotonic())
         news = {} if self.release_before else {"takes_polls": True, **self.wants, "a_field_of_tomorrow": 1}
-        self._answer(handler, 200, {"server_time": text_of(self.now()), "orders": orders, **news})
+        return self._answer(handler, 200, {"server_time": text_of(self.now()), "orders": orders, **news})
 
     def _orders(self, held: list[str]) -> list[dict[str, Any]]:
         self.delivered.update(entry.split(":")[0] for entry in held)

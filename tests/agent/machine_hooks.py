@@ -1,7 +1,7 @@
 """A machine with hooks for tests: a folder of real executables, and poller and hooks stepped by hand."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,14 @@ from drydock_agent.spool.store import Spool
 from tests.agent.agents import SteppedClock, context_of
 
 
+def executable(path: Path, script: str, *, head: str = "#!/bin/sh\n", mode: int = 0o755) -> Path:
+    """Write a program, in a new folder if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{head}{script}\n", encoding="utf-8")
+    path.chmod(mode)
+    return path
+
+
 class HookFolder:
     """A hooks folder. Each hook writes `<phase> <name> <event id>` into `ran` and then does what its script says."""
 
@@ -25,16 +33,21 @@ class HookFolder:
         self.root.mkdir()
 
     def add(self, phase: str, name: str, script: str = "", *, mode: int = 0o755) -> Path:
-        path = self.root / f"{phase}.d" / name
-        path.parent.mkdir(exist_ok=True)
         note = f'echo "$DRYDOCK_PHASE {name} $DRYDOCK_EVENT_ID" >> "{self.ran}"'
-        path.write_text(f"#!/bin/sh\n{note}\n{script}\n", encoding="utf-8")
-        path.chmod(mode)
-        return path
+        return executable(self.root / f"{phase}.d" / name, f"{note}\n{script}", mode=mode)
 
     def lines(self) -> list[str]:
         """What ran, in order."""
         return self.ran.read_text("utf-8").splitlines() if self.ran.exists() else []
+
+
+def begun(pid_file: Path) -> bool:
+    return pid_file.exists() and pid_file.read_text().strip() != ""
+
+
+def in_short(reports: Iterable[dict[str, Any]]) -> list[str]:
+    """Reports of hooks, such as `prepare hook 10-a succeeded`."""
+    return [" ".join(filter(None, (data[field] for field in ("phase", "step", "hook", "outcome")))) for data in reports]
 
 
 def alive(pid_file: Path) -> bool:
@@ -90,11 +103,7 @@ class Machine:
         return [json.loads(report.data) for report in batch if report.kind == wire.HOOK]
 
     def said(self) -> list[str]:
-        """The reports in short."""
-        return [
-            " ".join(word for word in (data["phase"], data["step"], data["hook"], data["outcome"]) if word)
-            for data in self.reports()
-        ]
+        return in_short(self.reports())
 
     def close(self) -> None:
         self.spool.close()

@@ -129,9 +129,7 @@ def test_a_drill_is_announced_approved_started_and_over_without_azure(participan
 
 
 @pytest.mark.parametrize("on_request", [True, False])
-def test_a_drill_starts_when_another_machine_reports_it_or_unapproved_at_not_before(
-    participant: Participant, on_request: bool
-) -> None:
+def test_a_drill_starts_on_request_or_unapproved_at_not_before(participant: Participant, on_request: bool) -> None:
     participant.send("rehearse")
     if on_request:
         participant.send("start", at=to_text(participant.parts.server_clock.now() + timedelta(seconds=1)))
@@ -178,9 +176,7 @@ def test_something_real_ends_a_drill_and_keeps_another_from_beginning(participan
 
 
 @pytest.mark.parametrize("step", ["rehearse", "approve", "start", "cancel"])
-def test_a_drill_order_with_a_real_events_id_is_refused_and_azure_is_not_asked(
-    participant: Participant, step: str
-) -> None:
+def test_a_drill_with_the_id_of_a_real_event_is_refused_without_azure(participant: Participant, step: str) -> None:
     assert participant.send(step, event_id=participant.announce()) == ("refused", "not-a-drill")
 
 
@@ -193,9 +189,7 @@ WRONG: dict[str, list[object]] = {
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
-def test_a_drill_that_cannot_be_read_or_goes_beyond_its_bounds_is_refused(
-    participant: Participant, name: str, value: object
-) -> None:
+def test_a_drill_unreadable_or_out_of_bounds_is_refused(participant: Participant, name: str, value: object) -> None:
     order = participant.order("rehearse")
     fields = {**(order.drill or {}), name: value}
     order.drill = {name: value for name, value in fields.items() if value is not None}
@@ -240,9 +234,7 @@ def test_hooks_know_that_it_is_a_drill(participant: Participant, hooks: HookFold
     assert hooks.lines() == [f"prepare 10-a {DRILL}", f"recover 10-b {DRILL}"]
 
 
-def test_a_drills_hook_makes_way_for_a_real_event_and_is_recovered_after_it(
-    participant: Participant, hooks: HookFolder
-) -> None:
+def test_a_drills_hook_makes_way_for_a_real_event(participant: Participant, hooks: HookFolder) -> None:
     hooks.add("prepare", "10-a", '[ "$DRYDOCK_DRILL" = 0 ] || sleep 30')
     hooks.add("recover", "10-b", 'echo "others=$DRYDOCK_OTHER_EVENTS"')
     # The simulator announces events by the real time.

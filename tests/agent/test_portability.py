@@ -1,7 +1,6 @@
-"""Only the agent's `platforms` know the operating system; the agent needs nothing but `requests`, and stays small."""
+"""Only the agent's `platforms` know the operating system; the agent needs nothing but `requests`."""
 
 import ast
-import subprocess
 import sys
 from pathlib import Path
 
@@ -68,13 +67,3 @@ def test_no_other_module_asks_for_the_platform_or_needs_more_than_requests_bring
         text = path.read_text("utf-8").replace('sys.platform == "darwin"', "")
         asks = [word for word in ("sys.platform", "os.name", "platform.system") if word in text]
         assert asks == [] or name(path) == "platforms/__init__.py", name(path)
-
-
-def test_nothing_large_is_imported() -> None:
-    program = "import sys, drydock_agent.__main__; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    large = {"asyncio", "charset_normalizer", "chardet", "concurrent.futures", "ctypes", "django", "multiprocessing"}
-    # Python 3.10 loads it to name the platform.
-    large |= {"subprocess"} if sys.version_info >= (3, 11) else set()
-    # Before a cache is configured only the setting is read.
-    assert [name for name in loaded if name in large or "redis" in name] == []

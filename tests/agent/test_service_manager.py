@@ -40,9 +40,7 @@ def drain(manager: socket.socket) -> None:
 
 
 @pytest.mark.flow
-def test_it_reports_ready_progress_and_stop_also_while_it_cannot_identify_the_machine(
-    agents: Agents, manager: socket.socket
-) -> None:
+def test_it_reports_ready_progress_and_stop_also_while_unidentified(agents: Agents, manager: socket.socket) -> None:
     agents.simulator.fault("web-vm1", "instance-500", count=100)
     process = agents.run(NOTIFY_SOCKET=str(manager.getsockname()))
     assert [manager.recv(100), manager.recv(100)] == [b"READY=1", b"WATCHDOG=1"]
@@ -52,9 +50,7 @@ def test_it_reports_ready_progress_and_stop_also_while_it_cannot_identify_the_ma
     assert process.child.wait(10) == 0
 
 
-def test_the_file_for_a_probe_shows_the_last_progress_and_hooks_do_not_inherit_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_probe_file_shows_progress_and_hooks_do_not_inherit_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in service_manager.VARIABLES:
         monkeypatch.setenv(name, "x")
     file = tmp_path / "alive"

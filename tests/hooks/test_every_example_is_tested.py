@@ -1,7 +1,6 @@
 """The folder of examples: the documents' uses and one more, each with a test of its own, each described."""
 
 import re
-from pathlib import Path
 
 import pytest
 from drydock_agent.hooks.folder import list_hooks
@@ -12,7 +11,9 @@ from tests.processes import ROOT
 NAMES = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir() and path.name != "redis")
 # They run on other occasions, and are tested with a cache.
 OF_CACHES = sorted(path.name for path in (EXAMPLES / "redis").iterdir())
-CACHE_TESTS = ROOT / "tests" / "agent" / "redis" / "test_examples.py"
+TESTS = "".join(
+    (ROOT / "tests" / folder / "test_examples.py").read_text("utf-8") for folder in ("hooks", "agent/redis")
+)
 
 
 def described(page: str, folder: str) -> list[str]:
@@ -27,8 +28,7 @@ def test_there_is_one_for_each_use() -> None:
 
 
 def test_each_has_a_test_and_is_described() -> None:
-    assert [name for name in NAMES if not Path(__file__).with_name(f"test_{name.replace('-', '_')}.py").is_file()] == []
-    assert [name for name in OF_CACHES if f'example("{name}"' not in CACHE_TESTS.read_text(encoding="utf-8")] == []
+    assert [name for name in [*NAMES, *OF_CACHES] if f'example("{name}"' not in TESTS] == []
     assert set(described("hooks.md", "examples/hooks")) >= set(NAMES)
     assert described("redis.md", "examples/hooks/redis") == OF_CACHES
 

@@ -17,9 +17,7 @@ from tests.processes import ROOT
 PAGE = (ROOT / "docs" / "admin" / "hooks.md").read_text(encoding="utf-8")
 
 
-def test_every_variable_that_a_hook_gets_is_described_and_no_other(
-    tmp_path: Path, one_simulator: RunningSimulator
-) -> None:
+def test_every_variable_of_a_hook_is_described_and_no_other(tmp_path: Path, one_simulator: RunningSimulator) -> None:
     hooks = HookFolder(tmp_path)
     hooks.add("prepare", "10-a", "env | grep -o '^DRYDOCK_[A-Z_]*'")
     event_id = one_simulator.events.create(set="web", type="Reboot", resources=["web-vm1"], notice_seconds=600)

@@ -1,7 +1,7 @@
 """The whole ring in real processes: simulated Azure, agents, gateway with pages, Celery worker and beat."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from fleet.embedded import Urls, valkey_server
 from fleet.management import demo_recipes as recipes
 from fleet.management.supervisor import Recipe
 from tests import restoring
-from tests.agent.agents import fleet_of
+from tests.agent.agents import end_events, fleet_of
 from tests.processes import ROOT, Process, answers, free_port, manage, start, wait_for
 
 # The two machines of the documented live migration, and one more of their set.
@@ -90,11 +90,7 @@ class Ring:
         stopped = [name for name in self.recipes if name not in self.processes]
         if stopped:
             self.start(*stopped)
-        for event in self.simulator.events.all():
-            if event["status"] == "Scheduled":
-                self.simulator.events.cancel(event["EventId"])
-            elif event["status"] == "Started":
-                self.simulator.events.complete(event["EventId"])
+        end_events(self.simulator)
         wait_for(lambda: not self.listed(), seconds=60, what="every event is over", every=ASK_EVERY)
         self.all_live(len(NAMES))
         self.begun = max((line["index"] for line in self.simulator.log(limit=1)), default=0)
@@ -170,12 +166,7 @@ class Ring:
 
     def event_when(self, event_id: str, status: str, *, seconds: float = 60) -> Any:
         """The event once it has this status."""
-
-        def event() -> Any:
-            event = self.event(event_id)
-            return event if event is not None and event["status"] == status else None
-
-        return wait_for(event, seconds=seconds, what=f"event {event_id} is {status}", every=ASK_EVERY)
+        return self._when(lambda: self.event(event_id) or {"status": ""}, "status", status, seconds)
 
     def seen_by(self, event_id: str, count: int) -> None:
         """Returns once so many machines have seen the event."""
@@ -197,11 +188,14 @@ class Ring:
         return answer.json()
 
     def approval_when(self, approval_id: int, state: str) -> Any:
-        def approval() -> Any:
-            approval = self.get(f"approvals/{approval_id}/")
-            return approval if approval["state"] == state else None
+        return self._when(lambda: self.get(f"approvals/{approval_id}/"), "state", state)
 
-        return wait_for(approval, seconds=60, what=f"approval {approval_id} is {state}", every=ASK_EVERY)
+    def _when(self, read: Callable[[], Any], name: str, value: str, seconds: float = 60) -> Any:
+        def found() -> Any:
+            row = read()
+            return row if row[name] == value else None
+
+        return wait_for(found, seconds=seconds, what=f"{name} is {value}", every=ASK_EVERY)
 
     def starts(self) -> list[dict[str, Any]]:
         """Every `StartRequests` that reached Azure in this test."""

@@ -106,9 +106,7 @@ def test_a_repeated_order_is_answered_from_memory(story: Story) -> None:
         ({}, "already-started"),
     ],
 )
-def test_an_order_that_is_not_for_azure_is_refused_with_its_reason_also_after_a_restart(
-    story: Story, change: dict[str, Any], reason: str
-) -> None:
+def test_a_refusal_has_its_reason_also_after_a_restart(story: Story, change: dict[str, Any], reason: str) -> None:
     if reason == "already-started":
         story.parts.simulator.events.start(story.event_id)
         story.restart()
@@ -139,9 +137,7 @@ STOPS = {
 
 @pytest.mark.parametrize("offered", [True, False])
 @pytest.mark.parametrize(("stop", "asked"), STOPS.items())
-def test_wherever_the_agent_is_stopped_the_order_is_answered_once_and_truly(
-    story: Story, stop: str, asked: int, offered: bool
-) -> None:
+def test_wherever_it_is_stopped_an_order_is_answered_once(story: Story, stop: str, asked: int, offered: bool) -> None:
     parts, order = story.parts, story.order()
     if stop == "after the attempt was written":
         parts.spool.attempt(order.id, order_to_text(order), parts.clock.now())
@@ -253,9 +249,7 @@ def test_an_agent_killed_while_azure_is_asked_asks_again_and_answers(agents: Age
     assert (receipt["order_id"], receipt["outcome"], receipt["azure_status"]) == ("order-1", "answered", 200)
 
 
-def test_the_spool_remembers_a_bounded_number_of_orders(
-    tmp_path: Path, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bound_of_remembered_orders(tmp_path: Path, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drydock_agent.spool.store.ORDERS_REMEMBERED", 3)
     spool = Spool(tmp_path / "spool.sqlite3")
     for number in range(6):

@@ -62,9 +62,7 @@ REFUSED = "Nothing in HOOKS/prepare.d is run: HOOKS can be written by everybody.
 
 
 @pytest.mark.parametrize(("folder", "options"), [(CONFIG_MAP, "rw"), ("srv/hooks", "ro")])
-def test_a_writable_mount_and_a_read_only_one_of_another_folder_are_refused(
-    folder: str, options: str, tmp_path: Path
-) -> None:
+def test_a_writable_mount_and_another_read_only_folder_are_refused(folder: str, options: str, tmp_path: Path) -> None:
     assert listed(volume(tmp_path / folder), tmp_path, options=options) == REFUSED
 
 

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from drydock_agent.connections import Interrupted
@@ -13,19 +14,15 @@ from drydock_agent.hooks.progress import OUTPUT_CHARACTERS
 
 from tests.agent.fleet_double import eventually
 from tests.agent.hooks.conftest import Stage
-from tests.agent.machine_hooks import HookFolder, alive
+from tests.agent.machine_hooks import HookFolder, alive, executable
 
 
-def hook(tmp_path: Path, script: str, *, head: str = "#!/bin/sh\n") -> str:
-    path = tmp_path / "hook"
-    path.write_text(f"{head}{script}\n", encoding="utf-8")
-    path.chmod(0o755)
-    return str(path)
-
-
-def ended(command: str, *, stdin: bytes = b"", timeout: float = 10.0, **variables: str) -> HookResult:
-    environment = {"PATH": os.environ["PATH"], **variables}
-    return run([command], environment=environment, stdin=stdin, timeout=timeout, stopping=threading.Event())
+def ended(folder: Path, script: str, *, head: str = "#!/bin/sh\n", **more: Any) -> HookResult:
+    """Run a hook to its end; `more` are variables and options of `run`."""
+    options = {"stdin": b"", "timeout": 10.0, "stopping": threading.Event()}
+    options |= {name: more.pop(name) for name in options if name in more}
+    program = executable(folder / "hook", script, head=head)
+    return run([str(program)], environment={"PATH": os.environ["PATH"], **more}, **options)
 
 
 @pytest.mark.parametrize(
@@ -39,24 +36,22 @@ def ended(command: str, *, stdin: bytes = b"", timeout: float = 10.0, **variable
         ("kill -9 $$", ("failed", -9), ""),
     ],
 )
-def test_output_becomes_text_and_the_status_an_outcome(
-    tmp_path: Path, script: str, outcome: tuple[str, int], output: str
-) -> None:
-    result = ended(hook(tmp_path, script), stdin=b"x" * 1_000_000)
+def test_output_and_status_of_a_hook(tmp_path: Path, script: str, outcome: tuple[str, int], output: str) -> None:
+    result = ended(tmp_path, script, stdin=b"x" * 1_000_000)
     assert ((result.outcome, result.exit_status), result.output) == (outcome, output)
 
 
 def test_the_end_of_the_output_is_kept_of_both_streams(tmp_path: Path) -> None:
-    result = ended(hook(tmp_path, "yes drydock | head -c 3000000; echo; echo one; echo two >&2"))
+    result = ended(tmp_path, "yes drydock | head -c 3000000; echo; echo one; echo two >&2")
     assert len(result.output) == OUTPUT_CHARACTERS and result.output.endswith("\none\ntwo\n")
 
 
 @pytest.mark.real_time
 def test_a_hook_that_is_too_slow_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    command = hook(tmp_path, f"sh -c 'trap \"\" TERM; sleep 60' & echo $! > {pid}\necho waiting\nsleep 60")
     begun = time.monotonic()
-    found = ended(command, timeout=0.3)
+    script = f"sh -c 'trap \"\" TERM; sleep 60' & echo $! > {pid}\necho waiting\nsleep 60"
+    found = ended(tmp_path, script, timeout=0.3)
     assert (found.outcome, found.exit_status, found.output) == ("timed-out", None, "waiting\n")
     assert 0.3 <= found.seconds <= time.monotonic() - begun < 20
     eventually(lambda: not alive(pid))
@@ -64,7 +59,7 @@ def test_a_hook_that_is_too_slow_is_ended_with_all_that_it_started(tmp_path: Pat
 
 @pytest.mark.real_time
 def test_a_hook_is_asked_to_end_first(tmp_path: Path) -> None:
-    found = ended(hook(tmp_path, "trap 'echo tidied up; exit 0' TERM\necho begun\nsleep 60 & wait"), timeout=0.3)
+    found = ended(tmp_path, "trap 'echo tidied up; exit 0' TERM\necho begun\nsleep 60 & wait", timeout=0.3)
     assert (found.outcome, found.output) == ("timed-out", "begun\ntidied up\n")
 
 
@@ -72,7 +67,7 @@ def test_a_hook_is_asked_to_end_first(tmp_path: Path) -> None:
 def test_background_process_of_a_hook_does_not_delay_the_agent(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     begun = time.monotonic()
-    found = ended(hook(tmp_path, f"sleep 60 & echo $! > {pid}\necho done"))
+    found = ended(tmp_path, f"sleep 60 & echo $! > {pid}\necho done")
     assert (found.outcome, found.output) == ("succeeded", "done\n")
     assert time.monotonic() - begun < 20
     assert alive(pid), "a hook that succeeded may leave something running"
@@ -84,10 +79,9 @@ def test_background_process_of_a_hook_does_not_delay_the_agent(tmp_path: Path) -
     [("echo hello", "", "Exec format error"), ("", "#!/no/such/program\n", "No such file or directory")],
 )
 def test_what_cannot_be_run_is_a_sentence(tmp_path: Path, script: str, head: str, sentence: str) -> None:
-    found = ended(hook(tmp_path, script, head=head))
-    assert found.outcome == "failed"
+    found = ended(tmp_path, script, head=head)
+    assert (found.outcome, found.exit_status) == ("failed", None)
     assert found.output == f"It cannot be run: {sentence}."
-    assert found.exit_status is None
 
 
 @pytest.mark.real_time
@@ -95,22 +89,21 @@ def test_a_stop_ends_the_hook_soon_even_one_that_does_not_want_to(tmp_path: Path
     pid = tmp_path / "pid"
     stopping = threading.Event()
     threading.Timer(0.3, stopping.set).start()
-    command = hook(tmp_path, f"trap '' TERM\necho $$ > {pid}\nwhile :; do sleep 1; done")
-    begun = time.monotonic()
+    script, begun = f"trap '' TERM\necho $$ > {pid}\nwhile :; do sleep 1; done", time.monotonic()
     with pytest.raises(Interrupted):
-        run([command], environment={"PATH": os.environ["PATH"]}, stdin=b"", timeout=60, stopping=stopping)
+        ended(tmp_path, script, timeout=60, stopping=stopping)
     assert time.monotonic() - begun < 4
     eventually(lambda: not alive(pid))
     with pytest.raises(Interrupted):
-        run([hook(tmp_path, f"rm {pid}")], environment={}, stdin=b"", timeout=60, stopping=stopping)
+        ended(tmp_path, f"rm {pid}", timeout=60, stopping=stopping)
     assert pid.exists(), "nothing is begun after a stop"
 
 
 @pytest.mark.real_time
 def test_only_the_marked_processes_are_ended_as_left_over(tmp_path: Path) -> None:
     marked, other = tmp_path / "marked", tmp_path / "other"
-    ended(hook(tmp_path, f"setsid sleep 60 >/dev/null 2>&1 & echo $! > {marked}"), DRYDOCK_RUN="one-of-this-test")
-    ended(hook(tmp_path, f"setsid sleep 60 >/dev/null 2>&1 & echo $! > {other}"), DRYDOCK_RUN="one-of-this-test-too")
+    for pid, name in ((marked, "one-of-this-test"), (other, "one-of-this-test-too")):
+        ended(tmp_path, f"setsid sleep 60 >/dev/null 2>&1 & echo $! > {pid}", DRYDOCK_RUN=name)
     assert end_leftovers("one-of-this-test", tmp_path / "record") == 1
     eventually(lambda: not alive(marked))
     assert alive(other)

@@ -157,9 +157,7 @@ def test_an_order_is_posted_with_the_version_that_the_poll_found(parts: Parts) -
         *((body, "2020-07-01") for body in (b"", b"[]", b"\xff", b'{"newest-versions":7}', naming(7), b"[" * 9999)),
     ],
 )
-def test_a_version_that_the_answer_names_comes_before_the_next_known_one(
-    versions: Versions, body: bytes, next_version: str
-) -> None:
+def test_a_named_version_comes_before_the_next_known_one(versions: Versions, body: bytes, next_version: str) -> None:
     assert versions.refused("2024-07-09", body)
     assert versions.current == next_version
 
@@ -215,9 +213,7 @@ def test_a_plain_404_is_asked_again_with_the_same_version(parts: Parts) -> None:
     assert parts.versions.current == "2024-07-09" and LIST_VERSIONS_SECONDS >= 60
 
 
-def test_after_a_day_the_newest_is_tried_again_and_then_straight_the_one_that_worked(
-    versions: Versions, clock: SteppedClock
-) -> None:
+def test_after_a_day_the_newest_is_tried_and_then_the_one_that_worked(versions: Versions, clock: SteppedClock) -> None:
     for version in EVENTS_VERSIONS[:4]:
         # A refusal of a version that was left already changes nothing.
         assert versions.refused(version, ODD) and versions.refused(version, ODD)

@@ -1,19 +1,26 @@
-"""The poller against the simulator: what is forwarded, what odd answers do, and reports before identification."""
+"""The poller against the simulator: what is forwarded, what odd answers do, its interval, and early reports."""
 
 import json
 import logging
+import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from pathlib import Path
 
 import pytest
 from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
-from drydock_agent.metadata_service.client import LIMIT, Imds
+from drydock_agent.machine import Identity, Instance
+from drydock_agent.metadata_service.client import LIMIT, Imds, MetadataUnavailable
 from drydock_agent.metadata_service.early_poller import MAX_DOCUMENTS, EarlyDocument, EarlyPoller
-from drydock_agent.metadata_service.scheduled_events import SPOOL_CHECK_SECONDS, ScheduledEvents
+from drydock_agent.metadata_service.rate_limit import MAX_PER_SECOND, RateLimit
+from drydock_agent.metadata_service.scheduled_events import SPOOL_CHECK_SECONDS, SWITCHED_OFF_SECONDS, ScheduledEvents
 
-from tests.agent.agents import VM_IDS, Agents, Parts, SteppedClock, Unhurried, full_disk
-from tests.agent.fleet_double import eventually
+from tests.agent.agents import FLEET, VM_IDS, Agents, Parts, SteppedClock, Unhurried, announce, full_disk
+from tests.agent.fleet_double import FleetDouble, eventually
 
 
 def test_a_document_is_forwarded_when_it_changes_and_not_otherwise(parts: Parts) -> None:
@@ -69,9 +76,7 @@ ANSWERS: dict[str, tuple[str, list[int]]] = {
 
 
 @pytest.mark.parametrize("fault", ANSWERS)
-def test_an_odd_answer_is_named_changes_nothing_and_only_a_lasting_refusal_slows_the_poller_down(
-    parts: Parts, fault: str
-) -> None:
+def test_an_odd_answer_is_named_and_only_a_lasting_refusal_slows_the_poller_down(parts: Parts, fault: str) -> None:
     problem, pauses = ANSWERS[fault]
     event_id = parts.announce()
     parts.polls(1)
@@ -88,9 +93,7 @@ def test_an_odd_answer_is_named_changes_nothing_and_only_a_lasting_refusal_slows
     assert parts.poller.last_poll_at == parts.clock.now()
 
 
-def test_every_page_that_is_no_document_is_kept_up_to_so_many_bytes_an_hour(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_that_are_no_document_are_kept_up_to_a_limit(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     pages = [b"page %d" % number for number in range(5)] + [bytes([65 + number]) * LIMIT for number in range(5)]
     answers = iter([*pages, b"an hour later"])
     monkeypatch.setattr(parts.poller._imds, "scheduled_events", lambda first_call: next(answers))
@@ -102,9 +105,7 @@ def test_every_page_that_is_no_document_is_kept_up_to_so_many_bytes_an_hour(
     assert parts.waiting(wire.DOCUMENT)[-1]["body"] == "an hour later"
 
 
-def test_after_an_unreadable_answer_the_same_document_is_reported_again(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_an_unreadable_answer_a_document_is_reported_again(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     document = b'{"DocumentIncarnation": 1, "Events": []}'
     answers = iter([document, b"a page", document, document])
     monkeypatch.setattr(parts.poller._imds, "scheduled_events", lambda first_call: next(answers))
@@ -146,24 +147,19 @@ def test_a_full_disk_is_stated_and_what_was_seen_meanwhile_is_written_later(part
     assert seen[2] == events
 
 
-def test_no_proxy_is_used_and_the_header_is_right(simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_proxy_is_used_and_the_header_is_right(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    imds = Imds(simulator.vm_url("web-vm1"))
-    found = imds.instance()
+    found = parts.imds.instance()
     assert found["vmId"] == VM_IDS["web-vm1"]
     assert [address[:5] for address in found["privateIpAddresses"]] == ["10.0."]
-    imds.scheduled_events()
-    imds.close()
-    headers = {name.lower(): value for name, value in simulator.log(limit=1)[-1]["headers"].items()}
-    assert headers["metadata"] == "true"
-    assert "x-forwarded-for" not in headers
+    parts.imds.scheduled_events()
+    headers = {name.lower(): value for name, value in parts.simulator.log(limit=1)[-1]["headers"].items()}
+    assert headers["metadata"] == "true" and "x-forwarded-for" not in headers
 
 
 @pytest.mark.parametrize("incarnation", [2, 5])
-def test_hooks_see_an_answer_that_did_not_advance_only_once_the_next_poll_confirms_it(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch, incarnation: int
-) -> None:
+def test_hooks_see_old_answers_once_confirmed(parts: Parts, monkeypatch: pytest.MonkeyPatch, incarnation: int) -> None:
     event = {"EventId": "A", "EventStatus": "Scheduled", "EventType": "Reboot", "Resources": ["web-vm1"]}
     listing = json.dumps({"DocumentIncarnation": 5, "Events": [event]}).encode()
     empty = json.dumps({"DocumentIncarnation": incarnation, "Events": []}).encode()
@@ -188,11 +184,6 @@ def test_hooks_see_an_answer_that_did_not_advance_only_once_the_next_poll_confir
     assert [bool(one["Events"]) for one in bodies] == [True, False, True, False], "each change is forwarded at once"
 
 
-FOR_EVER = 3600
-
-EVENTS = "/metadata/scheduledevents"
-
-
 class Pauses(threading.Event):
     """An event whose waits take no time but move the clock."""
 
@@ -206,11 +197,11 @@ class Pauses(threading.Event):
 
 
 def test_event_that_ends_before_the_machine_is_identified_is_reported(agents: Agents) -> None:
-    agents.simulator.fault("web-vm1", "instance-404", seconds=FOR_EVER)
+    agents.simulator.fault("web-vm1", "instance-404", seconds=3600)
     agents.run()
 
     def polls() -> int:
-        return sum(EVENTS in entry["path"] for entry in agents.simulator.log(vm="web-vm1"))
+        return sum("/metadata/scheduledevents" in entry["path"] for entry in agents.simulator.log(vm="web-vm1"))
 
     def polled_again() -> None:
         known = polls()
@@ -237,16 +228,14 @@ def early(simulator: RunningSimulator, clock: SteppedClock) -> Iterator[EarlyPol
 
 def test_it_polls_as_often_as_ever_and_keeps_what_differs(simulator: RunningSimulator, early: EarlyPoller) -> None:
     early.pause(3)
-    simulator.events.create(set="web", type="Freeze", resources=["web-vm1"], notice_seconds=600)
+    announce(simulator)
     early.pause(3)
     first, second = early.documents
     assert first.api_version == second.api_version == "2024-07-09"
     assert first.at < second.at
 
 
-def test_waiting_reports_are_bounded_and_include_the_newest_answer(
-    simulator: RunningSimulator, early: EarlyPoller
-) -> None:
+def test_waiting_documents_are_bounded_and_include_the_newest(simulator: RunningSimulator, early: EarlyPoller) -> None:
     simulator.fault("web-vm1", "status-503", count=2)
     early.pause(2)
     assert early.documents == [], "a missing answer is no document"
@@ -267,3 +256,101 @@ def test_what_was_read_before_is_the_first_that_is_forwarded_with_its_own_times(
     parts.poller.step()
     first, _ = parts.waiting(wire.DOCUMENT)
     assert (first["incarnation"], first["api_version"]) == (7, "2019-08-01")
+
+
+@contextmanager
+def dribbling() -> Iterator[str]:
+    """A service whose answer comes byte by byte and never ends."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        stop = threading.Event()
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+                while not stop.wait(0.02):
+                    try:
+                        connection.sendall(b" ")
+                    except OSError:
+                        return
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            stop.set()
+            thread.join(10)
+
+
+def test_a_request_that_is_alone_does_not_wait(clock: SteppedClock) -> None:
+    rate_limit, begun = RateLimit(clock), time.monotonic()
+    for _ in range(100):
+        rate_limit.wait()
+        clock.advance(1 / MAX_PER_SECOND + 0.001)
+    # One wait of a third of a second each time would be half a minute.
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.real_time
+@pytest.mark.flow
+def test_burst_of_approvals_with_polls_stays_below_the_limit(tmp_path: Path, fleet: FleetDouble) -> None:
+    with RunningSimulator(FLEET, most_a_second=5) as simulator, ExitStack() as stack:
+        agents = Agents(tmp_path, simulator, fleet)
+        stack.callback(agents.end)
+        events = [agents.announce() for _ in range(7)]
+        agents.at_work()
+        agents.reported(*events)
+        for number, event_id in enumerate(events):
+            fleet.order(VM_IDS["web-vm1"], event_id, order_id=f"order-{number}")
+        eventually(lambda: len(simulator.log(vm="web-vm1", method="POST")) == 7)
+        entries = simulator.log(vm="web-vm1")
+        assert {entry["status"] for entry in entries if entry["method"] == "POST"} == {200}
+        assert 429 not in {entry["status"] for entry in entries}
+        times = [datetime.fromisoformat(entry["time"]).timestamp() for entry in entries]
+        # As they arrive, which is not quite as they were sent.
+        assert all(later - first > 0.6 for first, later in zip(times, times[MAX_PER_SECOND:], strict=False))
+
+
+def test_an_answer_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drydock_agent.metadata_service.client.WHOLE_SECONDS", 0.3)
+    monkeypatch.setattr("drydock_agent.metadata_service.client.READ_SECONDS", 0.2)
+    with dribbling() as url:
+        imds = Imds(url)
+        stop = threading.Event()
+
+        def watch() -> None:
+            while not stop.wait(0.1):
+                imds.cut_if_overdue()
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        begun = time.monotonic()
+        with pytest.raises(MetadataUnavailable, match="does not answer"):
+            imds.scheduled_events()
+        assert 0.4 < time.monotonic() - begun < 5
+        stop.set()
+        watcher.join(10)
+        imds.close()
+
+
+def test_after_a_day_of_sleep_the_service_gets_time_to_restart(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drydock_agent.metadata_service.client.READ_SECONDS", 0.2)
+    parts.polls(1)
+    parts.fault("slow", count=2, delay_seconds=1)
+    parts.poller.step()
+    assert parts.poller.last_poll_at != parts.clock.now(), "in the middle of the day a second is too long here"
+    parts.clock.advance(SWITCHED_OFF_SECONDS + 1)
+    parts.poller.step()
+    assert parts.poller.last_poll_at == parts.clock.now()
+
+
+def test_the_instance_metadata_is_read_at_the_start_and_hourly(parts: Parts) -> None:
+    identity = Identity("00000000-0000-4000-8000-000000000001", "imds")
+    instance = Instance(parts.context, identity, imds=parts.imds, reported=lambda: None, changed=lambda: None)
+    with parts.requests() as paths:
+        for _ in range(4):
+            assert instance.step() > 0
+            parts.clock.advance(1800)
+    read = [path for path in paths if "/metadata/instance" in path]
+    assert len(read) == 2, "at 0:00 and at 1:00, not at 0:30 and 1:30"

@@ -21,8 +21,7 @@ pytestmark = pytest.mark.real_time
 
 LINE = "NotificationType|NodeMaintenanceStart|IsReplica|False|IPAddress||SSLPort|15000|NonSSLPort|13000"
 # Twice what a metrics agent that everybody runs takes.
-MOST_MEGABYTES = 2 * 20.9
-MOST_MEGABYTES_SIGNED = 44
+MOST_MEGABYTES = {"never": 2 * 20.9, "always": 44}
 
 
 @pytest.fixture
@@ -51,9 +50,7 @@ def coverage(fleet: FleetDouble) -> list[tuple[str, str]]:
     return [(report["data"]["cache"], report["data"]["state"]) for report in fleet.reports(wire.COVERAGE)]
 
 
-def test_check_says_of_each_cache_whether_it_can_be_heard_and_an_unavailable_one_does_not_disturb_others(
-    agents: Agents, servers: list[CacheServer]
-) -> None:
+def test_check_reports_each_cache_and_one_away_disturbs_no_other(agents: Agents, servers: list[CacheServer]) -> None:
     servers[1].stop()
     addresses = f"{caches(servers)} rediss://shop.westeurope.redis.azure.net:10000"
     ended = agents.command("check", DRYDOCK_REDIS_CACHES=addresses)
@@ -72,9 +69,7 @@ def test_check_says_of_each_cache_whether_it_can_be_heard_and_an_unavailable_one
     assert f"BAD  {host(0)} refuses this machine: " in refused.stdout
 
 
-def test_without_the_redis_client_the_agent_names_the_package_and_continues(
-    agents: Agents, tmp_path: Path, servers: list[CacheServer]
-) -> None:
+def test_a_missing_redis_client_is_named(agents: Agents, tmp_path: Path, servers: list[CacheServer]) -> None:
     # Where it is not installed: a module of that name that cannot be imported.
     (tmp_path / "without").mkdir()
     (tmp_path / "without" / "redis.py").write_text("raise ModuleNotFoundError('No module named redis', name='redis')\n")
@@ -84,13 +79,13 @@ def test_without_the_redis_client_the_agent_names_the_package_and_continues(
     assert "drydock-agent[redis]" in agents.fleet.reports(wire.COVERAGE)[0]["data"]["reason"]
 
 
-@pytest.mark.parametrize(("signed_orders", "megabytes"), [("never", MOST_MEGABYTES), ("always", MOST_MEGABYTES_SIGNED)])
-def test_lines_of_several_caches_reach_the_backend_within_two_seconds_and_the_agent_stays_small(
-    agents: Agents, servers: list[CacheServer], signed_orders: str, megabytes: float
+@pytest.mark.parametrize("signed", MOST_MEGABYTES)
+def test_lines_arrive_within_two_seconds_at_a_small_agent(
+    agents: Agents, servers: list[CacheServer], signed: str
 ) -> None:
     agents.fleet.signing_keys = [{"id": OURS.name, "public_key": OURS.public.public_key}]
     event_id = agents.announce("Reboot")
-    process = agents.at_work(DRYDOCK_REDIS_CACHES=caches(servers), DRYDOCK_SIGNED_ORDERS=signed_orders)
+    process = agents.at_work(DRYDOCK_REDIS_CACHES=caches(servers), DRYDOCK_SIGNED_ORDERS=signed)
     eventually(lambda: sorted(coverage(agents.fleet)) == [(host(0), "subscribed"), (host(1), "subscribed")])
     for number, server in enumerate(servers):
         begun = time.monotonic()
@@ -107,16 +102,14 @@ def test_lines_of_several_caches_reach_the_backend_within_two_seconds_and_the_ag
     assert receipt["azure_status"] == 200
     if sys.platform.startswith("linux"):
         (kilobytes,) = re.findall(r"^VmRSS:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
-        assert int(kilobytes) / 1024 <= megabytes
+        assert int(kilobytes) / 1024 <= MOST_MEGABYTES[signed]
 
 
-def test_without_caches_the_client_is_not_even_imported(agents: Agents) -> None:
-    program = (
-        "import sys, threading, time; sys.argv = ['drydock-agent', 'once']\n"
-        "from drydock_agent.__main__ import main\n"
-        "assert main() == 0, 'once failed'\n"
-        "print(sorted(name for name in sys.modules if 'redis' in name))"
-    )
-    environment = {**os.environ, **agents.environment()}
-    output = subprocess.check_output([sys.executable, "-c", program], env=environment, text=True, timeout=30)
-    assert output.strip() == "[]"
+def test_without_caches_nothing_large_is_imported(agents: Agents) -> None:
+    program = "import sys; from drydock_agent.__main__ import main; assert main() == 0; print(*sys.modules)"
+    command = [sys.executable, "-c", program, "once"]
+    loaded = subprocess.check_output(command, env={**os.environ, **agents.environment()}, text=True, timeout=30).split()
+    large = {"asyncio", "charset_normalizer", "chardet", "concurrent.futures", "ctypes", "django", "multiprocessing"}
+    # Python 3.10 loads it to name the platform.
+    large |= {"subprocess"} if sys.version_info >= (3, 11) else set()
+    assert [name for name in loaded if name in large or name.split(".")[0] == "redis"] == []

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure_simulator.child_process import RunningSimulator
@@ -71,9 +72,14 @@ def say(server: CacheServer, kind: str, replica: bool = False, port: int = 15000
     server.say(f"NotificationType|NodeMaintenance{kind}|IsReplica|{replica}|IPAddress||{ports}")
 
 
-def test_the_breaker_routes_to_the_backup_store_over_a_whole_failover(
-    example: Example, simulator: RunningSimulator, tmp_path: Path
-) -> None:
+def after(made: Hooked, count: int, file: Path, *line: Any, **more: int) -> str:
+    """What a file holds when a line was said and so many hooks have succeeded."""
+    say(*line, **more)
+    wait_for(lambda: made.hooks.outcomes["succeeded"] == count, seconds=5, what="the hook ended")
+    return text_of(file)
+
+
+def test_the_breaker_routes_to_the_backup_store(example: Example, simulator: RunningSimulator, tmp_path: Path) -> None:
     route = tmp_path / "store"
     example("circuit-breaker", STORE_FILE=route)
     changes(route, "cache")
@@ -90,41 +96,28 @@ def test_the_breaker_routes_to_the_backup_store_over_a_whole_failover(
     changes(route, "cache")
 
 
-def test_the_breaker_opens_for_a_primary_that_is_about_to_go(
-    example: Example, server: CacheServer, tmp_path: Path
-) -> None:
+def test_the_breaker_opens_for_a_primary_about_to_go(example: Example, server: CacheServer, tmp_path: Path) -> None:
     route = tmp_path / "store"
     made = example("circuit-breaker", STORE_FILE=route)
     changes(route, "cache")
-
-    def say_until_it_ran(count: int, kind: str, replica: bool = False, port: int = 15000) -> None:
-        say(server, kind, replica, port)
-        wait_for(lambda: made.hooks.outcomes["succeeded"] == count, seconds=5, what="the hook ended")
-
     lines = (("Scheduled", False, "cache"), ("Starting", False, "backup"), ("Start", False, "backup"))
     for number, (kind, replica, store) in enumerate((*lines, ("Start", True, "cache")), start=1):
-        say_until_it_ran(2 * number, kind, replica)
-        assert text_of(route) == store
-        say_until_it_ran(2 * number + 1, "FailoverComplete", port=15001)
-        assert text_of(route) == "cache"
+        assert after(made, 2 * number, route, server, kind, replica) == store
+        assert after(made, 2 * number + 1, route, server, "FailoverComplete", port=15001) == "cache"
 
 
-def test_replica_reads_go_to_the_primary_and_back_when_the_last_shard_is_done(
-    example: Example, server: CacheServer, tmp_path: Path
-) -> None:
+def test_replica_reads_go_to_the_primary_and_back(example: Example, server: CacheServer, tmp_path: Path) -> None:
     source = tmp_path / "read-from"
     made = example("replica-reads", READ_FROM_FILE=source, SHARDS_DIR=tmp_path / "shards")
-
-    def after(kind: str, *, port: int, replica: bool, count: int) -> str:
-        say(server, kind, replica, port)
-        wait_for(lambda: made.hooks.outcomes["succeeded"] == count, seconds=5, what="the hook ended")
-        return text_of(source)
-
-    assert after("Start", port=15001, replica=True, count=2) == "primary"
-    assert after("Start", port=15002, replica=False, count=3) == "primary"
-    assert after("Ended", port=15001, replica=True, count=4) == "primary"
-    assert after("FailoverComplete", port=15003, replica=False, count=5) == "primary"
-    assert after("Ended", port=15002, replica=True, count=6) == "replica"
+    lines = (
+        ("Start", True, 15001),
+        ("Start", False, 15002),
+        ("Ended", True, 15001),
+        ("FailoverComplete", False, 15003),
+    )
+    for count, line in enumerate(lines, start=2):
+        assert after(made, count, source, server, *line) == "primary"
+    assert after(made, 6, source, server, "Ended", True, 15002) == "replica"
 
 
 def test_writes_are_paused_until_it_is_safe(example: Example, simulator: RunningSimulator, tmp_path: Path) -> None:
@@ -187,9 +180,7 @@ def kinds(lines: list[str]) -> list[str]:
 
 
 @pytest.mark.long
-def test_a_failover_is_heard_with_its_gap_between_start_and_failover_complete(
-    simulator: RunningSimulator, listener: Listening
-) -> None:
+def test_a_failover_is_heard_with_its_gap(simulator: RunningSimulator, listener: Listening) -> None:
     # Fifty times as fast: the server is unavailable for 140 ms.
     simulator.play(CACHE, "failover", 50.0)
     wait_for(lambda: kinds(listener.lines())[-1:] == ["Ended"], seconds=30, what="the end of the maintenance")

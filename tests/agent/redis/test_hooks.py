@@ -118,9 +118,7 @@ def test_a_hook_that_hangs_keeps_no_line_waiting_and_ends_with_the_agent(stage: 
     assert report["output"] == "The agent stopped while 10-a ran; it is not run again."
 
 
-def test_how_each_hook_ended_is_reported_with_what_it_printed_and_keeps_no_other_from_running(
-    stage: HookStage, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_each_result_is_reported_and_stops_no_other_hook(stage: HookStage, caplog: pytest.LogCaptureFixture) -> None:
     stage.add("10-talks", "head -c 5000 /dev/zero | tr '\\0' x; echo end")
     stage.add("20-fails", "echo no luck; exit 3")
     stage.add("30-hangs", "sleep 60")

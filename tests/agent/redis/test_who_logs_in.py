@@ -71,9 +71,7 @@ def test_a_token_is_the_password_and_its_identity_the_user(stage: CacheStage, me
 
 
 @pytest.mark.real_time
-def test_the_connection_is_renewed_with_a_new_token_before_the_old_one_ends(
-    stage: CacheStage, metadata: MetadataService
-) -> None:
+def test_the_connection_is_renewed_before_its_token_ends(stage: CacheStage, metadata: MetadataService) -> None:
     metadata.seconds = 2.5
     passwords = [f">{token_of(number)}" for number in range(1, 30)]
     stage.server.allow(IDENTITY, "on", *passwords, "allchannels", "+@all")
@@ -85,9 +83,7 @@ def test_the_connection_is_renewed_with_a_new_token_before_the_old_one_ends(
     assert listener.states() == ["subscribed"]
 
 
-def test_one_of_several_identities_is_asked_for_by_its_client_id_and_a_token_that_says_little_will_do(
-    metadata: MetadataService,
-) -> None:
+def test_an_identity_is_asked_for_by_its_client_id_and_an_opaque_token_will_do(metadata: MetadataService) -> None:
     token = TokenClient(metadata.url).fetch(with_identity(1, "a-client-id"))
     assert metadata.asked[0]["client_id"] == ["a-client-id"]
     assert (token.username, 3500 < token.seconds <= 3600) == (IDENTITY, True)
@@ -108,9 +104,7 @@ def test_one_of_several_identities_is_asked_for_by_its_client_id_and_a_token_tha
         (200, b'{"access_token": 3}', CacheConnectionLost),
     ],
 )
-def test_no_token_is_a_reason(
-    metadata: MetadataService, status: int, body: bytes, kind: type[CacheConnectionLost]
-) -> None:
+def test_why_no_token(metadata: MetadataService, status: int, body: bytes, kind: type[CacheConnectionLost]) -> None:
     metadata.status, metadata.body = status, body
     with pytest.raises(kind) as error:
         TokenClient(metadata.url).fetch(with_identity(1))
@@ -127,9 +121,7 @@ def tls(server: CacheServer, tmp_path: Path) -> Iterator[tuple[int, Path]]:
 
 
 @pytest.mark.real_time
-def test_over_tls_the_cache_is_heard_wherever_it_is_reached_and_never_in_the_clear(
-    stage: CacheStage, tls: tuple[int, Path]
-) -> None:
+def test_over_tls_the_cache_is_heard_and_never_in_the_clear(stage: CacheStage, tls: tuple[int, Path]) -> None:
     (plain,) = read_caches(f"rediss://:key@{HOST}?connect=127.0.0.1:{stage.server.port}")
     stage.listen(plain, until="lost").stop()
     assert stage.server.listeners() == 0
@@ -141,9 +133,7 @@ def test_over_tls_the_cache_is_heard_wherever_it_is_reached_and_never_in_the_cle
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("trusted", [True, False])
-def test_certificate_with_another_name_or_untrusted_issuer_is_refused(
-    stage: CacheStage, tls: tuple[int, Path], trusted: bool
-) -> None:
+def test_a_wrong_name_or_untrusted_issuer_is_refused(stage: CacheStage, tls: tuple[int, Path], trusted: bool) -> None:
     # A trusted certificate with another name, or the right name from an untrusted issuer.
     text = f"rediss://another.example?ca_file={tls[1]}&" if trusted else f"rediss://{HOST}?"
     (cache,) = read_caches(f"{text}connect=127.0.0.1:{tls[0]}")

@@ -13,10 +13,6 @@ from tests.agent.windows import doubles
 def main() -> None:
     machine = doubles.pretend()
     machine.services["DrydockAgent"] = {}
-    for variable in ("HOOK_OPEN",):
-        if path := os.environ.get(variable):
-            machine.permissions[path] = doubles.Permissions(owner=doubles.USERS)
-
     from drydock_agent import windows_service  # noqa: PLC0415 - after the doubles
 
     windows_service.PENDING_SECONDS = 0.1

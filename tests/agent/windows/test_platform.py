@@ -87,16 +87,12 @@ def test_both_platforms_have_the_same_functions(agent: Agent) -> None:
         (Permissions(entries=[NotImplemented]), "has permissions that cannot be read (ACE type not supported)"),
     ],
 )
-def test_only_administrators_may_own_or_change_a_hook(
-    agent: Agent, tmp_path: Path, permissions: Permissions, reason: str
-) -> None:
+def test_only_administrators_change_hooks(agent: Agent, tmp_path: Path, permissions: Permissions, reason: str) -> None:
     agent.machine.permissions[str(tmp_path)] = permissions
     assert agent.windows.unsafe_reason(tmp_path) == reason
 
 
-def test_scripts_and_programs_of_the_folder_are_hooks_and_an_open_one_is_refused(
-    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_open_hook_is_refused_and_others_run(agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder, "system", agent.windows)
     phase = tmp_path / "prepare.d"
     phase.mkdir()

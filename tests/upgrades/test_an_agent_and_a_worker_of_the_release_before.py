@@ -1,29 +1,33 @@
-"""An agent of the release before: everything that it sent during one event, from enrolment to the end, sent again."""
+"""An agent and a worker of the release before: what that agent sent is understood, and tasks are shared."""
 
+import base64
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 import requests
 from django.contrib.auth.models import User
 from pytest_django.plugin import DjangoDbBlocker
 
 from fleet.embedded import Urls
+from fleet.management import demo_recipes as recipes
 from fleet.models import Approval, ScheduledEvent
+from fleet.operations import wake_up
 from fleet.operations.approvals import approve
 from tests import accounts
-from tests.factories import acting, operator
+from tests.factories import Fleet, acting, announced, operator
 from tests.gateway.conftest import shared
 from tests.gateway_process import running_gateway
-from tests.upgrades.recorded import Calls
+from tests.processes import start, wait_for
+from tests.upgrades.recorded import Calls, task
 
 pytestmark = [pytest.mark.real_time, pytest.mark.flow]
 
 
-def test_former_agent_and_this_gateway_understand_each_other(
-    own_urls: Urls, tmp_path: Path, django_db_blocker: DjangoDbBlocker
-) -> None:
+def test_a_former_agent_is_understood(own_urls: Urls, tmp_path: Path, django_db_blocker: DjangoDbBlocker) -> None:
     calls = Calls()
     with running_gateway(own_urls, tmp_path) as gateway, shared(own_urls, django_db_blocker):
         _, calls.known["JOIN-TOKEN"] = accounts.join_token(
@@ -65,3 +69,39 @@ def _same_shape(then: Any, today: Any, where: str) -> None:
             _same_shape(then[name], today[name], f"{where} {name}")
     elif isinstance(then, list) and then and today:
         _same_shape(then[0], today[0], where)
+
+
+QUEUE = "drydock"
+
+
+def test_its_task_is_carried_out(own_urls: Urls, tmp_path: Path, django_db_blocker: DjangoDbBlocker) -> None:
+    with shared(own_urls, django_db_blocker):
+        fleet = Fleet()
+        event = announced(fleet)
+        approval = fleet.approve(event.event_id)
+        assert (approval.pk, approval.state) == (1, "GRANTED")
+        with redis.Redis.from_url(own_urls.redis) as client:
+            client.delete(QUEUE)
+            client.lpush(QUEUE, json.dumps(task()))
+        environment = {**own_urls.environment, "SECRET_KEY": "a key for tests, long enough and known to everybody"}
+        recipe = recipes.worker()
+        worker = start(recipe.command, environment={**environment, **recipe.environment}, log=tmp_path / "worker.log")
+        try:
+
+            def relayed() -> bool:
+                approval.refresh_from_db()
+                return approval.state != "GRANTED"
+
+            wait_for(relayed, seconds=60, what="the worker relays it")
+        finally:
+            worker.kill()
+
+
+def test_our_hint_is_the_message_that_it_knows(redis_url: str, redis_client: redis.Redis) -> None:
+    wake_up.hint_approval(1)
+    (raw,) = wait_for(lambda: redis_client.lrange(QUEUE, 0, -1) or None, seconds=20, what="the hint is in the queue")
+    ours, known = json.loads(raw), task()
+    assert ours["headers"]["task"] == known["headers"]["task"]
+    assert json.loads(base64.b64decode(ours["body"]))[:2] == json.loads(base64.b64decode(known["body"]))[:2]
+    assert set(known["headers"]) <= set(ours["headers"])
+    assert (ours["content-type"], ours["content-encoding"]) == (known["content-type"], known["content-encoding"])
