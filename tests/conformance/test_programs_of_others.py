@@ -24,11 +24,11 @@ ADDRESS = "169.254.169.254"
 MACHINE = "WestNO_0"
 # One call from within: what a program on the machine would do, with the standard library alone.
 CALL = """
-import json, sys, urllib.request
+import base64, sys, urllib.request
 method, url, body = sys.argv[1:]
-request = urllib.request.Request(url, data=body.encode() or None, method=method)
+request = urllib.request.Request(url, data=body.encode() or None, headers={"Metadata": "true"}, method=method)
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-print(opener.open(request, timeout=10).read().decode())
+print(base64.b64encode(opener.open(request, timeout=30).read()).decode())
 """
 HERE = Path(__file__).parent
 # Another version of the cluster's handlers than Debian's is played where this names its root.
@@ -39,13 +39,6 @@ DETECT = """
 import json
 from opentelemetry.resource.detector.azure.vm import AzureVMResourceDetector
 print(json.dumps(dict(AzureVMResourceDetector().detect().attributes)))
-"""
-
-FETCH = """
-import base64, sys, urllib.request
-request = urllib.request.Request(sys.argv[1], headers={"Metadata": "true"})
-opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-print(base64.b64encode(opener.open(request, timeout=30).read()).decode())
 """
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
@@ -76,11 +69,12 @@ class OnAzure:
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
 
+    def call(self, method: str, url: str, body: str = "") -> bytes:
+        return base64.b64decode(self.namespace.run(sys.executable, "-c", CALL, method, url, body, env=environment()))
+
     def control(self, method: str, call: str, body: Any = None) -> Any:
         """One control call, as in the simulator's documentation; the decoded answer."""
-        text = "" if body is None else json.dumps(body)
-        url = f"http://{ADDRESS}/control/{call}"
-        return json.loads(self.namespace.run(sys.executable, "-c", CALL, method, url, text, env=environment()))
+        return json.loads(self.call(method, f"http://{ADDRESS}/control/{call}", json.dumps(body) if body else ""))
 
     def create(self, **fields: Any) -> str:
         """Announce an event of the machine's set; its EventId."""
@@ -230,19 +224,15 @@ def test_openssl_verifies_an_attested_document_as_the_page_does(on_azure: OnAzur
     if not shutil.which("openssl"):
         pytest.skip("no openssl here (Debian: openssl)")
 
-    def get(url: str) -> bytes:
-        fetched = on_azure.namespace.run(sys.executable, "-c", FETCH, url, env=environment())
-        return base64.b64decode(fetched)
-
     def openssl(*words: str) -> str:
         return subprocess.run(["openssl", *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
 
     url = "http://169.254.169.254/metadata/attested/document?api-version=2025-04-07&nonce=0123456789"
-    (tmp_path / "signature").write_bytes(base64.b64decode(json.loads(get(url))["signature"]))
+    (tmp_path / "signature").write_bytes(base64.b64decode(json.loads(on_azure.call("GET", url))["signature"]))
     (tmp_path / "root.pem").write_text(on_azure.control("GET", "authority")["root"])
     openssl("pkcs7", "-in", "signature", "-inform", "DER", "-print_certs", "-out", "signer.pem")
     [issuer] = re.findall(r"CA Issuers - URI:(\S+)", openssl("x509", "-in", "signer.pem", "-text", "-noout"))
-    (tmp_path / "intermediate.cer").write_bytes(get(issuer))
+    (tmp_path / "intermediate.cer").write_bytes(on_azure.call("GET", issuer))
     openssl("x509", "-inform", "der", "-in", "intermediate.cer", "-out", "intermediate.pem")
     chain = ["-CAfile", "root.pem", "-untrusted", "intermediate.pem", "-purpose", "sslserver"]
     assert "signer.pem: OK" in openssl("verify", *chain, "signer.pem")

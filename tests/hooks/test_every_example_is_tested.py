@@ -4,10 +4,14 @@ import re
 
 import pytest
 from drydock_agent.hooks.folder import list_hooks
+from drydock_agent.hooks.process import GRACE_SECONDS, STOP_GRACE_SECONDS
+from drydock_agent.hooks.progress import OUTPUT_CHARACTERS
+from drydock_agent.platforms import posix
+from drydock_agent.settings.load import SPEC
 
-from tests.hooks.conftest import EXAMPLES
 from tests.processes import ROOT
 
+EXAMPLES = ROOT / "examples" / "hooks"
 NAMES = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir() and path.name != "redis")
 # They run on other occasions, and are tested with a cache.
 OF_CACHES = sorted(path.name for path in (EXAMPLES / "redis").iterdir())
@@ -39,3 +43,12 @@ def test_each_file_is_a_hook_that_the_agent_runs(name: str) -> None:
     hooks = [hook for phase in ("prepare", "recover", "redis") for hook in list_hooks(EXAMPLES / name, phase)]
     assert sorted(hook.name for hook in hooks) == files
     assert [hook.refused for hook in hooks if hook.refused] == []
+
+
+def test_numbers_of_the_page_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "admin" / "hooks.md").read_text(encoding="utf-8")
+    assert f"last {OUTPUT_CHARACTERS:,} characters" in page
+    assert f"{GRACE_SECONDS:g} seconds later" in page
+    assert f"{STOP_GRACE_SECONDS:g} seconds later" in page
+    assert "hooks_dir" in SPEC and posix.hooks_dir({}) in page
+    assert r"%ProgramData%\Drydock\Hooks" in page

@@ -59,15 +59,9 @@ def it(tmp_path: Path) -> Iterator[Ring]:
 
 
 @contextmanager
-def from_dump(it: Ring, folder: Path) -> Iterator[str]:
-    with restoring.server() as url:
-        yield restoring.restore_dump(folder / "drydock.dump", url)
-
-
-@contextmanager
-def from_files(it: Ring, folder: Path) -> Iterator[str]:
-    with restoring.server_of_copy(folder / "copy") as url:
-        yield url
+def restored_from(how: str, folder: Path) -> Iterator[str]:
+    with restoring.server() if how == "dump" else restoring.server_of_copy(folder / "copy") as url:
+        yield restoring.restore_dump(folder / "drydock.dump", url) if how == "dump" else url
 
 
 def back_up(how: str, it: Ring, folder: Path) -> None:
@@ -104,7 +98,7 @@ def test_restored_database_recovers_listed_events_and_continues(it: Ring, tmp_pa
     (post,) = it.starts()
 
     it.kill(*BACKEND)
-    with (from_dump if how == "dump" else from_files)(it, tmp_path) as restored:
+    with restored_from(how, tmp_path) as restored:
         environment = {**it.environment, "DATABASE_URL": restored}
         said = manage("begin_era", "--why", "played", environment=environment)
         assert ("of a dump" in said) == (how == "dump"), said

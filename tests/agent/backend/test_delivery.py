@@ -21,26 +21,20 @@ from tests.agent.fleet_double import FleetDouble, eventually
 from tests.agent.machine_hooks import executable
 
 
-def test_it_enrols_greets_and_delivers_in_order(delivery: Delivery) -> None:
+def test_it_enrols_greets_delivers_in_order_and_reports_a_poll_with_all_its_findings(delivery: Delivery) -> None:
     delivery.fill(450)
+    first = delivery.uploader.status_report()
     assert delivery.until_idle() == 15.0
     assert [len(batch["reports"]) for batch in delivery.fleet.batches] == [0, 200, 200, 51]
     assert [report["seq"] for report in delivery.fleet.reports()] == list(range(1, 452))
     assert delivery.spool.pending() == 0
     [enrolment] = delivery.fleet.enrolments
     assert (enrolment["machine_id"], enrolment["machine_id_source"]) == (VM_IDS["web-vm1"], "imds")
-
-
-def test_last_poll_is_reported_only_with_all_its_findings(delivery: Delivery) -> None:
-    delivery.fill(450)
-    first = delivery.uploader.status_report()
-    delivery.until_idle()
     assert [batch["last_poll_at"] is None for batch in delivery.fleet.batches] == [True, True, True, False]
     status_report = delivery.uploader.status_report()
     assert first is None, "before the first contact the backend knows nothing of this spool"
-    assert status_report is not None and status_report.last_poll_at == from_text(
-        delivery.fleet.batches[-1]["last_poll_at"]
-    )
+    polled = from_text(delivery.fleet.batches[-1]["last_poll_at"])
+    assert status_report is not None and status_report.last_poll_at == polled
     delivery.fill(1)
     status_report = delivery.uploader.status_report()
     assert status_report is not None and (status_report.last_poll_at, status_report.document) == (None, None)

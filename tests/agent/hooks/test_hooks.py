@@ -1,6 +1,7 @@
 """Prepare and recover: when hooks run, when they are planned for later, and what is reported of them."""
 
 import json
+import re
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from typing import Any
@@ -14,6 +15,7 @@ from drydock_agent.settings.load import load
 from tests.agent.agents import full_disk
 from tests.agent.hooks.conftest import Stage
 from tests.agent.machine_hooks import Machine
+from tests.processes import ROOT
 
 PREPARED = ["prepare begin running", "prepare hook 10-a succeeded", "prepare end succeeded"]
 RECOVERED = ["recover begin running", "recover hook 10-b succeeded", "recover end succeeded"]
@@ -206,6 +208,8 @@ def test_the_event_comes_as_azure_said_it_and_without_secrets(stage: Stage, monk
     expected |= {"RESOURCES": "web-vm1,web-vm2", "RESOURCE_NAME": "web-vm1", "HOOK_TIMEOUT_SECONDS": "30"}
     expected["MACHINE_ID"] = "00000000-0000-4000-8000-000000000001"
     assert variables == {f"DRYDOCK_{name}": value for name, value in expected.items()}
+    page = (ROOT / "docs" / "admin" / "hooks.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| `(DRYDOCK_\w+)` \|", page, re.MULTILINE)) == sorted([*variables, "DRYDOCK_RUN"])
 
 
 def test_nothing_runs_while_the_machine_has_no_name_and_what_is_listed_then_is_not_missed(stage: Stage) -> None:

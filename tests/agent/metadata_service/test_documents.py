@@ -101,11 +101,6 @@ def versions_of(paths: list[str]) -> list[str]:
     return [path.partition("api-version=")[2] for path in paths]
 
 
-@pytest.fixture
-def versions(clock: SteppedClock) -> Versions:
-    return Versions(EVENTS_VERSIONS, clock)
-
-
 def naming(*versions: object) -> bytes:
     return json.dumps({"error": "Bad request. api-version is invalid", "newest-versions": versions}).encode()
 
@@ -157,7 +152,8 @@ def test_an_order_is_posted_with_the_version_that_the_poll_found(parts: Parts) -
         *((body, "2020-07-01") for body in (b"", b"[]", b"\xff", b'{"newest-versions":7}', naming(7), b"[" * 9999)),
     ],
 )
-def test_a_named_version_comes_before_the_next_known_one(versions: Versions, body: bytes, next_version: str) -> None:
+def test_a_named_version_comes_before_the_next_known_one(clock: SteppedClock, body: bytes, next_version: str) -> None:
+    versions = Versions(EVENTS_VERSIONS, clock)
     assert versions.refused("2024-07-09", body)
     assert versions.current == next_version
 
@@ -213,7 +209,8 @@ def test_a_plain_404_is_asked_again_with_the_same_version(parts: Parts) -> None:
     assert parts.versions.current == "2024-07-09" and LIST_VERSIONS_SECONDS >= 60
 
 
-def test_after_a_day_the_newest_is_tried_and_then_the_one_that_worked(versions: Versions, clock: SteppedClock) -> None:
+def test_after_a_day_the_newest_is_tried_and_then_the_one_that_worked(clock: SteppedClock) -> None:
+    versions = Versions(EVENTS_VERSIONS, clock)
     for version in EVENTS_VERSIONS[:4]:
         # A refusal of a version that was left already changes nothing.
         assert versions.refused(version, ODD) and versions.refused(version, ODD)

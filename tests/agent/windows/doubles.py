@@ -151,22 +151,21 @@ class Job:
         return bool(self.limits["BasicLimitInformation"]["LimitFlags"] & 0x2000)
 
 
-def alive(pid: int) -> bool:
+def facts_of(pid: int | str) -> list[str]:
+    """State, parent, group and what else the kernel tells of a process; a process that is gone counts as a zombie."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return False
+        return ["Z", "", ""]
+
+
+def alive(pid: int) -> bool:
+    return facts_of(pid)[0] != "Z"
 
 
 def group_alive(pid: int) -> bool:
-    for entry in Path("/proc").glob("[1-9]*"):
-        try:
-            state, _, group = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
-        except OSError:
-            continue
-        if int(group) == pid and state != "Z":
-            return True
-    return False
+    processes = [facts_of(entry.name) for entry in Path("/proc").glob("[1-9]*")]
+    return any(facts[0] != "Z" and facts[2] == str(pid) for facts in processes)
 
 
 class ServiceFramework:
@@ -319,7 +318,7 @@ class Windows:
                 os.close(handle.descriptor)
 
         def times(process: Any) -> dict[str, str]:
-            return {"CreationTime": Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]}
+            return {"CreationTime": facts_of(process.pid)[19]}
 
         self._put("win32pipe", CreatePipe=pipe)
         self._put("msvcrt", open_osfhandle=lambda handle, mode: handle)

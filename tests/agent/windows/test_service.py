@@ -85,21 +85,11 @@ def test_the_watchdog_ends_an_agent_without_progress(agent: Agent, monkeypatch: 
     assert agent.windows.heartbeat.age() < 0.2
 
 
-@pytest.fixture
-def service_log(agent: Agent, tmp_path: Path) -> Iterator[logging.Handler]:
+def test_the_log_rotates_while_others_read_it(agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     handler = agent.windows_service.ServiceLog(tmp_path / "agent.log", maxBytes=100, backupCount=2, encoding="utf-8")
-    yield handler
-    handler.close()
-
-
-def test_the_log_is_rotated_and_grows_while_another_program_reads_it(
-    service_log: logging.Handler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def write() -> None:
-        service_log.emit(logging.LogRecord("drydock_agent", logging.INFO, "", 1, "x" * 60, (), None))
-
+    line = logging.LogRecord("drydock_agent", logging.INFO, "", 1, "x" * 60, (), None)
     for _ in range(3):
-        write()
+        handler.emit(line)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["agent.log", "agent.log.1", "agent.log.2"]
 
     def refuse(*paths: str) -> None:
@@ -107,7 +97,8 @@ def test_the_log_is_rotated_and_grows_while_another_program_reads_it(
 
     monkeypatch.setattr("os.rename", refuse)
     for _ in range(3):
-        write()
+        handler.emit(line)
+    handler.close()
     assert (tmp_path / "agent.log").read_text().count("\n") == 4
 
 
