@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from fleet.embedded import Urls
-from tests.agent.redis.servers import CacheServer
+from tests.agent.redis.conftest import CacheServer
 from tests.processes import wait_for
 from tests.ring.ring import Ring, ring
 

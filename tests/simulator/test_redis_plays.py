@@ -14,9 +14,8 @@ from drydock_agent.redis.errors import CacheConnectionLost
 from drydock_agent.redis.login import Login
 from drydock_agent.redis.subscription import Subscription
 
-from tests.agent.redis.conftest import cache_at
+from tests.agent.redis.conftest import CacheServer, cache_at
 from tests.agent.redis.conftest import server as server  # noqa: PLC0414 - a fixture
-from tests.agent.redis.servers import CacheServer
 from tests.processes import wait_for
 from tests.simulator.asking import west_norway
 

@@ -15,7 +15,7 @@ from drydock_agent.backend.client import read_orders
 from tests.agent.agents import VM_IDS, Agents
 from tests.agent.backend.test_signatures import OURS
 from tests.agent.fleet_double import FleetDouble, eventually
-from tests.agent.redis.servers import CacheServer
+from tests.agent.redis.conftest import CacheServer
 
 pytestmark = pytest.mark.real_time
 

@@ -14,8 +14,7 @@ from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
 from drydock_agent.spool.store import Spool
 
-from tests.agent.redis.conftest import Hooked, Listening, cache_at
-from tests.agent.redis.servers import CacheServer
+from tests.agent.redis.conftest import CacheServer, Hooked, Listening, cache_at
 from tests.processes import ROOT, wait_for
 from tests.simulator.asking import west_norway
 

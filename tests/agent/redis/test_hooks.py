@@ -12,8 +12,7 @@ from drydock_agent.redis.hooks import CONNECTION_LOST, CONNECTION_RESTORED
 from drydock_agent.spool.store import Spool
 
 from tests.agent.machine_hooks import HookFolder, alive
-from tests.agent.redis.conftest import HOST, Hooked, at_least, cache_at
-from tests.agent.redis.servers import CacheServer
+from tests.agent.redis.conftest import HOST, CacheServer, Hooked, at_least, cache_at
 from tests.processes import ROOT, wait_for
 
 pytestmark = pytest.mark.real_time

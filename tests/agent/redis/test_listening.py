@@ -12,8 +12,7 @@ from drydock_agent.redis import subscription
 from drydock_agent.redis.listener import Timing, overlap
 from drydock_agent.settings.caches import read_caches
 
-from tests.agent.redis.conftest import HOST, QUICK, CacheStage, Listening, cache_at
-from tests.agent.redis.servers import CHANNEL, CacheServer
+from tests.agent.redis.conftest import CHANNEL, HOST, QUICK, CacheServer, CacheStage, Listening, cache_at
 from tests.processes import wait_for
 
 pytestmark = [pytest.mark.fault, pytest.mark.real_time]

@@ -14,8 +14,7 @@ from drydock_agent.redis.errors import CacheConnectionLost, RefusedByCache
 from drydock_agent.redis.login import TokenClient
 from drydock_agent.settings.caches import Cache, read_caches
 
-from tests.agent.redis.conftest import HOST, CacheStage, cache_at
-from tests.agent.redis.servers import CHANNEL, CacheServer, FaultyPath
+from tests.agent.redis.conftest import CHANNEL, HOST, CacheServer, CacheStage, FaultyPath, cache_at
 from tests.certificates import Authority
 from tests.processes import wait_for
 from tests.receivers import Handler, serving
