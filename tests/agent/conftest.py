@@ -7,9 +7,8 @@ import pytest
 from azure_simulator.child_process import RunningSimulator
 from drydock_agent.spool.store import Spool
 
-from tests.agent.agents import FLEET, Agents, Parts, SteppedClock, end_events
+from tests.agent.agents import FLEET, Agents, HookFolder, Parts, SteppedClock, end_events
 from tests.agent.fleet_double import FleetDouble
-from tests.agent.machine_hooks import HookFolder
 
 
 @pytest.fixture(scope="package")

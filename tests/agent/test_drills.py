@@ -18,8 +18,7 @@ from drydock_agent.hooks.events import EventHooks
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.agent.agents import VM_IDS, Parts
-from tests.agent.machine_hooks import HookFolder
+from tests.agent.agents import VM_IDS, HookFolder, Parts
 from tests.processes import wait_for
 
 DRILL = "DRILL-7F3A"

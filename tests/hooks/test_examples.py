@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 from azure_simulator.child_process import RunningSimulator
 
-from tests.agent.agents import SteppedClock
+from tests.agent.agents import Machine, SteppedClock, executable
 from tests.agent.conftest import one_simulator as one_simulator  # noqa: PLC0414 - a fixture
 from tests.agent.conftest import simulator as simulator  # noqa: PLC0414 - a fixture
-from tests.agent.machine_hooks import Machine, executable
 from tests.processes import ROOT, wait_for
 from tests.receivers import Handler, in_a_thread, serving
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleet.embedded import Urls
-from tests.agent.machine_hooks import HookFolder
+from tests.agent.agents import HookFolder
 from tests.processes import wait_for
 from tests.ring.ring import MIGRATION, NAMES, Ring, ring
 

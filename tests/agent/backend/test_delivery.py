@@ -15,10 +15,9 @@ from drydock_agent.settings.load import load
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.agent.agents import VM_IDS, Agents, Parts, SteppedClock
+from tests.agent.agents import VM_IDS, Agents, Parts, SteppedClock, executable
 from tests.agent.backend.conftest import Delivery
 from tests.agent.fleet_double import FleetDouble, eventually
-from tests.agent.machine_hooks import executable
 
 
 def test_it_enrols_greets_delivers_in_order_and_reports_a_poll_with_all_its_findings(delivery: Delivery) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from azure_simulator.child_process import RunningSimulator
 
-from tests.agent.agents import SteppedClock
-from tests.agent.machine_hooks import HookFolder, Machine
+from tests.agent.agents import HookFolder, Machine, SteppedClock
 
 
 @dataclass

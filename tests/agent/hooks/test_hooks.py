@@ -12,9 +12,8 @@ from drydock_agent.hooks.events import IDLE_SECONDS, PLAN_CHECK_SECONDS
 from drydock_agent.hooks.progress import names, prepare_at
 from drydock_agent.settings.load import load
 
-from tests.agent.agents import full_disk
+from tests.agent.agents import Machine, full_disk
 from tests.agent.hooks.conftest import Stage
-from tests.agent.machine_hooks import Machine
 from tests.processes import ROOT
 
 PREPARED = ["prepare begin running", "prepare hook 10-a succeeded", "prepare end succeeded"]

@@ -12,9 +12,9 @@ from drydock_agent.hooks.folder import FolderRefused, list_hooks
 from drydock_agent.hooks.process import HookResult, end_leftovers, run
 from drydock_agent.hooks.progress import OUTPUT_CHARACTERS
 
+from tests.agent.agents import HookFolder, alive, executable
 from tests.agent.fleet_double import eventually
 from tests.agent.hooks.conftest import Stage
-from tests.agent.machine_hooks import HookFolder, alive, executable
 
 
 def ended(folder: Path, script: str, *, head: str = "#!/bin/sh\n", **more: Any) -> HookResult:

@@ -9,10 +9,9 @@ import pytest
 from drydock_agent import wire
 from drydock_agent.connections import Interrupted
 
-from tests.agent.agents import VM_IDS, Agents
+from tests.agent.agents import VM_IDS, Agents, HookFolder, Machine, alive, begun, in_short
 from tests.agent.fleet_double import eventually
 from tests.agent.hooks.conftest import Stage
-from tests.agent.machine_hooks import HookFolder, Machine, alive, begun, in_short
 from tests.processes import Process
 
 pytestmark = [pytest.mark.flow, pytest.mark.real_time]

@@ -1,4 +1,4 @@
-"""A server in place of a cache, a path to it with faults, and a listener as the agent runs it, with hooks on request."""
+"""A server in place of a cache, a path to it with faults, and a listener as the agent runs it, also with hooks."""
 
 import json
 import random

@@ -11,7 +11,7 @@ from drydock_agent import wire
 from drydock_agent.redis.hooks import CONNECTION_LOST, CONNECTION_RESTORED
 from drydock_agent.spool.store import Spool
 
-from tests.agent.machine_hooks import HookFolder, alive
+from tests.agent.agents import HookFolder, alive
 from tests.agent.redis.conftest import HOST, CacheServer, Hooked, at_least, cache_at
 from tests.processes import ROOT, wait_for
 

@@ -12,8 +12,8 @@ from drydock_agent.connections import Interrupted
 from drydock_agent.hooks import process
 from drydock_agent.hooks.process import HookResult
 
+from tests.agent.agents import alive, begun, executable
 from tests.agent.fleet_double import eventually
-from tests.agent.machine_hooks import alive, begun, executable
 from tests.agent.windows.conftest import Agent
 
 pytestmark = pytest.mark.real_time
