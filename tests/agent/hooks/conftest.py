@@ -33,6 +33,11 @@ class Stage:
         fields = {"type": "Reboot", "notice_seconds": 600, **more}
         return self.simulator.events.create(set="web", resources=list(resources or ["web-vm1"]), **fields)
 
+    def happens(self, change: str, event_id: str, machine: Machine) -> None:
+        """Azure cancels, starts or completes the event, and the machine sees it."""
+        getattr(self.simulator.events, change)(event_id)
+        machine.look()
+
     def prepared(self) -> tuple[Machine, str]:
         """Return a machine with a hook for each phase, and the id of the event that it has prepared for."""
         self.hooks.add("prepare", "10-a")

@@ -40,8 +40,7 @@ def test_advice_and_events_of_other_machines_are_prepared_for_by_no_hook(stage: 
     machine = stage.start()
     other = stage.announce("web-vm2")
     machine.look()
-    stage.simulator.events.cancel(other)
-    machine.look()
+    stage.happens("cancel", other, machine)
     # Until the last of this fixture's simulator forgets it: nothing starts it.
     event_id = stage.announce(type="SpotRebalanceRecommendation")
     machine.look()
@@ -73,11 +72,9 @@ def test_the_start_of_the_event_or_of_the_agent_runs_nothing(stage: Stage) -> No
     machine.close()
     again = stage.start()
     again.work()
-    stage.simulator.events.start(event_id)
-    again.look()
+    stage.happens("start", event_id, again)
     assert again.said() == PREPARED
-    stage.simulator.events.complete(event_id)
-    again.look()
+    stage.happens("complete", event_id, again)
     again.look()
     assert again.said() == PREPARED + RECOVERED
 
@@ -86,13 +83,11 @@ def test_recovering_follows_a_cancellation_too_and_knows_the_last_status(stage: 
     stage.hooks.add("prepare", "10-a")
     stage.hooks.add("recover", "10-b", 'echo "$DRYDOCK_EVENT_STATUS $DRYDOCK_PREPARED"')
     machine, cancelled = stage.announced()
-    stage.simulator.events.cancel(cancelled)
-    machine.look()
+    stage.happens("cancel", cancelled, machine)
     completed = stage.announce()
     machine.look()
-    for happens in (stage.simulator.events.start, stage.simulator.events.complete):
-        happens(completed)
-        machine.look()
+    stage.happens("start", completed, machine)
+    stage.happens("complete", completed, machine)
     outputs = [data["output"] for data in machine.reports() if data["phase"] == "recover" and data["step"] == "hook"]
     assert outputs == ["Scheduled succeeded\n", "Started succeeded\n"]
 
@@ -130,8 +125,7 @@ def test_an_event_that_went_before_preparing_began_is_not_recovered_from(stage: 
     first, second = stage.announce(), stage.announce()
     machine.poll()
     machine.hooks.step()
-    stage.simulator.events.cancel(second)
-    machine.look()
+    stage.happens("cancel", second, machine)
     assert {data["event_id"] for data in machine.reports()} == {first}
 
 
@@ -143,10 +137,8 @@ def test_hooks_of_two_events_never_take_turns_and_know_of_the_other_event(stage:
     first, second = stage.announce(), stage.announce("web-vm1", "web-vm2")
     stage.announce("web-vm2")
     machine.look()
-    stage.simulator.events.cancel(first)
-    machine.look()
-    stage.simulator.events.cancel(second)
-    machine.look()
+    stage.happens("cancel", first, machine)
+    stage.happens("cancel", second, machine)
     assert stage.hooks.lines() == [
         f"{phase} {name} {event_id}"
         for phase, event_id in (("prepare", first), ("prepare", second), ("recover", first), ("recover", second))
@@ -173,8 +165,7 @@ def test_an_event_that_goes_in_the_middle_of_preparing_is_recovered_from_at_once
     machine.poll()
     machine.hooks.step()
     machine.hooks.step()
-    stage.simulator.events.cancel(event_id)
-    machine.look()
+    stage.happens("cancel", event_id, machine)
     assert machine.said() == [*PREPARED[:2], "prepare end failed", *RECOVERED]
     assert machine.reports()[2]["output"] == "The event was gone before all had run. Not run: 20-long."
 
@@ -184,8 +175,7 @@ def test_that_nothing_prepares_is_said_once_for_an_event(stage: Stage, recovers:
     if recovers:
         stage.hooks.add("recover", "10-b")
     machine, event_id = stage.announced()
-    stage.simulator.events.cancel(event_id)
-    machine.look()
+    stage.happens("cancel", event_id, machine)
     assert machine.said() == ["prepare end nothing", *(RECOVERED if recovers else [])]
 
 
