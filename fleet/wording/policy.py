@@ -9,7 +9,7 @@ from fleet.domain.policy.rules import ACTION_LABELS, Action
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
-from fleet.wording.sentences import EntryText, Sentence
+from fleet.wording.sentences import EntryText, Sentence, fill
 from fleet.wording.times import Reader
 
 Values = Mapping[str, Any]
@@ -94,26 +94,18 @@ def one_of(words: Sequence[str]) -> str:
 
 def dry_run(values: Values, reader: Reader) -> str:
     """Return the result of a dry run, such as `Would have approved 14 of 31.`"""
-    considered, later, held, left = (values[name] for name in ("considered", "later", "hold", "leave"))
-    if not considered:
+    if not values["considered"]:
         return "No event is stored for this time."
-    parts = []
-    if held:
-        parts.append(f"Would have left {held} of {considered} to Azure")
-    elif left:
-        parts.append(f"Would have left {left} of {considered} to users")
-    else:
-        approved, agreed = values["approve"] + later, values["agreed"]
-        parts.append(f"Would have approved {approved} of {considered}")
-        if later:
-            parts.append(f"{later} of them once other events were over")
-        if approved:
-            parts.append(f"{agreed} of them {'was' if agreed == 1 else 'were'} approved by a user")
-    if values["guarded"]:
-        parts.append(f"{values['guarded']} more match, but a guard would have left them to users")
-    if values["earlier"]:
-        parts.append(f"{values['earlier']} more would have been decided by earlier rules")
-    return f"{'; '.join(parts)}."
+    return fill(
+        "{hold:?Would have left {hold} of {considered} to Azure"
+        "|{leave:?Would have left {leave} of {considered} to users"
+        "|Would have approved {approved} of {considered}{later:?; {later} of them once other events were over}"
+        "{approved:?; {agreed} of them {agreed:was/were} approved by a user}}}"
+        "{guarded:?; {guarded} more match, but a guard would have left them to users}"
+        "{earlier:?; {earlier} more would have been decided by earlier rules}.",
+        {**values, "approved": values["approve"] + values["later"]},
+        reader,
+    )
 
 
 SENTENCES: dict[str, Sentence] = {
