@@ -5,8 +5,8 @@ The preview, the form and the API all use this registry.
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -20,8 +20,7 @@ from fleet.domain.sets import PROVISIONAL
 from fleet.domain.shapes import InApi
 from fleet.domain.states import EndedAs, EventStatus, Presence
 
-# The guard that requires verification, only at the moment of deciding; and the guard that requires a second person.
-ASKS_AGAIN = "set-wants-step-up"
+# The guard that requires a second person.
 SECOND_PERSON = "set-wants-second"
 Values = dict[str, Any]
 
@@ -142,7 +141,7 @@ class EventFacts:
     set_name: str
     machines: tuple[MachineFacts, ...] = ()
     decision: DecisionFacts | None = None
-    other_open: tuple[str, ...] = field(default=())
+    other_open: tuple[str, ...] = ()
     others: tuple[OtherEvent, ...] = ()
     source: str = ""
     duration_seconds: int | None = None
@@ -240,6 +239,9 @@ def start_candidates(facts: EventFacts) -> list[MachineFacts]:
     return [m for m in [*hit, *others] if m.live and m.lists_it]
 
 
+Judge = Callable[[EventFacts], list[Values]]
+
+
 @dataclass(frozen=True, slots=True)
 class GuardType:
     """One kind of guard.
@@ -252,8 +254,8 @@ class GuardType:
 
     code: str
     needs: Need
+    judge: Judge
     applies: str
-    judge: Callable[[EventFacts], Sequence[Values]]
     always: bool = False
     overridable: bool = False
     label: str = ""
@@ -271,13 +273,71 @@ class GuardType:
                 yield Guard(self.code, needs, values, overridable=self.overridable)
 
 
+# In the order in which they are listed, for each need.
+GUARD_TYPES: list[GuardType] = []
+
+
+def _guard(code: str, needs: Need, **further: Any) -> Callable[[Judge], Judge]:
+    """Declare a kind of guard: the function returns the values, and its docstring says in the documentation when the
+    guard applies. `further` are fields of `GuardType`.
+    """
+
+    def declare(judge: Judge) -> Judge:
+        losing = ", ".join(each.name for each in EVENT_TYPES if each.loses)
+        applies = " ".join((judge.__doc__ or "").split()).replace("LOSING_TYPES", losing)
+        GUARD_TYPES.append(GuardType(code, needs, judge, applies, **further))
+        return judge
+
+    return declare
+
+
 def _if(applies: bool, **values: Any) -> list[Values]:
     return [values] if applies else []
 
 
+@_guard("already-decided", Need.BLOCKS, always=True, problem="already-decided", asked_again=False)
 def _decided(facts: EventFacts) -> list[Values]:
+    """The event has an approval or a proposal."""
     decided = facts.decision
     return [] if decided is None else [{"by": decided.by, "at": decided.at, "state": decided.state}]
+
+
+@_guard("event-not-open", Need.BLOCKS, always=True, problem="too-late", left_to_relay=True)
+def _not_open(facts: EventFacts) -> list[Values]:
+    """It started or ended."""
+    return _if(facts.status is not EventStatus.SCHEDULED, status=facts.status.value)
+
+
+@_guard("too-late", Need.BLOCKS, problem="too-late", left_to_relay=True)
+def _too_late(facts: EventFacts) -> list[Values]:
+    """NotBefore has passed."""
+    return _if(facts.not_before is not None and facts.judged_at is not None and facts.not_before <= facts.judged_at)
+
+
+@_guard("advice-only", Need.BLOCKS, always=True)
+def _advice_only(facts: EventFacts) -> list[Values]:
+    """It is advice (`SpotRebalanceRecommendation`): Azure starts nothing, and acknowledging it has no effect. It
+    cannot be overridden.
+    """
+    return _if(is_advice(facts.event_type), event_type=facts.event_type)
+
+
+@_guard("version-changed", Need.BLOCKS, always=True, problem="version-changed")
+def _version_changed(facts: EventFacts) -> list[Values]:
+    """The event changed since it was shown."""
+    return _if(facts.expected_version not in (None, facts.version))
+
+
+@_guard("all-stopped", Need.BLOCKS, problem="stopped", left_to_relay=True)
+def _all_stopped(facts: EventFacts) -> list[Values]:
+    """An approver has [stopped all approvals](../admin/rules.md#stop-all-approvals). It cannot be overridden."""
+    return [] if facts.stop is None else [asdict(facts.stop)]
+
+
+@_guard("no-live-machine", Need.BLOCKS, left_to_relay=True)
+def _no_live_machine(facts: EventFacts) -> list[Values]:
+    """No live machine of the set lists it, so no agent can ask Azure."""
+    return _if(not start_candidates(facts))
 
 
 def _in_flight(facts: EventFacts, *, own_sets: bool) -> list[OtherEvent]:
@@ -291,186 +351,97 @@ def _in_flight(facts: EventFacts, *, own_sets: bool) -> list[OtherEvent]:
     return [other for other in facts.others if other.in_flight and (other.set_id in facts.own_sets) is own_sets]
 
 
+@_guard("set-in-flight", Need.BLOCKS, label="Another event of the set is under way", overridable=True)
 def _set_in_flight(facts: EventFacts) -> list[Values]:
+    """Another event of the set is in flight. An approver can override this with a reason. Not for a Preempt or
+    Terminate, which deletes the machine in any case.
+    """
     events = sorted(other.event_id for other in _in_flight(facts, own_sets=True))
     return _if(bool(events), count=len(events), events=events)
 
 
+@_guard("service-in-flight", Need.REASON, label="Another event of the service is under way", acceptable=True)
 def _service_in_flight(facts: EventFacts) -> list[Values]:
+    """Another event of the service is in flight, in another set. Not for a Preempt or Terminate."""
     there = _in_flight(facts, own_sets=False)
     sets, events = sorted({other.set_name for other in there}), sorted(other.event_id for other in there)
     return _if(bool(there), service=facts.set_service, sets=sets, events=events)
 
 
+# Only at the moment of deciding.
+@_guard("set-wants-step-up", Need.STEP_UP, asked_again=False)
+def _step_up(facts: EventFacts) -> list[Values]:
+    """The set requires verification of the user's identity."""
+    return _if(facts.step_up)
+
+
+@_guard(SECOND_PERSON, Need.SECOND)
+def _second_person(facts: EventFacts) -> list[Values]:
+    """The set requires two people."""
+    return _if(facts.second_person)
+
+
+@_guard("last-live-machines", Need.SECOND, note_if=lambda values: values["pauses"] or values["only"])
 def _last_live_machines(facts: EventFacts) -> list[Values]:
+    """It takes down every live machine of the set. Only a note for a Freeze, and in a set of one machine."""
     affected = {machine.machine_id for machine in affected_machines(facts)}
     live = {machine.machine_id for machine in facts.machines if machine.live}
     takes_all = bool(live) and live <= affected
     return _if(takes_all, pauses=event_type_of(facts.event_type).keeps_memory, only=len(facts.machines) == 1)
 
 
+@_guard("held", Need.REASON, label="Left to Azure")
 def _held(facts: EventFacts) -> list[Values]:
+    """A user or a rule has left it to Azure."""
     return [] if facts.hold is None else [{"by": facts.hold.by, "at": facts.hold.at, "reason": facts.hold.reason}]
 
 
+@_guard("no-approval-window", Need.REASON, label="It falls into hours without approvals", acceptable=True)
+def _no_approval_window(facts: EventFacts) -> list[Values]:
+    """A no-approval window is open."""
+    return [{"name": one.name, "reason": one.reason, "window": one.window_id} for one in facts.windows]
+
+
+@_guard("lost-for-good", Need.REASON, label="Something is lost for good", acceptable=True)
+def _lost_for_good(facts: EventFacts) -> list[Values]:
+    """LOSING_TYPES: the data on local disks, or the machine, is lost."""
+    return _if(facts.event_type in LOSING_TYPES, event_type=facts.event_type)
+
+
+@_guard("hook-failed", Need.REASON, label="A prepare hook failed", acceptable=True)
 def _hook_failed(facts: EventFacts) -> list[Values]:
+    """A prepare hook failed on an affected machine."""
     hit = affected_machines(facts)
     failed = [[machine.name, machine.failed_hook] for machine in hit if machine.prepared is Prepared.FAILED]
     return _if(bool(failed), machines=failed)
 
 
+@_guard("not-prepared", Need.REASON, label="A machine is still preparing", acceptable=True)
 def _not_prepared(facts: EventFacts) -> list[Values]:
+    """An affected machine is still preparing, or plans to prepare later."""
     ahead = (Prepared.PLANNED, Prepared.PREPARING)
     unprepared = [machine.name for machine in affected_machines(facts) if machine.prepared in ahead]
     return _if(bool(unprepared), machines=unprepared)
 
 
-# In the order in which they are listed, for each need.
-GUARD_TYPES = (
-    GuardType(
-        "already-decided",
-        Need.BLOCKS,
-        "The event has an approval or a proposal.",
-        _decided,
-        always=True,
-        problem="already-decided",
-        asked_again=False,
-    ),
-    GuardType(
-        "event-not-open",
-        Need.BLOCKS,
-        "It started or ended.",
-        lambda facts: _if(facts.status is not EventStatus.SCHEDULED, status=facts.status.value),
-        always=True,
-        problem="too-late",
-        left_to_relay=True,
-    ),
-    GuardType(
-        "too-late",
-        Need.BLOCKS,
-        "NotBefore has passed.",
-        lambda facts: _if(
-            facts.not_before is not None and facts.judged_at is not None and facts.not_before <= facts.judged_at
-        ),
-        problem="too-late",
-        left_to_relay=True,
-    ),
-    GuardType(
-        "advice-only",
-        Need.BLOCKS,
-        "It is advice (`SpotRebalanceRecommendation`): Azure starts nothing, and acknowledging it has no effect. It"
-        " cannot be overridden.",
-        lambda facts: _if(is_advice(facts.event_type), event_type=facts.event_type),
-        always=True,
-    ),
-    GuardType(
-        "version-changed",
-        Need.BLOCKS,
-        "The event changed since it was shown.",
-        lambda facts: _if(facts.expected_version not in (None, facts.version)),
-        always=True,
-        problem="version-changed",
-    ),
-    GuardType(
-        "all-stopped",
-        Need.BLOCKS,
-        "An approver has [stopped all approvals](../admin/rules.md#stop-all-approvals). It cannot be overridden.",
-        lambda facts: [] if facts.stop is None else [{"by": facts.stop.by, "at": facts.stop.at, "why": facts.stop.why}],
-        problem="stopped",
-        left_to_relay=True,
-    ),
-    GuardType(
-        "no-live-machine",
-        Need.BLOCKS,
-        "No live machine of the set lists it, so no agent can ask Azure.",
-        lambda facts: _if(not start_candidates(facts)),
-        left_to_relay=True,
-    ),
-    GuardType(
-        "set-in-flight",
-        Need.BLOCKS,
-        "Another event of the set is in flight. An approver can override this with a reason. Not for a Preempt or"
-        " Terminate, which deletes the machine in any case.",
-        _set_in_flight,
-        label="Another event of the set is under way",
-        overridable=True,
-    ),
-    GuardType(
-        "service-in-flight",
-        Need.REASON,
-        "Another event of the service is in flight, in another set. Not for a Preempt or Terminate.",
-        _service_in_flight,
-        label="Another event of the service is under way",
-        acceptable=True,
-    ),
-    GuardType(
-        ASKS_AGAIN,
-        Need.STEP_UP,
-        "The set requires verification of the user's identity.",
-        lambda facts: _if(facts.step_up),
-        asked_again=False,
-    ),
-    GuardType(SECOND_PERSON, Need.SECOND, "The set requires two people.", lambda facts: _if(facts.second_person)),
-    GuardType(
-        "last-live-machines",
-        Need.SECOND,
-        "It takes down every live machine of the set. Only a note for a Freeze, and in a set of one machine.",
-        _last_live_machines,
-        note_if=lambda values: values["pauses"] or values["only"],
-    ),
-    GuardType("held", Need.REASON, "A user or a rule has left it to Azure.", _held, label="Left to Azure"),
-    GuardType(
-        "no-approval-window",
-        Need.REASON,
-        "A no-approval window is open.",
-        lambda facts: [{"name": one.name, "reason": one.reason, "window": one.window_id} for one in facts.windows],
-        label="It falls into hours without approvals",
-        acceptable=True,
-    ),
-    GuardType(
-        "lost-for-good",
-        Need.REASON,
-        f"{', '.join(each.name for each in EVENT_TYPES if each.loses)}: the data on local disks, or the machine, is"
-        " lost.",
-        lambda facts: _if(facts.event_type in LOSING_TYPES, event_type=facts.event_type),
-        label="Something is lost for good",
-        acceptable=True,
-    ),
-    GuardType(
-        "hook-failed",
-        Need.REASON,
-        "A prepare hook failed on an affected machine.",
-        _hook_failed,
-        label="A prepare hook failed",
-        acceptable=True,
-    ),
-    GuardType(
-        "not-prepared",
-        Need.REASON,
-        "An affected machine is still preparing, or plans to prepare later.",
-        _not_prepared,
-        label="A machine is still preparing",
-        acceptable=True,
-    ),
-    GuardType(
-        "event-type-unknown",
-        Need.NOTE,
-        "Drydock does not know the type: treat it as disruptive. A rule approves it only if it names the type exactly.",
-        lambda facts: _if(is_unknown(facts.event_type), event_type=facts.event_type),
-    ),
-    GuardType(
-        "other-open-event",
-        Need.NOTE,
-        "The set has other open events.",
-        lambda facts: _if(bool(facts.other_open), count=len(facts.other_open)),
-    ),
-    GuardType(
-        "unnamed-set",
-        Need.NOTE,
-        "The machine's set has no name yet.",
-        lambda facts: _if(facts.set_kind == PROVISIONAL),
-    ),
-)
+@_guard("event-type-unknown", Need.NOTE)
+def _type_unknown(facts: EventFacts) -> list[Values]:
+    """Drydock does not know the type: treat it as disruptive. A rule approves it only if it names the type exactly."""
+    return _if(is_unknown(facts.event_type), event_type=facts.event_type)
+
+
+@_guard("other-open-event", Need.NOTE)
+def _other_open_event(facts: EventFacts) -> list[Values]:
+    """The set has other open events."""
+    return _if(bool(facts.other_open), count=len(facts.other_open))
+
+
+@_guard("unnamed-set", Need.NOTE)
+def _unnamed_set(facts: EventFacts) -> list[Values]:
+    """The machine's set has no name yet."""
+    return _if(facts.set_kind == PROVISIONAL)
+
+
 PROBLEMS = {each.code: each.problem for each in GUARD_TYPES}
 # Guards whose reason a rule may give in advance, as it names them.
 ACCEPT_LABELS = {each.code: f"{each.label[0].lower()}{each.label[1:]}" for each in GUARD_TYPES if each.acceptable}
