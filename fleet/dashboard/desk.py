@@ -16,7 +16,7 @@ from fleet.dashboard.machines import created_token
 from fleet.dashboard.pages import Asked, action_view, done, filters_of, listed, page, query_with, read_view
 from fleet.dashboard.places import ADMIN, PLACES, Tab
 from fleet.dashboard.sets import KINDS
-from fleet.domain.blind_spots.find import ORDER
+from fleet.domain.blind_spots import ORDER
 from fleet.domain.machines.enrolment import CHOICES
 from fleet.domain.people import Right, Rights
 from fleet.domain.reasons import Reason

@@ -14,7 +14,7 @@ from fleet.models.rows import Row
 
 
 class OpenTrouble(Row):
-    """A current blind spot about which a notification is sent (`fleet.domain.blind_spots.facts`).
+    """A current blind spot about which a notification is sent (`fleet.domain.blind_spots`).
 
     The row is deleted when the blind spot ends. `recorded_at`: when the timeline entry was written; NULL while the
     blind spot is too recent for an entry. The other columns are values of the sentence.

@@ -29,11 +29,6 @@ class WrongClock(Row):
     seen_at = models.DateTimeField(db_default=Now())
 
 
-def recently_wrong_clocks(*, now: datetime) -> list[WrongClock]:
-    """Return the processes whose clock was wrong within the last `RECENT`, by name. Runs one query."""
-    return list(WrongClock.objects.filter(seen_at__gt=now - RECENT).order_by("process"))
-
-
 # Last runs of repeated jobs, and their quarantined rows.
 
 

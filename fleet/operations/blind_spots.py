@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from fleet.domain.actor import DRYDOCK
-from fleet.domain.blind_spots.facts import AT_ONCE, MOST_ALONE, MOST_NAMES, OPENING, SETTLES
+from fleet.domain.blind_spots import AT_ONCE, MOST_ALONE, MOST_NAMES, OPENING, SETTLES
 from fleet.domain.clock import seconds_since
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, LastRun, OpenTrouble, WrongClock

@@ -11,8 +11,7 @@ from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, Tuple
 from django.db.models.functions import Coalesce, Collate, Upper
 
 from fleet import models
-from fleet.domain.blind_spots.facts import BlindSpot, Confidence
-from fleet.domain.blind_spots.find import RANKS, Named, elsewhere
+from fleet.domain.blind_spots import RANKS, BlindSpot, Confidence
 from fleet.domain.intake import PERIOD
 from fleet.domain.reasons import Reason, from_json
 from fleet.domain.scheduling import QuarantineKind
@@ -273,44 +272,42 @@ def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | 
         if spot.other_set is None or sees_set(spot.other_set)
     ]
     alone = agentless().filter(availability_set=None)
-    unnamed = list(alone.order_by("name", "pk").values_list("name", flat=True)[: MOST_NAMED + 1])
-    called = Coalesce("machine__resource_name", "resource_name")
-    waiting = visible(models.Admission).filter(admitted_at__isnull=True)
-    waits, quarantined = _both_named(
-        waiting.annotate(titled=called).order_by("titled", "pk"),
-        _quarantined(now).annotate(titled=F("resource_name")).order_by("titled", "pk"),
-    )
+    names = list(alone.order_by("name", "pk").values_list("name", flat=True)[: MOST_NAMED + 1])
     first = list(unheard[:caches]) if caches != 0 else []
-    of_no_set = elsewhere(
-        [*_of_quarantine(), *_of_caches(first, now)],
-        waiting=waits,
-        quarantined=quarantined,
-        alone=_named(unnamed, alone),
-        era_missing=numbering().missing,
-    )
-    rows += [_row(spot, None) for spot in of_no_set]
+    of_no_set = [*_of_quarantine(), *_of_caches(first, now), *_of_waiting_and_quarantined(now)]
+    if numbering().missing:
+        of_no_set.append(BlindSpot("era-not-begun", Confidence.CERTAIN, None))
+    of_no_set += _of_rows("no-agent", Confidence.CERTAIN, names, alone)
+    rows += [_row(spot, None) for spot in sorted(of_no_set, key=lambda spot: RANKS[spot.code])]
     stored = visible(models.SetBlindSpot).exclude(availability_set__any=judged)
     more = unheard.count() - len(first) if caches and len(first) == caches else 0
     return _Look(tuple(rows), stored, len(stale) - len(judged), more)
 
 
-def _both_named(one: QuerySet[Any], other: QuerySet[Any]) -> tuple[Named, Named]:
-    """Return the values of `titled` in both querysets. One query, and another one for each with many values."""
-    parts = [rows.annotate(of=Value(of)).values_list("of", "titled") for of, rows in enumerate((one, other))]
-    found = sorted(parts[0][: MOST_NAMED + 1].union(parts[1][: MOST_NAMED + 1], all=True))
-    first, second = ([name for part, name in found if part == of] for of in (0, 1))
-    return _named(first, one), _named(second, other)
-
-
-def _quarantined(now: datetime) -> QuerySet[models.Machine]:
-    """Return the machines whose rows were quarantined within the last hour."""
+def _of_waiting_and_quarantined(now: datetime) -> Iterator[BlindSpot]:
+    """Yield the blind spots of machines that wait for admission, and of machines whose rows were quarantined within the
+    last hour. One query, and another one for each with many machines.
+    """
+    waiting = visible(models.Admission).filter(admitted_at__isnull=True)
     within = visible(models.Machine).filter(presence__bounded_since__gt=now - PERIOD, revoked_at=None)
-    return within.filter(presence__quarantined__gt=0)
+    both: dict[str, QuerySet[Any]] = {
+        "waits-for-admission": waiting.annotate(titled=Coalesce("machine__resource_name", "resource_name")),
+        "reports-quarantined": within.filter(presence__quarantined__gt=0).annotate(titled=F("resource_name")),
+    }
+    parts = [rows.order_by("titled", "pk").annotate(of=Value(code)) for code, rows in both.items()]
+    one, other = (rows.values_list("of", "titled")[: MOST_NAMED + 1] for rows in parts)
+    found = sorted(one.union(other, all=True))
+    for code, rows in both.items():
+        yield from _of_rows(code, Confidence.POSSIBLE, [name for of, name in found if of == code], rows)
 
 
-def _named(names: Sequence[str], rows: QuerySet[Any]) -> Named:
-    """Return the first names of these rows, and the number of all. One query if there are more than `MOST_NAMED`."""
-    return Named(tuple(names[:MOST_NAMED]), len(names) if len(names) <= MOST_NAMED else rows.count())
+def _of_rows(code: str, certainty: Confidence, names: Sequence[str], rows: QuerySet[Any]) -> Iterator[BlindSpot]:
+    """Yield the blind spot of these rows, if there are any. `names` are the first of them, and are counted if they are
+    not all.
+    """
+    if names:
+        count = len(names) if len(names) <= MOST_NAMED else rows.count()
+        yield BlindSpot(code, certainty, None, names=tuple(names[:MOST_NAMED]), count=count)
 
 
 def _unheard(now: datetime) -> QuerySet[models.Cache]:

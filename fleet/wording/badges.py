@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from fleet.domain.approvals.guards import Need
-from fleet.domain.blind_spots.facts import Confidence
+from fleet.domain.blind_spots import Confidence
 from fleet.domain.caches.maintenances import MaintenanceStatus
 from fleet.domain.desk import CacheState, RelayHealth, WorstState
 from fleet.domain.drills import Outcome

@@ -8,8 +8,16 @@ import pytest
 from django.conf import settings
 from drydock_agent import wire
 
-from fleet.domain.blind_spots.facts import AgentFacts, BlindSpot, Confidence, SetFacts
-from fleet.domain.blind_spots.find import ORDER, Named, elsewhere, never_announces_upgrades, of_set, read_version
+from fleet.domain.blind_spots import (
+    ORDER,
+    AgentFacts,
+    BlindSpot,
+    Confidence,
+    SetFacts,
+    never_announces_upgrades,
+    of_set,
+    read_version,
+)
 from fleet.domain.states import Presence
 from fleet.models import Machine
 from fleet.operations.intake import presence
@@ -37,10 +45,10 @@ AGENT = AgentFacts(
 )
 
 
-def spots(*agents: AgentFacts, kind: str = "availability_set", alone: tuple[str, ...] = (), **fields: Any) -> Any:
+def spots(*agents: AgentFacts, kind: str = "availability_set", **fields: Any) -> Any:
     each = SetFacts(set_id=7, kind=kind, agents=agents, **{"upgrade_notices": None, **fields})
     found = of_set(each, now=NOW, version="1.2.0", protocol=2, clock_tolerance=2)
-    return {spot.code: spot for spot in [*found, *elsewhere(alone=Named(alone, len(alone)))]}
+    return {spot.code: spot for spot in found}
 
 
 def agent(**fields: Any) -> AgentFacts:
@@ -181,9 +189,8 @@ def test_machines_without_an_agent_and_sets_without_a_name_are_blind_spots() -> 
     found = spots(AGENT, kind="provisional", missing=(("vm2", "", ""),))
     assert set(found) == {"no-agent", "unnamed-set"}
     assert sentence(found["no-agent"].reason) == "1 machine of the imported inventory has no agent: vm2."
-    alone = spots(AGENT, alone=("jump", "build"))["no-agent"]
-    assert alone.set_id is None
-    assert sentence(alone.reason) == "2 machines of the imported inventory have no agent: jump, build."
+    several = spots(AGENT, missing=(("jump", "", ""), ("build", "", "")))["no-agent"]
+    assert sentence(several.reason) == "2 machines of the imported inventory have no agent: jump, build."
 
 
 def test_the_most_dangerous_come_first_and_each_has_a_title() -> None:

@@ -8,7 +8,7 @@ import pytest
 from drydock_agent import wire
 
 from fleet.audit.seals import seal
-from fleet.domain.blind_spots.facts import MOST_ALONE
+from fleet.domain.blind_spots import MOST_ALONE
 from fleet.domain.timeline import EntryKind
 from fleet.models import Admission, Entry, OpenTrouble, PresenceRow, QuarantinedRow
 from fleet.models.blind_spots import trouble

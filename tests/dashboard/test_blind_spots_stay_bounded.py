@@ -4,7 +4,7 @@ import re
 
 from django.test import Client
 
-from fleet.domain.blind_spots.find import RANKS
+from fleet.domain.blind_spots import RANKS
 from fleet.models import AvailabilitySet, Machine, SetBlindSpot
 from fleet.operations.sets import coverage as keeping
 from fleet.projections import blind_spots

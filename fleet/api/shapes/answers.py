@@ -11,7 +11,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from fleet.api.shapes.derive import ServerTime, shape
-from fleet.domain.blind_spots.find import ORDER
+from fleet.domain.blind_spots import ORDER
 from fleet.domain.orders.series import SignatureCheck
 from fleet.domain.sets import KINDS, SetSource
 from fleet.domain.states import OPEN_ORDERS, EventStatus

@@ -7,12 +7,20 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import connection
 from django.db.models import Count, F, Q
 from django.db.models.functions import Coalesce
 
-from fleet.domain.blind_spots.facts import MOST_NAMES, NO_PROBLEM, AgentFacts, BlindSpot, SetFacts
-from fleet.domain.blind_spots.find import LACKING, NEAR_SWITCH_OFF, due_at, of_set
+from fleet.domain.blind_spots import (
+    LACKING,
+    MOST_NAMES,
+    NEAR_SWITCH_OFF,
+    NO_PROBLEM,
+    AgentFacts,
+    BlindSpot,
+    SetFacts,
+    due_at,
+    of_set,
+)
 from fleet.domain.clock import seconds_since
 from fleet.domain.intake import MANY_A_DAY, NUMBERS, PERIOD, Limits, presence_of
 from fleet.domain.reasons import Reason, from_json
@@ -27,7 +35,7 @@ from fleet.models.facts.machines import presence_limits
 from fleet.models.intake import PresenceRow, Spool
 from fleet.models.machines import Admission, AvailabilitySet, InventoryMachine, Machine
 from fleet.models.partitions import late_tables
-from fleet.models.reconcile import LastRun, QuarantinedRow, recently_wrong_clocks
+from fleet.models.reconcile import RECENT, LastRun, QuarantinedRow, WrongClock
 from fleet.models.timeline import numbering
 
 # Columns of a machine and of its presence that `AgentFacts` has under the same name.
@@ -48,7 +56,7 @@ class SetFindings:
     name: str
     counts: Mapping[Presence, int]
     regions: tuple[str, ...]
-    spots: tuple[BlindSpot, ...]
+    spots: list[BlindSpot]
     due_at: datetime | None
 
 
@@ -72,7 +80,10 @@ def load_findings(set_ids: Collection[int], *, now: datetime) -> list[SetFinding
     bare = InventoryMachine.objects.filter(WITHOUT_AGENT, availability_set__any=set_ids).order_by("name", "pk")
     for set_id, *listed in bare.values_list("availability_set", "name", "zone", "size"):
         missing[set_id or 0].append((listed[0], listed[1], listed[2]))
-    elsewhere, begun, limits = _elsewhere(set_ids), _spools_begun(set_ids, now), presence_limits()
+    young = Spool.objects.filter(machine__availability_set__any=set_ids, first_seen_at__gt=now - timedelta(days=1))
+    spools = young.order_by().values_list("machine").annotate(Count("pk"))
+    begun = dict(spools.filter(pk__count__gte=MANY_A_DAY))
+    elsewhere, limits = _elsewhere(set_ids), presence_limits()
     found = []
     for home in AvailabilitySet.objects.filter(pk__any=set_ids, merged_into=None).order_by("name", "pk"):
         counts: Counter[Presence] = Counter()
@@ -83,23 +94,19 @@ def load_findings(set_ids: Collection[int], *, now: datetime) -> list[SetFinding
             if row["revoked_at"] is None:
                 agents.append(agent)
         facts = from_row(SetFacts, home, set_id=home.pk, agents=tuple(agents), missing=tuple(missing[home.pk]))
-        # A set without machines has no blind spot.
-        spots = _judge(facts, now) if agents or facts.missing else ()
-        regions = tuple(sorted({row["region"] for row in machines[home.pk]} - {""}))
-        found.append(SetFindings(facts, home.name, counts, regions, spots, due_at(facts, spots, now=now)))
-    return found
-
-
-def _judge(facts: SetFacts, now: datetime) -> tuple[BlindSpot, ...]:
-    return tuple(
-        of_set(
+        spots = of_set(
             facts,
             now=now,
             version=settings.VERSION,
             protocol=settings.PROTOCOL,
             clock_tolerance=settings.CLOCK_TOLERANCE_SECONDS,
         )
-    )
+        if not agents and not facts.missing:
+            # A set without machines has no blind spot.
+            spots = []
+        regions = tuple(sorted({row["region"] for row in machines[home.pk]} - {""}))
+        found.append(SetFindings(facts, home.name, counts, regions, spots, due_at(facts, spots, now=now)))
+    return found
 
 
 def _machines(set_ids: Collection[int]) -> dict[int, list[dict[str, Any]]]:
@@ -122,7 +129,7 @@ def _agent(
 ) -> AgentFacts:
     polled = latest(row["last_poll_at"], row["document_at"])
     heard, revoked = row["last_heard_at"], row["revoked_at"] is not None
-    presence = presence_of(last_heard_at=heard, last_poll_at=polled, revoked=revoked, now=now, limits=limits)
+    presence = presence_of(heard, polled, revoked=revoked, now=now, limits=limits)
     is_heard = heard is not None and now - heard <= timedelta(seconds=limits.live)
     lists_of, lists_of_set = elsewhere.get(row["pk"], (None, None))
     warned = from_json(row["set_warnings"])
@@ -162,12 +169,6 @@ def _elsewhere(set_ids: Collection[int]) -> dict[int, tuple[str, int]]:
     return found
 
 
-def _spools_begun(set_ids: Collection[int], now: datetime) -> dict[int, int]:
-    """Return how many spools each machine (row id) began within a day, only if there are many. Runs one query."""
-    young = Spool.objects.filter(machine__availability_set__any=set_ids, first_seen_at__gt=now - timedelta(days=1))
-    return dict(young.order_by().values_list("machine").annotate(Count("pk")).filter(pk__count__gte=MANY_A_DAY))
-
-
 # What hides news now, found by a few statements over the whole fleet, whatever its size.
 
 # From here on a set waits for a person, or for the next try, and not for the next tick.
@@ -182,45 +183,33 @@ LIVE = "LEAST(presence.last_heard_at, presence.last_poll_at) > %(live)s"
 # One scan of narrow rows finds the few machines with which something is wrong; the wide ones are read of these alone.
 AGENTS = f"""
     WITH odd AS MATERIALIZED (
-        SELECT presence.machine_id, presence.last_poll_at,
+        SELECT presence.machine_id, presence.last_poll_at, presence.clock_offset, presence.lacking_since,
                NOT coalesce({LIVE}, false) AS away,
-               NOT coalesce(LEAST(presence.last_heard_at, presence.last_poll_at) > %(late)s, false) AS silent,
-               coalesce(presence.lacking_since < %(lacking)s, false) AS lacks,
-               coalesce(abs(presence.clock_offset) > %(tolerance)s, false) AS off, presence.clock_offset
+               NOT coalesce(LEAST(presence.last_heard_at, presence.last_poll_at) > %(late)s, false) AS silent
         FROM {PresenceRow._meta.db_table} AS presence
         WHERE presence.last_heard_at IS NOT NULL
               AND (NOT coalesce({LIVE}, false) OR presence.lacking_since < %(lacking)s
                    OR abs(presence.clock_offset) > %(tolerance)s)
-    ), grouped AS MATERIALIZED (
-        SELECT machine.availability_set_id AS set_id,
-               count(*) FILTER (WHERE odd.away) AS away,
-               count(*) FILTER (WHERE odd.silent) AS silent,
-               count(*) FILTER (WHERE odd.lacks) AS lacking,
-               count(*) FILTER (WHERE odd.off) AS off,
-               array_agg(named.name ORDER BY named.name) FILTER (WHERE odd.away) AS away_names,
-               array_agg(named.name ORDER BY named.name) FILTER (WHERE odd.silent) AS silent_names,
-               array_agg(named.name ORDER BY named.name) FILTER (WHERE odd.lacks) AS lacking_names,
-               array_agg(named.name ORDER BY named.name) FILTER (WHERE odd.off) AS off_names,
-               max(abs(odd.clock_offset)) FILTER (WHERE odd.off) AS worst,
-               max(odd.last_poll_at) AS polled
+    ), faults AS MATERIALIZED (
+        SELECT machine.availability_set_id AS set_id, fault.code, count(*) AS count,
+               (array_agg(machine.resource_name ORDER BY machine.resource_name))[1:{MOST_NAMES}] AS names,
+               max(abs(odd.clock_offset)) AS worst, max(odd.last_poll_at) AS polled
         FROM odd JOIN {Machine._meta.db_table} AS machine ON machine.id = odd.machine_id,
-             LATERAL (SELECT machine.resource_name AS name) AS named
-        WHERE machine.revoked_at IS NULL GROUP BY 1
+             LATERAL (VALUES ('set-unwatched', odd.away), ('agent-silent', odd.silent),
+                             ('document-lacking', odd.lacking_since < %(lacking)s),
+                             ('wrong-clock', abs(odd.clock_offset) > %(tolerance)s)) AS fault (code, applies)
+        WHERE machine.revoked_at IS NULL AND fault.applies GROUP BY 1, 2
     ), watched AS MATERIALIZED (
         SELECT DISTINCT machine.availability_set_id AS set_id
         FROM {Machine._meta.db_table} AS machine
         JOIN {PresenceRow._meta.db_table} AS presence ON presence.machine_id = machine.id
-        WHERE machine.availability_set_id IN (SELECT set_id FROM grouped) AND machine.revoked_at IS NULL AND {LIVE}
+        WHERE machine.availability_set_id IN (SELECT set_id FROM faults) AND machine.revoked_at IS NULL AND {LIVE}
     )
-    SELECT grouped.set_id, home.kind, home.name, home.name_suffix, watched.set_id IS NOT NULL AS is_watched,
-           grouped.polled, grouped.worst,
-           grouped.away, grouped.away_names[1:{MOST_NAMES}] AS away_names,
-           grouped.silent, grouped.silent_names[1:{MOST_NAMES}] AS silent_names,
-           grouped.lacking, grouped.lacking_names[1:{MOST_NAMES}] AS lacking_names,
-           grouped.off, grouped.off_names[1:{MOST_NAMES}] AS off_names
-    FROM grouped JOIN {AvailabilitySet._meta.db_table} AS home ON home.id = grouped.set_id
-    LEFT JOIN watched ON watched.set_id = grouped.set_id
-    ORDER BY grouped.set_id
+    SELECT faults.*, home.kind, home.name, home.name_suffix
+    FROM faults JOIN {AvailabilitySet._meta.db_table} AS home ON home.id = faults.set_id
+    LEFT JOIN watched ON watched.set_id = faults.set_id
+    WHERE faults.code <> 'set-unwatched' OR watched.set_id IS NULL
+    ORDER BY faults.set_id, faults.code
 """
 CACHES = """
     SELECT cache.id, cache.host FROM fleet_cache AS cache
@@ -267,48 +256,31 @@ def troubles(*, now: datetime) -> Iterator[OpenTrouble]:
         yield trouble("set-aside", names=tuple(quarantined), count=sum(quarantined.values()))
     if numbering().missing:
         yield trouble("era-not-begun")
-    wrong = recently_wrong_clocks(now=now)
-    if wrong:
-        named = tuple(f"{row.kind} {row.process}" for row in wrong)
+    wrong = WrongClock.objects.filter(seen_at__gt=now - RECENT).order_by("process")
+    named = tuple(f"{row.kind} {row.process}" for row in wrong)
+    if named:
         yield trouble("clocks-wrong", names=named[:MOST_NAMES], count=len(named))
     yield from _of_storage(now)
 
 
 def _of_agents(now: datetime) -> Iterator[OpenTrouble]:
     limits = presence_limits()
-    values: dict[str, datetime | float | None] = {
-        "live": now - timedelta(seconds=limits.live),
-        "late": now - timedelta(seconds=limits.late),
-        "lacking": now - LACKING,
-        "tolerance": settings.CLOCK_TOLERANCE_SECONDS,
-    }
-    with connection.cursor() as cursor:
-        cursor.execute(AGENTS, values)
-        columns = [column.name for column in cursor.description or ()]
-        rows = [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
-    for row in rows:
-        yield from _of_set(row, now)
-
-
-def _of_set(row: dict[str, Any], now: datetime) -> Iterator[OpenTrouble]:
-    def of_machines(code: str, which: str, **values: Any) -> OpenTrouble:
-        names, count = row[f"{which}_names"], row[which]
-        return trouble(code, values, availability_set_id=row["set_id"], of=of, names=names, count=count)
-
-    of = f"{row['name']} ({row['name_suffix']})" if row["name_suffix"] else row["name"]
-    if row["kind"] == PROVISIONAL:
-        # The set has no name of its own: it is named by its machines.
-        of = ", ".join((row["away_names"] or row["lacking_names"] or row["off_names"])[:3])
-    if row["away"] and not row["is_watched"]:
-        yield of_machines("set-unwatched", "away")
-        if row["polled"] is not None and now - row["polled"] > NEAR_SWITCH_OFF:
-            yield of_machines("near-switch-off", "away", hours=int((now - row["polled"]).total_seconds() // 3600))
-    if row["silent"]:
-        yield of_machines("agent-silent", "silent")
-    if row["lacking"]:
-        yield of_machines("document-lacking", "lacking")
-    if row["off"]:
-        yield of_machines("wrong-clock", "off", offset=row["worst"])
+    rows = query(
+        AGENTS,
+        live=now - timedelta(seconds=limits.live),
+        late=now - timedelta(seconds=limits.late),
+        lacking=now - LACKING,
+        tolerance=settings.CLOCK_TOLERANCE_SECONDS,
+    )
+    for set_id, code, count, names, worst, polled, kind, name, suffix in rows:
+        of = f"{name} ({suffix})" if suffix else name
+        if kind == PROVISIONAL:
+            # The set has no name of its own: it is named by its machines.
+            of = ", ".join(names[:3])
+        about = {"availability_set_id": set_id, "of": of, "names": names, "count": count}
+        yield trouble(code, {"offset": worst} if code == "wrong-clock" else {}, **about)
+        if code == "set-unwatched" and polled is not None and now - polled > NEAR_SWITCH_OFF:
+            yield trouble("near-switch-off", {"hours": int((now - polled).total_seconds() // 3600)}, **about)
 
 
 def _of_storage(now: datetime) -> Iterator[OpenTrouble]:

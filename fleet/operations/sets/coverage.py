@@ -12,8 +12,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from fleet.domain.blind_spots.facts import BlindSpot
-from fleet.domain.blind_spots.find import RANKS
+from fleet.domain.blind_spots import RANKS, BlindSpot
 from fleet.domain.reasons import as_json
 from fleet.domain.states import Presence
 from fleet.models import SetBlindSpot, SetCount, StaleSet

@@ -1,22 +1,154 @@
-"""Finds all blind spots of a fleet, the most dangerous first: those of agents and those of whole sets."""
+"""Blind spots: situations in which Drydock would not see Azure's announcements, and how certain this is.
+
+Source: "Scheduled Events for Linux VMs in Azure", Microsoft, dated 01/25/2023. "Possible" where reports of users
+contradict that page.
+"""
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
 
-from fleet.domain.blind_spots.facts import (
-    AgentFacts,
-    BlindSpot,
-    Confidence,
-    SetFacts,
-    code_of,
-    of_agents,
-)
 from fleet.domain.intake import MANY_A_DAY
 from fleet.domain.orders.series import SignatureCheck
+from fleet.domain.reasons import Reason
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import Presence
+from fleet.domain.timeline import EntryKind
+
+# The problems of the metadata service that are none: not stated, and a good answer.
+NO_PROBLEM = ("", "ok")
+# The problem of an agent that cannot store what it polls (`drydock_agent.wire`), which is a blind spot of its own.
+SPOOL_UNWRITABLE = "spool-unwritable"
+
+
+def code_of(problem: str) -> str:
+    """Return the code of the blind spot of agents with this problem."""
+    return problem if problem == SPOOL_UNWRITABLE else "metadata-unavailable"
+
+
+class Confidence(StrEnum):
+    """How certain a blind spot is."""
+
+    CERTAIN = "certain"
+    LIKELY = "likely"
+    POSSIBLE = "possible"
+    UNKNOWN = "cannot be told from here"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFacts:
+    """Facts about one enrolled machine that is not revoked. `clock_offset`: seconds by which the machine's clock is
+    ahead.
+    """
+
+    machine_id: int
+    name: str
+    presence: Presence
+    last_heard_at: datetime | None
+    last_poll_at: datetime | None
+    enrolled_at: datetime
+    clock_offset: float | None
+    agent_version: str
+    protocol: int
+    zone: str
+    size: str
+    # A stated set to which it is not confined.
+    outside: Reason | None = None
+    # The stated name while another machine of its set has it; else empty.
+    called: str = ""
+    # The set of an open event that it lists without being of that set: its name, empty where it has none, and its row
+    # id; None without one.
+    lists_of: str | None = None
+    lists_of_set: int | None = None
+    # The agent's handling of signatures of orders; empty until reported.
+    signatures: str = ""
+    # Since when it reminds of a document that is not here; and how many spools it began within a day.
+    lacking_since: datetime | None = None
+    spools: int = 0
+    # While it is heard: why it gets no document, as `drydock_agent.wire.metadata_text` names it; else empty.
+    poll_problem: str = ""
+    # Reconciling has not noted yet that it is as present as it is.
+    turning: bool = False
+
+    @property
+    def live(self) -> bool:
+        return self.presence is Presence.LIVE
+
+
+@dataclass(frozen=True, slots=True)
+class SetFacts:
+    """Facts about one set and its machines. `missing`: machines in the inventory without an agent, as (name, zone,
+    size).
+    """
+
+    set_id: int
+    kind: str
+    upgrade_notices: bool | None
+    agents: tuple[AgentFacts, ...]
+    missing: tuple[tuple[str, str, str], ...] = ()
+    # Until then returning machines are admitted automatically.
+    admits_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BlindSpot:
+    """One blind spot.
+
+    `machine_ids`: affected machines with an agent. `names`: names of affected machines; they may be fewer than `count`.
+    `values`: further values of the sentences. `part` distinguishes blind spots with the same code in one set.
+    `other_set`: row id of another set that is mentioned.
+    """
+
+    code: str
+    certainty: Confidence
+    set_id: int | None
+    machine_ids: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+    cache_id: int | None = None
+    event_id: str = ""
+    count: int = 0
+    part: str = ""
+    other_set: int | None = None
+
+    @property
+    def title(self) -> Reason:
+        return Reason(f"{self.code}.title")
+
+    @property
+    def reason(self) -> Reason:
+        return Reason(f"{self.code}.reason", names=self._all_names, **self.values)
+
+    @property
+    def advice(self) -> Reason:
+        """What an administrator can do about the blind spot, as a reason."""
+        return Reason(f"{self.code}.advice", names=self._all_names, **self.values)
+
+    @property
+    def _all_names(self) -> tuple[str, ...]:
+        # Those that are not here are counted only.
+        return (*self.names, *("",) * (self.count - len(self.names)))
+
+
+def of_agents(
+    each: SetFacts,
+    agents: Sequence[AgentFacts],
+    code: str,
+    certainty: Confidence = Confidence.CERTAIN,
+    *,
+    part: str = "",
+    other_set: int | None = None,
+    **values: Any,
+) -> BlindSpot:
+    ids, names = tuple(agent.machine_id for agent in agents), tuple(agent.name for agent in agents)
+    about: dict[str, Any] = {"count": len(agents), "part": part, "other_set": other_set}
+    return BlindSpot(code, certainty, each.set_id, ids, names, values, **about)
+
+
+# Finding all blind spots of a set, the most dangerous first.
 
 # An agent sends a missing document within seconds after the backend requests it.
 LACKING = timedelta(minutes=1)
@@ -108,33 +240,24 @@ _WITHOUT_UPGRADE_EVENTS = re.compile(r"(?:standard_|basic_)?[gmnh][a-z]*\d", re.
 
 def of_the_set(each: SetFacts, *, now: datetime) -> Iterator[BlindSpot]:
     """Yield the blind spots of a set as a whole."""
-    yield from _switch_off(each, now)
+    if each.agents:
+        silent = now - max(agent.last_poll_at or agent.enrolled_at for agent in each.agents)
+        hours = int(silent.total_seconds() // 3600)
+        if silent > SWITCHED_OFF:
+            # Another program on the machines may still poll.
+            yield of_agents(each, each.agents, "switched-off", Confidence.LIKELY, hours=hours)
+        elif silent > NEAR_SWITCH_OFF:
+            yield of_agents(each, each.agents, "near-switch-off", hours=hours)
     if each.admits_until is not None and each.admits_until > now:
         yield of_agents(each, each.agents, "admits-by-itself", Confidence.POSSIBLE, until=each.admits_until)
     if each.missing:
-        yield without_agent(each.set_id, (name for name, _, _ in each.missing))
+        found = tuple(name for name, _, _ in each.missing)
+        yield BlindSpot("no-agent", Confidence.CERTAIN, each.set_id, names=found, count=len(found))
     yield from _zones(each)
     if each.kind == "scale_set":
         yield from _upgrades(each)
     if each.kind == PROVISIONAL:
         yield of_agents(each, each.agents, "unnamed-set", Confidence.POSSIBLE)
-
-
-def _switch_off(each: SetFacts, now: datetime) -> Iterator[BlindSpot]:
-    if not each.agents:
-        return
-    silent = now - max(agent.last_poll_at or agent.enrolled_at for agent in each.agents)
-    hours = int(silent.total_seconds() // 3600)
-    if silent > SWITCHED_OFF:
-        # Another program on the machines may still poll.
-        yield of_agents(each, each.agents, "switched-off", Confidence.LIKELY, hours=hours)
-    elif silent > NEAR_SWITCH_OFF:
-        yield of_agents(each, each.agents, "near-switch-off", hours=hours)
-
-
-def without_agent(set_id: int | None, names: Iterable[str]) -> BlindSpot:
-    found = tuple(names)
-    return BlindSpot(code="no-agent", certainty=Confidence.CERTAIN, set_id=set_id, names=found, count=len(found))
 
 
 def _zones(each: SetFacts) -> Iterator[BlindSpot]:
@@ -213,17 +336,6 @@ SOON = timedelta(seconds=5)
 PROBLEM_CHECK = timedelta(minutes=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A number of machines, and the names of the first of them."""
-
-    names: tuple[str, ...] = ()
-    count: int = 0
-
-
-UNNAMED = Named()
-
-
 def of_set(each: SetFacts, *, now: datetime, version: str, protocol: int, clock_tolerance: float) -> list[BlindSpot]:
     """Return all blind spots of one set, the most dangerous first. The arguments are those of `of_its_agents`."""
     of_these = of_its_agents(each, now=now, version=version, protocol=protocol, clock_tolerance=clock_tolerance)
@@ -251,27 +363,25 @@ def due_at(each: SetFacts, spots: Iterable[BlindSpot], *, now: datetime) -> date
     return min((edge for edge in edges if edge > now), default=None)
 
 
-def elsewhere(
-    further: Iterable[BlindSpot] = (),
-    *,
-    alone: Named = UNNAMED,
-    waiting: Named = UNNAMED,
-    quarantined: Named = UNNAMED,
-    era_missing: bool = False,
-) -> list[BlindSpot]:
-    """Return the blind spots that belong to no set, the most dangerous first: `further` ones, and those that follow
-    from these facts.
+# Notifications of blind spots: when one begins, and when it ends. Pure.
 
-    `alone`: machines of the inventory without a set or agent. `waiting`: machines that wait for admission.
-    `quarantined`: machines with quarantined reports. `era_missing`: the database was restored, but this was not
-    recorded as a new era.
-    """
-    found = list(further)
-    for code, machines in (("waits-for-admission", waiting), ("reports-quarantined", quarantined)):
-        if machines.count:
-            found.append(BlindSpot(code, Confidence.POSSIBLE, None, names=machines.names, count=machines.count))
-    if era_missing:
-        found.append(BlindSpot("era-not-begun", Confidence.CERTAIN, None))
-    if alone.count:
-        found.append(replace(without_agent(None, alone.names), count=alone.count))
-    return sorted(found, key=lambda spot: RANKS[spot.code])
+# A blind spot found by one check only is not notified: machines restart, networks fail briefly.
+SETTLES = timedelta(seconds=30)
+# More that begin or end together are notified as one.
+MOST_ALONE = 5
+# This many names are stored with a notification.
+MOST_NAMES = 20
+
+STORAGE = ("not-sealed", "database-large", "partition-late", "transactions-run-out", "archive-fails")
+COVERAGE = ("near-switch-off", "document-lacking", "wrong-clock", "waits-for-admission", "set-aside", "era-not-begun")
+# The entry of each, by its code.
+OPENING: Mapping[str, EntryKind] = {
+    "set-unwatched": EntryKind.SET_UNWATCHED,
+    "agent-silent": EntryKind.SOURCE_QUIET,
+    "cache-unheard": EntryKind.SOURCE_QUIET,
+    "audit-failed": EntryKind.AUDIT_FAILED,
+    **dict.fromkeys((*COVERAGE, "reports-quarantined", "clocks-wrong"), EntryKind.COVERAGE_OPENED),
+    **dict.fromkeys(STORAGE, EntryKind.STORAGE_TROUBLE),
+}
+# One check finds these reliably.
+AT_ONCE = frozenset({"audit-failed", "clocks-wrong", "reports-quarantined", *STORAGE})
