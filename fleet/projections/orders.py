@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.orders import by_hand as hand
-from fleet.domain.orders.next_step import OrderFacts, forecast
+from fleet.domain.orders.next_step import OrderFacts, Relay
 from fleet.domain.reasons import Reason
 from fleet.domain.shapes import from_row
 from fleet.domain.states import RELAYED_APPROVALS, Presence
@@ -50,7 +50,7 @@ def _orders(row: ApprovalRow) -> list[OrderFacts]:
 
 def followed(row: ApprovalRow, facts: EventFacts, *, now: datetime) -> ApprovalRow:
     """Return the approval with the agent that gets the next order, as the relay predicts it."""
-    found = forecast(state=row.state, facts=facts, orders=_orders(row), now=now, timeouts=order_timeouts())
+    found = Relay(row.state, facts, _orders(row), now, order_timeouts()).forecast()
     if found is None:
         return row
     machine = facts_ref(found.machine)
@@ -65,7 +65,7 @@ def by_hand(
     newest; `machines` are the machines of the set.
     """
     state, sent = (approval.state, _orders(approval)) if approval else (None, [])
-    found = hand.by_hand(facts=facts, state=state, orders=sent, now=now, timeouts=order_timeouts())
+    found = hand.by_hand(Relay(state, facts, sent, now, order_timeouts()))
     if found is None:
         return None
     windows = {machine.pk for machine in machines if machine.os_type.lower() == "windows"}

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from fleet.domain.approvals.guards import EventFacts
-from fleet.domain.orders.next_step import Do, OrderFacts, Timeouts, forecast, next_step
+from fleet.domain.orders.next_step import Do, OrderFacts, Relay, Timeouts
 from fleet.domain.states import ApprovalState, OrderState
 from tests.facts import calm, machine
 
@@ -26,10 +26,10 @@ def asked(event: EventFacts, *, for_seconds: int, **answer: Any) -> list[float]:
     orders: list[OrderFacts] = []
     for second in range(for_seconds):
         now = NOW + timedelta(seconds=second)
-        given: dict[str, Any] = {"state": ApprovalState.RELAYING, "facts": event, "orders": orders, "now": now}
-        step = next_step(**given, timeouts=TIMEOUTS)
+        relay = Relay(ApprovalState.RELAYING, event, orders, now, TIMEOUTS)
+        step = relay.next_step()
         if step.do is not Do.OFFER or step.machine is None:
-            told = forecast(**given, timeouts=TIMEOUTS)
+            told = relay.forecast()
             assert told is None or told.at > now
             continue
         orders.append(

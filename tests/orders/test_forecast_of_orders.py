@@ -1,13 +1,13 @@
 """Forecast of orders: the page shows the relay's own decision, and never promises what the relay does not do."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.approvals.guards import EventFacts
-from fleet.domain.orders.next_step import Do, OrderFacts, Timeouts, forecast, next_step
+from fleet.domain.orders.next_step import Do, OrderFacts, Relay, Timeouts
 from fleet.domain.states import ApprovalState, EventStatus, OrderState, Presence
 from fleet.projections import orders as relaying
 from fleet.projections.events.detail import event_detail
@@ -29,7 +29,7 @@ OUTCOMES = [
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[ApprovalState, EventFacts, list[OrderFacts]]:
+def situations(draw: st.DrawFn) -> Relay:
     count = draw(st.integers(1, 5))
     machines = tuple(
         machine(
@@ -64,22 +64,19 @@ def situations(draw: st.DrawFn) -> tuple[ApprovalState, EventFacts, list[OrderFa
         resources=("vm0",),
         machines=machines,
     )
-    return draw(st.sampled_from([ApprovalState.RELAYING] * 4 + list(ApprovalState))), facts, orders
+    state = draw(st.sampled_from([ApprovalState.RELAYING] * 4 + list(ApprovalState)))
+    return Relay(state, facts, orders, NOW, TIMEOUTS)
 
 
 @given(situations(), st.lists(st.integers(0, 4000), max_size=12))
-def test_relay_offers_the_forecast_machine_at_the_forecast_time(
-    situation: tuple[ApprovalState, EventFacts, list[OrderFacts]], moments: list[int]
-) -> None:
-    state, facts, orders = situation
-    told = forecast(state=state, facts=facts, orders=orders, now=NOW, timeouts=TIMEOUTS)
+def test_relay_offers_the_forecast_machine_at_the_forecast_time(relay: Relay, moments: list[int]) -> None:
+    told = relay.forecast()
     for hundredths in moments:
         at = NOW + timedelta(milliseconds=10 * hundredths)
         if told is None or at < told.at:
-            step = next_step(state=state, facts=facts, orders=orders, now=at, timeouts=TIMEOUTS)
-            assert step.do is not Do.OFFER
+            assert replace(relay, now=at).next_step().do is not Do.OFFER
     if told is not None:
-        step = next_step(state=state, facts=facts, orders=orders, now=told.at, timeouts=TIMEOUTS)
+        step = replace(relay, now=told.at).next_step()
         assert (step.do, step.machine) == (Do.OFFER, told.machine)
 
 

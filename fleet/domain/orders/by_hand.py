@@ -2,13 +2,11 @@
 
 import json
 import shlex
-from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
 
-from fleet.domain.approvals.guards import EventFacts, MachineFacts, affected_machines, start_candidates
+from fleet.domain.approvals.guards import MachineFacts, affected_machines, start_candidates
 from fleet.domain.event_types import is_advice
-from fleet.domain.orders.next_step import OrderFacts, Timeouts
+from fleet.domain.orders.next_step import Relay
 from fleet.domain.reasons import Reason
 from fleet.domain.states import ApprovalState, EventStatus
 
@@ -57,23 +55,15 @@ def _body(event_id: str) -> str:
     return json.dumps({"StartRequests": [{"EventId": event_id}]}, separators=(",", ":"))
 
 
-def by_hand(
-    *,
-    facts: EventFacts,
-    state: ApprovalState | None,
-    orders: Collection[OrderFacts],
-    now: datetime,
-    timeouts: Timeouts,
-) -> ByHand | None:
+def by_hand(relay: Relay) -> ByHand | None:
     """Return instructions to approve the event by hand; None while they are not needed.
 
-    `state` is the state of the open approval, else of the newest one. `orders` are the orders of that approval.
+    `relay` is about the open approval, else about the newest one.
     """
-    if facts.drill or facts.status is not EventStatus.SCHEDULED or is_advice(facts.event_type):
+    facts = relay.facts
+    if facts.drill or facts.status is not EventStatus.SCHEDULED or is_advice(facts.event_type) or relay.too_late:
         return None
-    if facts.not_before is not None and facts.not_before <= now:
-        return None
-    reason = _reason(facts, state, orders, now, timeouts)
+    reason = _reason(relay)
     if reason is None:
         return None
     hit = {machine.machine_id for machine in affected_machines(facts)}
@@ -89,9 +79,8 @@ def by_hand(
     )
 
 
-def _reason(
-    facts: EventFacts, state: ApprovalState | None, orders: Collection[OrderFacts], now: datetime, timeouts: Timeouts
-) -> Reason | None:
+def _reason(relay: Relay) -> Reason | None:
+    state, facts, orders = relay.state, relay.facts, relay.orders
     if state is ApprovalState.ACCEPTED:
         return None
     if not start_candidates(facts):
@@ -99,7 +88,7 @@ def _reason(
     if state is ApprovalState.REFUSED and any(order.outcome == "refused" for order in orders):
         return Reason("by-hand-everyone-refused")
     relayed = state in (ApprovalState.GRANTED, ApprovalState.RELAYING)
-    if relayed and orders and now - min(order.offered_at for order in orders) >= timeouts.by_hand:
+    if relayed and orders and relay.now - min(order.offered_at for order in orders) >= relay.timeouts.by_hand:
         asked = {order.machine_id for order in orders}
         names = [machine.name for machine in facts.machines if machine.machine_id in asked]
         return Reason("by-hand-nobody-answers", machines=names)

@@ -15,7 +15,7 @@ from fleet.domain.actor import DRYDOCK
 from fleet.domain.approvals.guards import EventFacts, MachineFacts
 from fleet.domain.approvals.recheck import Decision, recheck
 from fleet.domain.clock import AHEAD
-from fleet.domain.orders.next_step import NOTHING, Do, NextStep, OrderFacts, next_step, with_objection
+from fleet.domain.orders.next_step import NOTHING, Do, NextStep, OrderFacts, Relay
 from fleet.domain.reasons import Reason
 from fleet.domain.states import (
     CORRECTABLE_APPROVALS,
@@ -91,14 +91,15 @@ def steps(event_pks: Collection[int] | None, now: datetime) -> dict[int, Underwa
 def _step(
     approval: Approval, facts: EventFacts, decision: Decision, orders: list[OrderFacts], now: datetime
 ) -> NextStep:
-    state, timeouts = ApprovalState(approval.state), order_timeouts()
-    found = next_step(state=state, facts=facts, orders=orders, now=now, timeouts=timeouts)
-    if state is ApprovalState.GRANTED and found.do is Do.OFFER:
+    relay = Relay(ApprovalState(approval.state), facts, orders, now, order_timeouts())
+    found = relay.next_step()
+    if relay.state is ApprovalState.GRANTED and found.do is Do.OFFER:
         # The relay sees it for the first time, so its order was committed just now, whenever its transaction began.
-        orders = [replace(one, offered_at=max(one.offered_at, now)) if _is_new(one) else one for one in orders]
-        found = next_step(state=state, facts=facts, orders=orders, now=now, timeouts=timeouts)
+        offered = [replace(one, offered_at=max(one.offered_at, now)) if _is_new(one) else one for one in orders]
+        relay = replace(relay, orders=offered)
+        found = relay.next_step()
     if approval.state in RELAYED_APPROVALS and (objection := recheck(decision, facts, now=now)) is not None:
-        found = with_objection(found, objection, state=state, facts=facts, orders=orders, now=now, timeouts=timeouts)
+        found = relay.with_objection(found, objection)
     # While all approvals are stopped, no machine is offered an order; what has happened is still concluded.
     return NOTHING if facts.stop is not None and found.do in (Do.OFFER, Do.WAKE) else found
 
