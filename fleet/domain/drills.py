@@ -1,8 +1,10 @@
 """Drills: the permitted parameters, and when and how a drill ends."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from fleet.domain.event_types import TYPES
 from fleet.domain.reasons import Reason
@@ -62,33 +64,26 @@ class Ending:
 
 
 def ending_of(
-    *,
-    status: EventStatus,
-    started: bool,
-    ended_at: datetime | None,
-    approved: bool,
-    real_event: str | None,
-    machines: tuple[MachineInDrill, ...],
-    ends_by: datetime,
-    now: datetime,
+    drill: Any, machines: Collection[MachineInDrill], *, approved: bool, real_event: str | None, now: datetime
 ) -> Ending | None:
-    """Return how a drill has ended, or None while it runs.
+    """Return how a drill (its row) has ended, or None while it runs.
 
-    `status`, `started`, `ended_at` and `approved` describe the drill's event. `real_event` is the type of an open real
-    event in the same set, which ends the drill. `ends_by` is the latest end.
+    `approved`: its event was approved. `real_event` is the type of an open real event in the same set, which ends the
+    drill.
     """
+    event, ends_by = drill.event, drill.ends_by
     if real_event is not None:
         return Ending(Outcome.OVERTAKEN, Reason("drill-overtaken", event_type=real_event))
     taking_part = [machine for machine in machines if not machine.left_out]
     if not taking_part:
         return Ending(Outcome.NO_MACHINE, Reason("drill-nobody-could"))
-    if status is EventStatus.ENDED and started:
-        waiting = [m.name for m in taking_part if m.hit and m.listed and not _settled(m, ended_at, now)]
+    if event.status == EventStatus.ENDED and event.started_at is not None:
+        waiting = [m.name for m in taking_part if m.hit and m.listed and not _settled(m, event.ended_at, now)]
         if waiting and now < ends_by:
             return None
         outcome = Outcome.COMPLETED if approved else Outcome.NOT_APPROVED
         return Ending(outcome, Reason("drill-went-round", approved=approved, unheard=waiting))
-    if status is EventStatus.ENDED:
+    if event.status == EventStatus.ENDED:
         if any(machine.gone_reason == "real-event" for machine in taking_part):
             return Ending(Outcome.OVERTAKEN, Reason("drill-machine-saw-real"))
         return Ending(Outcome.UNFINISHED, Reason("drill-gone-before-start"))

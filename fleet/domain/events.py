@@ -16,47 +16,38 @@ from fleet.domain.states import Certainty, EndedAs, EventStatus, Presence
 FAR_AHEAD = timedelta(hours=24)
 
 
-def advice(
-    *, status: EventStatus, source: str, not_before: datetime | None, now: datetime, event_type: str = ""
-) -> Reason | str:
-    """Return Microsoft's advice about an event with these values; an empty text if there is none.
+def advice(event: Any, *, now: datetime) -> Reason | str:
+    """Return Microsoft's advice about an event (its row or read model); an empty text if there is none.
 
     Source: "Scheduled Events for Linux VMs in Azure", Microsoft, dated 01/25/2023.
     """
-    if status is not EventStatus.SCHEDULED:
+    if event.status != EventStatus.SCHEDULED:
         return ""
-    if is_advice(event_type):
+    if is_advice(event.event_type):
         return Reason("advice-spot-rebalance")
-    if source == "User":
+    if event.source == "User":
         return Reason("advice-own-event")
-    return Reason("advice-hardware-fails") if not_before is not None and not_before - now > FAR_AHEAD else ""
+    is_far_ahead = event.not_before is not None and event.not_before - now > FAR_AHEAD
+    return Reason("advice-hardware-fails") if is_far_ahead else ""
 
 
-def default_outcome(
-    *,
-    status: EventStatus,
-    not_before: datetime | None,
-    watched: bool,
-    now: datetime,
-    drill: bool = False,
-    event_type: str = "",
-) -> Reason:
-    """Return what happens to an event without a decision. Azure may start a real event from NotBefore on; a drill
-    starts automatically at NotBefore.
+def default_outcome(event: Any, *, now: datetime) -> Reason:
+    """Return what happens to an event (its row) without a decision. Azure may start a real event from NotBefore on; a
+    drill starts automatically at NotBefore.
     """
-    if status is EventStatus.ENDED:
+    if event.status == EventStatus.ENDED:
         return Reason("event-over")
-    if is_advice(event_type):
+    if is_advice(event.event_type):
         return Reason("advice-starts-nothing")
-    if status is EventStatus.STARTED:
+    if event.status == EventStatus.STARTED:
         return Reason("event-runs")
-    if not_before is None:
+    if event.not_before is None:
         return Reason("starts-any-moment")
-    if drill:
-        return Reason("drill-starts", at=not_before)
-    if not_before <= now:
-        return Reason("starts-overdue", at=not_before)
-    return Reason("starts-after", at=not_before, watched=watched)
+    if event.drill:
+        return Reason("drill-starts", at=event.not_before)
+    if event.not_before <= now:
+        return Reason("starts-overdue", at=event.not_before)
+    return Reason("starts-after", at=event.not_before, watched=event.watched)
 
 
 # What Azure states about an event: each field once, for documents, sightings and the event's state alike.
@@ -154,18 +145,18 @@ class Witness:
         return max((time for time in times if time <= now + AHEAD), default=now)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComputedState(EventStatement):
     """State of an event, computed from the reports of the machines of its set."""
 
     status: EventStatus
-    ended_as: EndedAs | None
-    certainty: Certainty | None
+    ended_as: EndedAs | None = None
+    certainty: Certainty | None = None
     # A live machine lists it, or, once ended, can show that it is gone.
     watched: bool
     first_seen_at: datetime
     started_at: datetime | None
-    ended_at: datetime | None
+    ended_at: datetime | None = None
 
     @property
     def notice_seconds(self) -> int | None:
@@ -174,16 +165,6 @@ class ComputedState(EventStatement):
             return None
         seconds = round((self.not_before - self.first_seen_at).total_seconds())
         return min(max(0, seconds), MOST_SECONDS)
-
-
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    """How an event ended. `watched`: a live machine can show that the event is no longer listed."""
-
-    ended_as: EndedAs
-    certainty: Certainty
-    ended_at: datetime | None
-    watched: bool
 
 
 def versioned(event: Any) -> dict[str, Any]:
@@ -226,35 +207,40 @@ def compute_state(
     listings = _votes(everyone)
     if not listings:
         return _only_revoked(every, known)
-    started_at = min((listing.started_at for _, listing in listings if listing.started_at is not None), default=None)
-    stated = _stated(listings, known)
-    not_before: datetime | None = stated["not_before"]
-    watched = any(w.live and w.lists_it for w in everyone)
-    ending = None
-    if not watched:
-        ending = _seen_gone(everyone, listings, started_at, was_ended=was_ended, now=now)
-        if ending is None and stated["event_type"] in DELETING_TYPES and (not_before is None or not_before <= now):
-            ending = _machine_deleted(everyone, not_before, was_ended=was_ended, now=now)
-        if ending is None:
-            ending = _witnesses_gone(everyone, was_ended=was_ended, now=now)
-    first_seen_at = min(listing.first_at for _, listing in listings)
-    ended_at = ending.ended_at if ending else None
-    if ended_at is not None:
-        # Times of machines with different clocks: what follows is never earlier.
-        ended_at = max(ended_at, started_at or first_seen_at)
-    if ending is not None:
-        status, watched = EventStatus.ENDED, ending.watched
-    else:
-        status = EventStatus.STARTED if started_at is not None else EventStatus.SCHEDULED
+    state = _open_state(listings, known, watched=any(w.live and w.lists_it for w in everyone))
+    if state.watched:
+        return state
+    seen_gone = _seen_gone(state, everyone, listings, was_ended=was_ended, now=now)
+    return seen_gone or _listers_gone(state, everyone, was_ended=was_ended, now=now) or state
+
+
+def _open_state(listings: Listings, known: Mapping[str, Any] | None, *, watched: bool) -> ComputedState:
+    """Return the state of an event that these machines list or listed, as long as nothing shows that it has ended. It
+    has the `known` value of each field that no listing states.
+    """
+    stated = {field: _newest(listings, field, not_stated) for field, not_stated in NOT_STATED.items()}
+    if known is not None:
+        stated = {field: known[field] if value == NOT_STATED[field] else value for field, value in stated.items()}
+    started_at = min((one.started_at for _, one in listings if one.started_at is not None), default=None)
     return ComputedState(
-        status=status,
-        ended_as=ending.ended_as if ending else None,
-        certainty=ending.certainty if ending else None,
+        status=EventStatus.SCHEDULED if started_at is None else EventStatus.STARTED,
         watched=watched,
-        first_seen_at=first_seen_at,
+        first_seen_at=min(one.first_at for _, one in listings),
         started_at=started_at,
-        ended_at=ended_at,
         **stated,
+    )
+
+
+def _ended(
+    state: ComputedState, ended_as: EndedAs, certainty: Certainty, at: datetime, *, watched: bool
+) -> ComputedState:
+    """Return the state of an event that has ended. `watched`: a live machine can show that the event is no longer
+    listed.
+    """
+    # Times of machines with different clocks: what follows is never earlier.
+    at = max(at, state.started_at or state.first_seen_at)
+    return replace(
+        state, status=EventStatus.ENDED, ended_as=ended_as, certainty=certainty, ended_at=at, watched=watched
     )
 
 
@@ -267,8 +253,9 @@ def without_unconfirmed(witnesses: Iterable[Witness]) -> list[Witness]:
     every = list(witnesses)
     certain = {
         w.machine_id
-        for w in _voting(every)
-        if w.live and w.listing.gone_at is not None and not w.listing.is_gone_in_doubt  # type: ignore[union-attr]
+        for w in every
+        if w.live and w.revoked_at is None and w.listing is not None and not w.listing.foreign
+        if w.listing.gone_at is not None and not w.listing.is_gone_in_doubt
     }
     return [
         replace(w, listing=replace(w.listing, gone_at=None, gone_incarnation=None))
@@ -288,10 +275,6 @@ def is_unconfirmed(witness: Witness) -> bool:
     return witness.last_poll_at is None or witness.last_poll_at <= listing.gone_at
 
 
-def _voting(witnesses: Iterable[Witness]) -> list[Witness]:
-    return [w for w in witnesses if w.revoked_at is None and w.listing is not None and not w.listing.foreign]
-
-
 def last_listing(everyone: Iterable[Witness], now: datetime) -> datetime:
     """Return the last time at which one of these machines is known to have listed the event; `now` if none ever did."""
     return max((time for time in (w.last_listing(now) for w in everyone) if time is not None), default=now)
@@ -301,36 +284,25 @@ def _votes(witnesses: Iterable[Witness]) -> Listings:
     return [(w.machine_id, w.listing) for w in witnesses if w.listing is not None and not w.listing.foreign]
 
 
-def _stated(listings: Listings, known: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what Azure states about the event, with the `known` value for each field that no listing states."""
-    newest = {field: _newest(listings, field, not_stated) for field, not_stated in NOT_STATED.items()}
-    if known is None:
-        return newest
-    return {field: known[field] if value == NOT_STATED[field] else value for field, value in newest.items()}
-
-
 def _only_revoked(witnesses: list[Witness], known: Mapping[str, Any] | None) -> ComputedState | None:
     """Return the ended state of an event that only revoked machines have listed; None if no machine listed it."""
     listings = _votes(witnesses)
     if not listings:
         return None
     named = {machine_id for machine_id, _ in listings}
-    return ComputedState(
+    return replace(
+        _open_state(listings, known, watched=False),
         status=EventStatus.ENDED,
         ended_as=EndedAs.UNKNOWN,
         certainty=Certainty.INFERRED,
-        watched=False,
-        first_seen_at=min(listing.first_at for _, listing in listings),
-        started_at=min((one.started_at for _, one in listings if one.started_at is not None), default=None),
         ended_at=max((w.revoked_at for w in witnesses if w.machine_id in named and w.revoked_at), default=None),
-        **_stated(listings, known),
     )
 
 
 def _seen_gone(
-    everyone: list[Witness], listings: Listings, started_at: datetime | None, *, was_ended: bool, now: datetime
-) -> _Ending | None:
-    """Return the ending if a document no longer lists the event and no live machine may still list it; else None."""
+    state: ComputedState, everyone: list[Witness], listings: Listings, *, was_ended: bool, now: datetime
+) -> ComputedState | None:
+    """Return the ended state if a document no longer lists the event and no live machine may still do so; else None."""
     gone_times = [listing.gone_at for _, listing in listings if listing.gone_at is not None]
     if not gone_times:
         return None
@@ -341,9 +313,9 @@ def _seen_gone(
     saw_it_gone = any(polled and not w.lists_it for w, polled in since)
     if not was_ended and (unheard or not saw_it_gone):
         return None
-    if started_at is None and _was_evicted(everyone, listings, max(gone_times)):
-        return _Ending(EndedAs.MACHINE_DELETED, Certainty.INFERRED, max(gone_times), watched=True)
-    return _Ending(*_how_it_ended(listings, started_at), max(gone_times), watched=True)
+    if state.started_at is None and _was_evicted(everyone, listings, max(gone_times)):
+        return _ended(state, EndedAs.MACHINE_DELETED, Certainty.INFERRED, max(gone_times), watched=True)
+    return _ended(state, *_how_it_ended(listings, state.started_at), max(gone_times), watched=True)
 
 
 def _was_evicted(everyone: list[Witness], listings: Listings, gone_at: datetime) -> bool:
@@ -362,25 +334,23 @@ def _was_evicted(everyone: list[Witness], listings: Listings, gone_at: datetime)
     )
 
 
-def _machine_deleted(
-    everyone: list[Witness], not_before: datetime | None, *, was_ended: bool, now: datetime
-) -> _Ending | None:
-    """Return the ending of an event that deletes machines, if all machines that list it are silent; else None."""
+def _listers_gone(
+    state: ComputedState, everyone: list[Witness], *, was_ended: bool, now: datetime
+) -> ComputedState | None:
+    """Return the ended state if all machines that list the event have been gone for a day, or, after NotBefore of an
+    event that deletes machines, are silent; else None.
+    """
     listers = [w for w in everyone if w.lists_it]
-    silent = all(w.presence in (Presence.SILENT, Presence.GONE) for w in listers)
-    if not listers or not (was_ended or silent):
+    if not listers:
         return None
-    return _Ending(
-        EndedAs.MACHINE_DELETED, Certainty.INFERRED, not_before or last_listing(everyone, now), watched=False
-    )
-
-
-def _witnesses_gone(everyone: list[Witness], *, was_ended: bool, now: datetime) -> _Ending | None:
-    """Return the ending of an event if all machines that list it have been gone for a day; else None."""
-    listers = [w for w in everyone if w.lists_it]
-    if not listers or not (was_ended or all(w.presence is Presence.GONE for w in listers)):
-        return None
-    return _Ending(EndedAs.UNKNOWN, Certainty.INFERRED, last_listing(everyone, now), watched=False)
+    last = last_listing(everyone, now)
+    not_before = state.not_before
+    deletes = state.event_type in DELETING_TYPES and (not_before is None or not_before <= now)
+    if deletes and (was_ended or all(w.presence in (Presence.SILENT, Presence.GONE) for w in listers)):
+        return _ended(state, EndedAs.MACHINE_DELETED, Certainty.INFERRED, not_before or last, watched=False)
+    if was_ended or all(w.presence is Presence.GONE for w in listers):
+        return _ended(state, EndedAs.UNKNOWN, Certainty.INFERRED, last, watched=False)
+    return None
 
 
 def _how_it_ended(listings: Listings, started_at: datetime | None) -> tuple[EndedAs, Certainty]:

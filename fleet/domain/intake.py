@@ -13,7 +13,7 @@ from fleet.domain.event_types import canonical_type
 from fleet.domain.events import EventStatement
 from fleet.domain.reasons import Reason
 from fleet.domain.states import Presence
-from fleet.domain.texts import parse_json, tidy_value, tidy_values
+from fleet.domain.texts import parse_json, tidy_value
 from fleet.domain.times import in_bounds
 
 # Limits on what one machine may report: real machines stay far below, and a hostile one costs the others little.
@@ -208,7 +208,8 @@ def read_listing(raw: Any) -> Listing | None:
     """Parse one element of `Events`; None if it has no usable EventId."""
     if not isinstance(raw, dict):
         return None
-    spelled, stated_status, resource_type, event_type, description, source = tidy_values(raw, TEXTS)
+    texts = (tidy_value(raw.get(name), limit) for name, limit in TEXTS.items())
+    spelled, stated_status, resource_type, event_type, description, source = texts
     if not re.fullmatch(EVENT_ID, spelled):
         return None
     flags: list[str] = []
@@ -322,18 +323,21 @@ class Prepared(StrEnum):
 BAD_OUTCOMES = ("failed", "timed-out")
 
 
-def prepared_of(*, prepare_outcome: str, recover_outcome: str, planned: bool) -> Prepared:
-    """Return the preparation of a machine for an event from the outcomes of its hooks. `planned`: it prepares later.
+def prepared_of(progress: Any, *, plans: bool = True) -> Prepared:
+    """Return the preparation of a machine for an event from the progress of its hooks (the row of it; None: no report).
+    `plans`: the plan to prepare later still counts.
 
     Once the recover phase has an outcome, only that one counts.
     """
+    if progress is None:
+        return Prepared.UNKNOWN
     recovered = {"running": Prepared.RECOVERING, "succeeded": Prepared.RECOVERED}
     prepared = {"running": Prepared.PREPARING, "succeeded": Prepared.PREPARED, "nothing": Prepared.NOTHING}
     recovered |= dict.fromkeys(BAD_OUTCOMES, Prepared.RECOVER_FAILED)
     prepared |= dict.fromkeys(BAD_OUTCOMES, Prepared.FAILED)
-    if planned and not prepare_outcome:
+    if plans and progress.prepare_planned_at is not None:
         prepared[""] = Prepared.PLANNED
-    return recovered.get(recover_outcome) or prepared.get(prepare_outcome, Prepared.UNKNOWN)
+    return recovered.get(progress.recover_outcome) or prepared.get(progress.prepare_outcome, Prepared.UNKNOWN)
 
 
 # How present a machine is, from the two times that count.
@@ -359,12 +363,7 @@ NUMBERS = {state: number for number, state in enumerate(Presence)}
 
 
 def presence_of(
-    *,
-    last_heard_at: datetime | None,
-    last_poll_at: datetime | None,
-    revoked: bool,
-    now: datetime,
-    limits: Limits,
+    heard_at: datetime | None, polled_at: datetime | None, *, revoked: bool, now: datetime, limits: Limits
 ) -> Presence:
     """Return the presence of a machine from the older of two times: the last report, and the last successful poll of
     Azure.
@@ -373,14 +372,14 @@ def presence_of(
     """
     if revoked:
         return Presence.GONE
-    if last_heard_at is None:
+    if heard_at is None:
         return Presence.EXPECTED
-    heard = (now - last_heard_at).total_seconds()
+    heard = (now - heard_at).total_seconds()
     if heard > limits.gone:
         return Presence.GONE
-    if last_poll_at is None:
+    if polled_at is None:
         return Presence.SILENT
-    age = max(heard, (now - last_poll_at).total_seconds())
+    age = max(heard, (now - polled_at).total_seconds())
     if age < limits.live:
         return Presence.LIVE
     if age < limits.late:

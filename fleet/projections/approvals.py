@@ -311,10 +311,7 @@ def told_by(row: ApprovalRow, facts: EventFacts, *, now: datetime) -> ApprovalRo
     """Return the row with the condition that the approval waits for, computed from the facts of its event."""
     if row.state not in NOT_GONE or row.decision is None:
         return row
-    step = next_wait(
-        state=row.state, when=row.when, facts=facts, decision=row.decision, due_at=row.due_at, may_go=False, now=now
-    )
-    return replace(row, waits_for=step.reason)
+    return replace(row, waits_for=next_wait(row, facts, row.decision, may_go=False, now=now).reason)
 
 
 def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) -> ApprovalRow:

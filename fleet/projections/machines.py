@@ -8,8 +8,7 @@ from typing import Annotated, Any, Unpack
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 
-from fleet.domain.blind_spots.facts import NO_PROBLEM, BlindSpot, Confidence, code_of
-from fleet.domain.blind_spots.find import SIGNATURES
+from fleet.domain.blind_spots import NO_PROBLEM, SIGNATURES, BlindSpot, Confidence, code_of
 from fleet.domain.intake import Prepared, prepared_of
 from fleet.domain.machines.enrolment import Claimed, claim_contradictions, claimed_of, remedy_of
 from fleet.domain.reasons import Reason, from_json
@@ -329,14 +328,7 @@ def _admission(row: Any, subscriptions: Collection[str]) -> AdmissionRow:
         stated_resource_group=claimed.resource_group,
         stated_region=claimed.region,
         stated_addresses=tuple(claimed.addresses),
-        contradictions=claim_contradictions(
-            claimed,
-            known,
-            attested=row.attested,
-            allowed=row.attested in subscriptions,
-            duplicates=row.duplicates,
-            namesake=row.namesake,
-        ),
+        contradictions=claim_contradictions(row, claimed, known, allowed=row.attested in subscriptions),
         set=set_ref(machine.availability_set) if machine is not None else None,
     )
 
@@ -413,13 +405,8 @@ def preparation(event: ScheduledEvent, row: Preparation | None) -> tuple[Prepare
 
     `row` is what it reported about its hooks, if anything. A plan does not outlast the start or the end of the event.
     """
-    if row is None:
-        return Prepared.UNKNOWN, None
-    planned_at = row.prepare_planned_at if event.status == EventStatus.SCHEDULED.value else None
-    prepared = prepared_of(
-        prepare_outcome=row.prepare_outcome, recover_outcome=row.recover_outcome, planned=planned_at is not None
-    )
-    return prepared, planned_at if prepared is Prepared.PLANNED else None
+    prepared = prepared_of(row, plans=event.status == EventStatus.SCHEDULED.value)
+    return prepared, row.prepare_planned_at if row is not None and prepared is Prepared.PLANNED else None
 
 
 def listing(*, now: datetime, machines: QuerySet[Machine] | None = None, **at: Unpack[OrderedAt]) -> Page[MachineRow]:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fleet.domain.drills import MachineInDrill, Outcome, ending_of
 from fleet.domain.states import EventStatus
+from fleet.models import Drill, ScheduledEvent
 from fleet.wording.drills import in_drill
 from tests.factories import NOW
 from tests.words import sentence
@@ -44,16 +45,10 @@ def test_at_its_time_every_drill_is_over_and_before_it_only_for_a_reason(
     machines: tuple[MachineInDrill, ...],
     late: int,
 ) -> None:
-    ending = ending_of(
-        status=status,
-        started=started,
-        ended_at=NOW + timedelta(seconds=ended) if status is EventStatus.ENDED else None,
-        approved=approved,
-        real_event=real_event,
-        machines=machines,
-        ends_by=NOW - timedelta(seconds=late),
-        now=NOW,
-    )
+    ended_at = NOW + timedelta(seconds=ended) if status is EventStatus.ENDED else None
+    event = ScheduledEvent(status=status, started_at=NOW if started else None, ended_at=ended_at)
+    drill = Drill(event=event, ends_by=NOW - timedelta(seconds=late))
+    ending = ending_of(drill, machines, approved=approved, real_event=real_event, now=NOW)
     if late >= 0:
         assert ending is not None
     if ending is None:

@@ -6,7 +6,7 @@ import pytest
 
 from fleet.domain.events import advice, default_outcome
 from fleet.domain.states import EventStatus
-from fleet.models import Machine
+from fleet.models import Machine, ScheduledEvent
 from tests.factories import NOW, Fleet, announced, listing, seconds, the_event
 from tests.words import code_of, sentence, sentences
 
@@ -59,7 +59,7 @@ def test_a_warning_goes_away_with_its_reason_and_names_are_compared_without_case
 def test_advice_is_given_for_own_events_and_for_events_days_ahead(
     status: EventStatus, source: str, not_before: datetime, code: str
 ) -> None:
-    given = advice(status=status, source=source, not_before=not_before, now=NOW)
+    given = advice(ScheduledEvent(status=status, source=source, not_before=not_before), now=NOW)
     assert (code_of(given) if given else "") == code
 
 
@@ -77,6 +77,6 @@ def test_advice_is_given_for_own_events_and_for_events_days_ahead(
 def test_outcome_without_action_never_suggests_postponing(
     status: EventStatus, not_before: datetime | None, watched: bool, code: str
 ) -> None:
-    outcome = default_outcome(status=status, not_before=not_before, watched=watched, now=NOW)
+    outcome = default_outcome(ScheduledEvent(status=status, not_before=not_before, watched=watched), now=NOW)
     assert (outcome.code, outcome.values.get("watched", True)) == (code, watched)
     assert "postpone" not in sentence(outcome)

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from django.db.models import Q
 
-from fleet.domain.approvals.conditions import Wait
+from fleet.domain.approvals.conditions import Wait, next_wait
 from fleet.domain.caches.maintenances import operations_of, status_of
 from fleet.domain.events import compute_state
 from fleet.domain.orders.next_step import Do
@@ -12,7 +12,7 @@ from fleet.domain.policy.rules import verdict
 from fleet.domain.states import OPEN_EVENTS, EventStatus, Presence
 from fleet.domain.waves import Signal, judge
 from fleet.models import Approval, Drill, Maintenance, ScheduledEvent, Sighting, Wave
-from fleet.models.facts.decisions import load_members, return_timeout, whose_turn
+from fleet.models.facts.decisions import load_decisions, load_members, return_timeout, whose_turn
 from fleet.models.facts.events import load_facts, load_witnesses, machine_presence
 from fleet.models.policy import rule_of, rules_in_force, stop_in_force
 from fleet.operations.approvals import conditions
@@ -52,8 +52,9 @@ def _waiting(now: datetime) -> list[str]:
     rows = list(Approval.objects.filter(state__in=conditions.WAITING))
     facts = load_facts([row.event_id for row in rows], now=now)
     turns = whose_turn({row.wave_id for row in rows if row.wave_id}, now=now)
-    steps = [(row, conditions._next(row, facts[row.event_id], may_go=row.pk in turns, now=now).do) for row in rows]
-    return [f"approval {row.pk} of {row.when}: {do}" for row, do in steps if do is not Wait.STAY]
+    said = load_decisions(rows, facts, now=now)
+    steps = [(row, next_wait(row, facts[row.event_id], said[row.pk], may_go=row.pk in turns, now=now)) for row in rows]
+    return [f"approval {row.pk} of {row.when}: {step.do}" for row, step in steps if step.do is not Wait.STAY]
 
 
 def _rules(now: datetime) -> list[str]:

@@ -23,10 +23,10 @@ def ago(count: float | None) -> datetime | None:
     ],
 )  # fmt: skip
 def test_both_times_count(heard: float | None, polled: float | None, expected: Presence) -> None:
-    found = presence_of(last_heard_at=ago(heard), last_poll_at=ago(polled), revoked=False, now=NOW, limits=Limits())
+    found = presence_of(ago(heard), ago(polled), revoked=False, now=NOW, limits=Limits())
     assert found is expected
 
 
 def test_a_revoked_machine_is_gone_however_loud_it_is() -> None:
-    found = presence_of(last_heard_at=NOW, last_poll_at=NOW, revoked=True, now=NOW, limits=Limits())
+    found = presence_of(NOW, NOW, revoked=True, now=NOW, limits=Limits())
     assert found is Presence.GONE

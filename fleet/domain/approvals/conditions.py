@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from fleet.domain.approvals.guards import EventFacts, affected_machines
 from fleet.domain.approvals.recheck import Decision, against_sending, ended_by
@@ -104,18 +105,6 @@ def waits_for(when: When, due_at: datetime | None) -> Reason:
     return Reason(f"waits-for-{when.value}", **({"due_at": due_at} if when in TIMED else {}))
 
 
-def check_condition(
-    when: When, facts: EventFacts, *, due_at: datetime | None, may_go: bool, now: datetime
-) -> tuple[bool, Reason]:
-    """Return whether the condition of an approval is met, with the reason. `may_go`: the wave has reached the event."""
-    if when is When.PREPARED and (missing := unprepared_names(facts)):
-        return False, Reason("waits-for-machines", machines=missing)
-    waits = (when in TIMED and due_at is not None and due_at > now) or (when is When.TURN and not may_go)
-    if waits:
-        return False, waits_for(when, due_at)
-    return True, Reason(f"met-{when.value}", **({"due_at": due_at} if when in TIMED else {}))
-
-
 def is_start_decided(when: When, *, due_at: datetime | None, may_go: bool, now: datetime) -> bool:
     """Return whether a waiting approval waits for nothing but machines that prepare, so that they must prepare now."""
     if when is When.TURN:
@@ -123,35 +112,30 @@ def is_start_decided(when: When, *, due_at: datetime | None, may_go: bool, now: 
     return when is When.PREPARED or (due_at is not None and due_at <= now)
 
 
-def next_wait(
-    *,
-    state: ApprovalState,
-    when: When,
-    facts: EventFacts,
-    decision: Decision,
-    due_at: datetime | None,
-    may_go: bool,
-    now: datetime,
-) -> WaitStep:
-    """Return what happens next with an approval in the state PROPOSED or WAITING.
+def next_wait(approval: Any, facts: EventFacts, decision: Decision, *, may_go: bool, now: datetime) -> WaitStep:
+    """Return what happens next with an approval (its row or read model) in the state PROPOSED or WAITING. `may_go`: the
+    wave has reached the event.
 
     The guards are evaluated again when the condition is met. A guard that the decision does not cover delays the
     approval, at most until NotBefore.
     """
+    when, due_at, proposed = When(approval.when), approval.due_at, approval.state == ApprovalState.PROPOSED
     if facts.status is EventStatus.STARTED:
         return WaitStep(Wait.VOID, Reason("started-before-sent"))
     if facts.status is EventStatus.ENDED:
         return WaitStep(Wait.VOID, Reason("ended-before-sent"))
     if facts.not_before is not None and facts.not_before <= now:
-        return WaitStep(Wait.LAPSE, Reason("lapsed-waiting", proposed=state is ApprovalState.PROPOSED))
+        return WaitStep(Wait.LAPSE, Reason("lapsed-waiting", proposed=proposed))
     ended = ended_by(decision, facts)
     if ended is not None:
         return WaitStep(Wait.RETURN, ended)
-    if state is ApprovalState.PROPOSED:
+    if proposed:
         return WaitStep(Wait.STAY, Reason("waits-for-second"))
-    is_met, reason = check_condition(when, facts, due_at=due_at, may_go=may_go, now=now)
-    if not is_met:
-        return WaitStep(Wait.STAY, reason)
+    if when is When.PREPARED and (missing := unprepared_names(facts)):
+        return WaitStep(Wait.STAY, Reason("waits-for-machines", machines=missing))
+    if (when in TIMED and due_at is not None and due_at > now) or (when is When.TURN and not may_go):
+        return WaitStep(Wait.STAY, waits_for(when, due_at))
+    reason = Reason(f"met-{when.value}", **({"due_at": due_at} if when in TIMED else {}))
     against = against_sending(decision, facts, now=now)
     if against:
         return WaitStep(Wait.STAY, Reason("kept-by-guard", reason=reason, guard=against[0].sentence))

@@ -84,19 +84,6 @@ def matched_proof(proof: Proof, *, vm_id: str, compute: Mapping[str, Any]) -> Pr
 CHOICES = (EntrancePolicy.JOIN, EntrancePolicy.AUTO, EntrancePolicy.ATTESTED, EntrancePolicy.ADMIT)
 
 
-def policy_of(*, stated: str, chosen: str, decided: str, subscriptions: bool) -> EntrancePolicy:
-    """Return the enrolment policy in force: `stated` by the setting, else `chosen` by an administrator.
-
-    Without either, installations from 0.1.0 (`decided` is `token`) require a join token. New ones use attested
-    documents if `subscriptions` are configured, else join tokens.
-    """
-    if stated or chosen:
-        return EntrancePolicy(stated or chosen)
-    if decided == EntrancePolicy.TOKEN:
-        return EntrancePolicy.TOKEN
-    return EntrancePolicy.AUTO if subscriptions else EntrancePolicy.JOIN
-
-
 def is_admitted_by_policy(policy: EntrancePolicy, proof: Proof, *, known: bool, allowed: bool, token: bool) -> bool:
     """Return whether the policy admits a machine automatically; if not, an administrator must admit it.
 
@@ -104,9 +91,7 @@ def is_admitted_by_policy(policy: EntrancePolicy, proof: Proof, *, known: bool, 
     `token`: it has a valid join token. Raises Refused `attestation-refused` if the policy requires an attested
     document.
     """
-    if policy is EntrancePolicy.JOIN and token:
-        return not known
-    if policy is EntrancePolicy.TOKEN:
+    if policy is EntrancePolicy.TOKEN or (policy is EntrancePolicy.JOIN and token):
         return not known
     if policy is EntrancePolicy.ATTESTED:
         if proof.attested is None:
@@ -166,33 +151,25 @@ def claimed_of(name: str, compute: Mapping[str, Any], home: str = "") -> Claimed
     )
 
 
-def claim_contradictions(
-    claimed: Claimed,
-    known: Claimed | None,
-    *,
-    attested: str,
-    allowed: bool,
-    duplicates: int,
-    namesake: bool,
-) -> tuple[Reason, ...]:
-    """Return the reasons against admitting a waiting machine.
+def claim_contradictions(request: Any, claimed: Claimed, known: Claimed | None, *, allowed: bool) -> tuple[Reason, ...]:
+    """Return the reasons against admitting a waiting machine. `request` is the row of its request, with `duplicates`
+    (the number of other requests for the same machine) and `namesake` (another machine has the same name).
 
-    `known` is the enrolled machine that it claims to be (None: a new machine). `attested`: its subscription, signed by
-    Azure; `allowed`: that subscription may enrol. `duplicates`: number of other requests for the same machine.
-    `namesake`: another machine has the same name.
+    `known` is the enrolled machine that it claims to be (None: a new machine). `allowed`: the subscription that Azure
+    has signed may enrol.
     """
     found = []
-    if duplicates:
-        found.append(Reason("admission-twins", count=duplicates))
-    if attested and not allowed:
-        found.append(Reason("admission-subscription", subscription=attested))
+    if request.duplicates:
+        found.append(Reason("admission-twins", count=request.duplicates))
+    if request.attested and not allowed:
+        found.append(Reason("admission-subscription", subscription=request.attested))
     if known is None:
-        if namesake:
+        if request.namesake:
             found.append(Reason("admission-namesake", name=claimed.name))
         return tuple(found)
     for code, value, stated, before in (
         ("admission-other-name", "name", claimed.name, known.name),
-        ("admission-other-subscription", "subscription", attested or claimed.subscription, known.subscription),
+        ("admission-other-subscription", "subscription", request.attested or claimed.subscription, known.subscription),
         ("admission-other-region", "region", claimed.region, known.region),
         ("admission-other-group", "name", claimed.resource_group, known.resource_group),
         ("admission-other-set", "name", claimed.home, known.home),

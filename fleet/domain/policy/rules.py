@@ -5,16 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time
 from enum import StrEnum
+from typing import Any
 
 from fleet.domain.approvals.conditions import LATER, When
-from fleet.domain.approvals.guards import (
-    ACCEPTABLE,
-    EventFacts,
-    Guard,
-    affected_machines,
-    guards,
-    remaining_guards,
-)
+from fleet.domain.approvals.guards import ACCEPTABLE, EventFacts, Guard, affected_machines, guards, remaining_guards
 from fleet.domain.event_types import ADVICE_TYPES, TYPES, is_advice, is_unknown
 from fleet.domain.intake import Prepared
 from fleet.domain.people import speaks_of
@@ -86,19 +80,30 @@ def is_matching(rule: StandingRule, facts: EventFacts, *, now: datetime) -> bool
     return (
         is_in_force(rule, now=now)
         and may_concern(rule, facts)
-        and _in_notice(rule, facts.not_before, now)
+        and _is_within(
+            None if facts.not_before is None else (facts.not_before - now).total_seconds(),
+            rule.min_notice_seconds,
+            rule.max_notice_seconds,
+        )
         and in_hours(rule, now)
     )
 
 
 def may_concern(rule: StandingRule, facts: EventFacts) -> bool:
     """Return whether a rule could match this event at some time, ignoring hours and notice."""
+    # -1 is Azure's word for unknown: it may be an hour.
+    known = facts.duration_seconds is not None and facts.duration_seconds >= 0
     return (
         not facts.drill
         and _may_decide(rule, facts.event_type)
         and is_among(facts.event_type, rule.event_types)
         and is_among(facts.source, rule.sources)
-        and _takes(rule, facts.duration_seconds)
+        and _is_within(
+            facts.duration_seconds if known else None,
+            rule.min_duration_seconds,
+            rule.max_duration_seconds,
+            unknown=rule.unknown_duration,
+        )
         and speaks_of(rule, facts.place)
     )
 
@@ -117,25 +122,13 @@ def first_match(rules: Iterable[StandingRule], facts: EventFacts, *, now: dateti
     return next((rule for rule in rules if is_matching(rule, facts, now=now)), None)
 
 
-def _takes(rule: StandingRule, seconds: int | None) -> bool:
-    if rule.min_duration_seconds is None and rule.max_duration_seconds is None:
+def _is_within(value: float | None, least: int | None, most: int | None, *, unknown: bool = False) -> bool:
+    """Return whether a value is within these limits, both included. For None it returns `unknown` if there is one."""
+    if least is None and most is None:
         return True
-    # -1 is Azure's word for unknown: it may be an hour.
-    if seconds is None or seconds < 0:
-        return rule.unknown_duration
-    return _between(seconds, rule.min_duration_seconds, rule.max_duration_seconds)
-
-
-def _between(value: float, least: int | None, most: int | None) -> bool:
+    if value is None:
+        return unknown
     return (least is None or value >= least) and (most is None or value <= most)
-
-
-def _in_notice(rule: StandingRule, not_before: datetime | None, now: datetime) -> bool:
-    if rule.min_notice_seconds is None and rule.max_notice_seconds is None:
-        return True
-    if not_before is None:
-        return False
-    return _between((not_before - now).total_seconds(), rule.min_notice_seconds, rule.max_notice_seconds)
 
 
 class RuleAction(StrEnum):
@@ -184,19 +177,16 @@ def approves_when(rule: StandingRule, facts: EventFacts) -> When:
     return When.PREPARED if planned and "not-prepared" not in rule.accepts else APPROVES[Action(rule.action)]
 
 
-def still_deciding_rule(
-    rules: Iterable[StandingRule], rule_id: int | None, when: str, facts: EventFacts, *, decided_at: datetime
-) -> StandingRule | None:
-    """Return the current version of the rule that approved an event, if the rules would still decide the same; else
-    None.
+def still_deciding_rule(rules: Iterable[StandingRule], approval: Any, facts: EventFacts) -> StandingRule | None:
+    """Return the current version of the rule that made this decision (its row), if the rules would still decide the
+    same; else None.
 
-    `when` is the kind of approval. Hours and notice are checked for the time of the decision (`decided_at`), because
-    they change with time alone.
+    Hours and notice are checked for the time of the decision, because they change with time alone.
     """
-    rule = first_match(rules, facts, now=decided_at)
-    if rule is None or rule.rule_id != rule_id or Action(rule.action) not in APPROVES:
+    rule = first_match(rules, facts, now=approval.decided_at)
+    if rule is None or rule.rule_id != approval.rule_id or Action(rule.action) not in APPROVES:
         return None
-    return rule if when in (APPROVES[Action(rule.action)], When.PREPARED) else None
+    return rule if approval.when in (APPROVES[Action(rule.action)], When.PREPARED) else None
 
 
 def accepted_reasons(rule: StandingRule) -> dict[str, str]:
@@ -225,7 +215,9 @@ def faults(rule: StandingRule, *, now: datetime) -> Iterator[Fault]:
     """Yield the faults of a rule as a whole. Each field must already be valid."""
     if rule.accepts and rule.action not in APPROVES:
         yield "accepts", Reason("accepts-without-approving")
-    yield from choice_faults([("event_types", [one for one in rule.event_types if _is_misspelt(one, rule)], TYPES)])
+    misspelt = next((one for one in rule.event_types if _is_misspelt(one, rule)), None)
+    if misspelt is not None:
+        yield "event_types", Reason("choice-unknown", field="event_types", chosen=misspelt, known=TYPES)
     for what, least, most in (
         ("duration", rule.min_duration_seconds, rule.max_duration_seconds),
         ("notice", rule.min_notice_seconds, rule.max_notice_seconds),
@@ -255,11 +247,3 @@ def _is_misspelt(event_type: str, rule: StandingRule) -> bool:
     if is_advice(event_type):
         return event_type not in ADVICE_TYPES or rule.action in APPROVES
     return not is_unknown(event_type) or not TYPE_NAME.fullmatch(event_type)
-
-
-def choice_faults(choices: Iterable[tuple[str, Sequence[str], Sequence[str]]]) -> Iterator[Fault]:
-    """Yield a fault for each invalid choice. `choices` are (field name, chosen values, valid values)."""
-    for field, chosen, known in choices:
-        unknown = next((one for one in chosen if one not in known), None)
-        if unknown is not None:
-            yield field, Reason("choice-unknown", field=field, chosen=unknown, known=known)

@@ -13,11 +13,10 @@ from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.approvals.recheck import Decision
 from fleet.domain.event_types import DELETING_TYPES
 from fleet.domain.events import compute_state
-from fleet.domain.orders import next_step as orders
-from fleet.domain.orders.next_step import OrderFacts
+from fleet.domain.orders.next_step import OrderFacts, Relay
 from fleet.domain.people import Right
 from fleet.domain.policy import windows as policy
-from fleet.domain.policy.rules import StandingRule, accepted_reasons, still_deciding_rule
+from fleet.domain.policy.rules import accepted_reasons, still_deciding_rule
 from fleet.domain.reasons import Reason, read_reason
 from fleet.domain.recommendation import NONE_YET, Experience
 from fleet.domain.scheduling import QuarantineKind, at_the_latest, first_after
@@ -27,13 +26,7 @@ from fleet.domain.waves import Member, ReturnFacts, WaveState, due_at, judge
 from fleet.models.approvals import Approval, Order, Wave
 from fleet.models.driver import query
 from fleet.models.events import ScheduledEvent
-from fleet.models.facts.events import (
-    contact_times,
-    load_facts,
-    load_witnesses,
-    machine_presence,
-    order_timeouts,
-)
+from fleet.models.facts.events import contact_times, load_facts, load_witnesses, machine_presence, order_timeouts
 from fleet.models.machines import Machine
 from fleet.models.people import ApiToken, prefetch_rights, rights_of
 from fleet.models.policy import NoApprovalWindow, Rule, rule_of, rules_in_force, window_of
@@ -79,16 +72,12 @@ def load_decisions(
     for approval in approvals:
         of_event = facts[approval.event_id]
         if approval.rule_id is not None and approval.decided_by_id is None:
-            rule = _rule_of(approval, rules, of_event)
+            rule = still_deciding_rule(rules, approval, of_event)
             lost = None if rule else Reason("rule-decides-otherwise", rule=names.get(approval.rule_id, ""))
             found[approval.pk] = decision_of(approval, lost=lost, accepts=accepted_reasons(rule) if rule else ())
         else:
             found[approval.pk] = decision_of(approval, lost=_lost(approval, of_event, people, tokens, now))
     return found
-
-
-def _rule_of(approval: Approval, rules: Collection[StandingRule], facts: EventFacts) -> StandingRule | None:
-    return still_deciding_rule(rules, approval.rule_id, When(approval.when), facts, decided_at=approval.decided_at)
 
 
 def _lost(
@@ -117,13 +106,9 @@ def _lost(
         if missing is not None:
             return Reason("decider-lost-right", by=name, missing=missing)
         token = tokens.get(token_id or 0)
-        if token is not None and _has_ended(token, now):
+        if token is not None and (token.revoked_at is not None or (token.expires_at and token.expires_at <= now)):
             return Reason("decider-lost-token", by=name, token=token.name)
     return None
-
-
-def _has_ended(token: ApiToken, now: datetime) -> bool:
-    return token.revoked_at is not None or (token.expires_at is not None and token.expires_at <= now)
 
 
 # When time alone may change an event or anything that belongs to it.
@@ -157,7 +142,7 @@ def load_due(event_ids: Collection[int], *, now: datetime) -> dict[int, datetime
         approval = decided.get(row.pk)
         if approval is not None and approval.state in RELAYED_APPROVALS:
             mine = sent.get(approval.pk, [])
-            due.append(orders.due_at(facts=facts[row.pk], orders=mine, now=now, timeouts=order_timeouts()))
+            due.append(Relay(ApprovalState(approval.state), facts[row.pk], mine, now, order_timeouts()).due_at())
         elif approval is not None:
             on_time = approval.due_at if When(approval.when) in TIMED else None
             due.append(first_after(now, [row.not_before, on_time]))
@@ -178,11 +163,7 @@ def _tried_again(approvals: Iterable[Approval], event_ids: Collection[int]) -> d
     found: dict[int, list[datetime]] = defaultdict(list)
     for what, row_id, at in QuarantinedRow.objects.values_list("what", "row_id", "next_try_at"):
         event_id = homes.get(row_id) if what == QuarantineKind.APPROVAL.value else row_id
-        if event_id in known and what in (
-            QuarantineKind.APPROVAL.value,
-            QuarantineKind.EVENT.value,
-            QuarantineKind.RULES.value,
-        ):
+        if event_id in known and what in (QuarantineKind.APPROVAL, QuarantineKind.EVENT, QuarantineKind.RULES):
             found[event_id].append(at)
     return found
 

@@ -11,7 +11,7 @@ from django.db.models import Case, Exists, OuterRef, Q, Subquery, When
 
 from fleet.domain.approvals.guards import DecisionFacts, EventFacts, HoldFacts, MachineFacts, OtherEvent, WindowFacts
 from fleet.domain.events import MergedListing, Witness
-from fleet.domain.intake import Prepared, prepared_of, presence_of
+from fleet.domain.intake import prepared_of, presence_of
 from fleet.domain.orders.next_step import Timeouts
 from fleet.domain.people import Place, lies_in
 from fleet.domain.policy.hours import in_hours
@@ -44,10 +44,8 @@ def machine_presence(machine: Machine, *, now: datetime) -> Presence:
     """Return the presence of a machine. The query must have used select_related for `presence` and
     `latest_document`.
     """
-    heard, polled = contact_times(machine)
     revoked = machine.revoked_at is not None
-    limits = presence_limits()
-    return presence_of(last_heard_at=heard, last_poll_at=polled, revoked=revoked, now=now, limits=limits)
+    return presence_of(*contact_times(machine), revoked=revoked, now=now, limits=presence_limits())
 
 
 def contact_times(machine: Machine) -> tuple[datetime | None, datetime | None]:
@@ -66,16 +64,9 @@ def row_of(machine: Machine, *, now: datetime) -> MachineBasics:
     `latest_document`.
     """
     heard_at, polled_at = contact_times(machine)
-    return MachineBasics(
-        machine_id=machine.pk,
-        name=machine.resource_name,
-        fault_domain=machine.fault_domain,
-        update_domain=machine.update_domain,
-        revoked_at=not_counted_since(machine.revoked_at, machine.discounted_at, heard_at),
-        heard_at=heard_at,
-        polled_at=polled_at,
-        presence=machine_presence(machine, now=now),
-    )
+    revoked_at = not_counted_since(machine.revoked_at, machine.discounted_at, heard_at)
+    domains, presence = (machine.fault_domain, machine.update_domain), machine_presence(machine, now=now)
+    return MachineBasics(machine.pk, machine.resource_name, *domains, revoked_at, heard_at, polled_at, presence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,17 +186,14 @@ def _facts_of(
     found = {}
     for event in events:
         home = event.availability_set
-        keys = {
-            (event.pk, machine.machine_id): machine
-            for machine in machines.get(home.pk, ())
-            if machine.revoked_at is None
-        }
+        of_set = [machine for machine in machines.get(home.pk, ()) if machine.revoked_at is None]
         found[event.pk] = from_row(
             EventFacts,
             event,
             **(set_facts(home) | kept_facts(event)),
             machines=tuple(
-                _machine_facts(machine, spelled.get(key), prepared.get(key)) for key, machine in keys.items()
+                _machine_facts(m, spelled.get((event.pk, m.machine_id)), prepared.get((event.pk, m.machine_id)))
+                for m in of_set
             ),
             decision=decisions.get(event.pk),
             other_open=tuple(other.event_id for other in others[event.pk] if other.set_id == home.pk),
@@ -235,13 +223,7 @@ def _machine_facts(machine: MachineBasics, spelled: str | None, word: Preparatio
         spelled=spelled or "",
         last_heard_at=machine.heard_at,
         told_until=machine.polled_at,
-        prepared=prepared_of(
-            prepare_outcome=word.prepare_outcome,
-            recover_outcome=word.recover_outcome,
-            planned=word.prepare_planned_at is not None,
-        )
-        if word
-        else Prepared.UNKNOWN,
+        prepared=prepared_of(word),
         failed_hook=word.prepare_failed_hook if word else "",
         fault_domain=machine.fault_domain,
     )

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db.models import Exists, OuterRef, Q
 
 from fleet.domain.intake import NUMBERS, Limits, presence_of
-from fleet.domain.machines.enrolment import EntrancePolicy, policy_of
+from fleet.domain.machines.enrolment import EntrancePolicy
 from fleet.domain.states import Presence
 from fleet.models.events import Sighting
 from fleet.models.machines import Entrance, Machine
@@ -29,17 +29,19 @@ class EntranceFacts:
 
 
 def entrance_facts() -> EntranceFacts:
-    """Return the enrolment policy in force. A setting takes precedence over a choice on a page. Runs one query."""
+    """Return the enrolment policy in force. A setting takes precedence over a choice on a page. Runs one query.
+
+    Without either, installations from 0.1.0 (whose row has the policy `token`) require a join token. New ones use
+    attested documents if a setting names subscriptions, else join tokens.
+    """
     row = Entrance.objects.order_by("pk").first() or Entrance(policy="")
     stated = bool(settings.ENROLMENT_POLICY)
     subscriptions = settings.ATTESTED_SUBSCRIPTIONS | frozenset([] if stated else row.subscriptions)
-    policy = policy_of(
-        stated=settings.ENROLMENT_POLICY,
-        chosen=row.chosen,
-        decided=row.policy,
-        subscriptions=bool(settings.ATTESTED_SUBSCRIPTIONS),
-    )
-    return EntranceFacts(policy, subscriptions, stated)
+    policy = settings.ENROLMENT_POLICY or row.chosen
+    if not policy and row.policy == EntrancePolicy.TOKEN:
+        policy = EntrancePolicy.TOKEN
+    unset = EntrancePolicy.AUTO if settings.ATTESTED_SUBSCRIPTIONS else EntrancePolicy.JOIN
+    return EntranceFacts(EntrancePolicy(policy or unset), subscriptions, stated)
 
 
 def presence_limits() -> Limits:
@@ -102,9 +104,7 @@ def machine_rows(
         revoked_at, discounted_at, heard_at, told_at, document_at = times
         revoked_at = not_counted_since(revoked_at, discounted_at, heard_at)
         polled_at = max((at for at in (told_at, document_at) if at is not None), default=None)
-        presence = presence_of(
-            last_heard_at=heard_at, last_poll_at=polled_at, revoked=revoked_at is not None, now=now, limits=limits
-        )
+        presence = presence_of(heard_at, polled_at, revoked=revoked_at is not None, now=now, limits=limits)
         found[set_id].append(
             MachineBasics(pk, name, fault_domain, update_domain, revoked_at, heard_at, polled_at, presence)
         )

@@ -12,8 +12,8 @@ from django.db import transaction
 
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.approvals.conditions import Wait, WaitStep, When, next_wait
-from fleet.domain.approvals.guards import EventFacts, Need
-from fleet.domain.approvals.recheck import Decision, differences, uncovered
+from fleet.domain.approvals.guards import Need
+from fleet.domain.approvals.recheck import differences, uncovered
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, Refused, read_reason, require_version
 from fleet.domain.scheduling import QuarantineKind
@@ -80,21 +80,9 @@ def _due(approval_ids: Sequence[int], *, now: datetime) -> list[tuple[int, int]]
 
     def step(approval: Approval) -> WaitStep:
         of_event, decision = facts[approval.event_id], decisions[approval.pk]
-        return _next(approval, of_event, decision, may_go=approval.pk in turns, now=now)
+        return next_wait(approval, of_event, decision, may_go=approval.pk in turns, now=now)
 
     return [(approval.pk, approval.event_id) for approval in waiting if step(approval).do is not Wait.STAY]
-
-
-def _next(approval: Approval, facts: EventFacts, decision: Decision, *, may_go: bool, now: datetime) -> WaitStep:
-    return next_wait(
-        state=ApprovalState(approval.state),
-        when=When(approval.when),
-        facts=facts,
-        decision=decision,
-        due_at=approval.due_at,
-        may_go=may_go,
-        now=now,
-    )
 
 
 def _move_on(approval_id: int, event_pk: int, *, now: datetime) -> bool:
@@ -105,7 +93,7 @@ def _move_on(approval_id: int, event_pk: int, *, now: datetime) -> bool:
             return False
         turns = whose_turn({approval.wave_id} if approval.wave_id else set(), now=now)
         decision = load_decisions([approval], {event_pk: facts}, now=now)[approval.pk]
-        step = _next(approval, facts, decision, may_go=approval.pk in turns, now=now)
+        step = next_wait(approval, facts, decision, may_go=approval.pk in turns, now=now)
         was = approval.state
         if step.do is Wait.VOID:
             return close(approval, ApprovalState.VOID, DRYDOCK, facts=facts, now=now, reason=step.reason)

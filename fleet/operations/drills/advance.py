@@ -166,17 +166,8 @@ def _ending(drill: Drill, now: datetime) -> Ending | None:
         .order_by("pk")
         .first()
     )
-    status = EventStatus(event.status)
-    ending = ending_of(
-        status=status,
-        started=event.started_at is not None,
-        ended_at=event.ended_at,
-        approved=status is EventStatus.ENDED and _approved(event.pk),
-        real_event=real.event_type if real else None,
-        machines=_machines(drill),
-        ends_by=drill.ends_by,
-        now=now,
-    )
+    approved, real_type = event.status == EventStatus.ENDED and _approved(event.pk), real.event_type if real else None
+    ending = ending_of(drill, _machines(drill), approved=approved, real_event=real_type, now=now)
     if ending is not None and ending.outcome is Outcome.NO_MACHINE and Sighting.objects.filter(event=event).exists():
         # What began to rehearse and was turned away since then: it did not come to its end.
         return Ending(Outcome.UNFINISHED, ending.reason)

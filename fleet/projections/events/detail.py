@@ -222,9 +222,7 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
         place=facts.place,
         not_ready=tuple(unprepared_names(facts)),
         by_hand=orders.by_hand(facts, rows.current(approval_rows), machines, now=now),
-        advice=advice(
-            status=row.status, source=row.source, not_before=row.not_before, now=now, event_type=row.event_type
-        ),
+        advice=advice(row, now=now),
         runbook=runbook_of(event.availability_set.service, event.availability_set),
         drill_id=visible(Drill).filter(event=event).values_list("pk", flat=True).first() if event.drill else None,
         server_time=now,

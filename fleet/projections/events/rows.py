@@ -344,15 +344,11 @@ def event_row(
 ) -> EventRow:
     """Build the row of an event that was loaded with its set. No query."""
     approval, due = current(approval_rows), event.not_before
-    status = EventStatus(event.status)
-    scheduled = status is EventStatus.SCHEDULED
+    scheduled = event.status == EventStatus.SCHEDULED
     in_time = due is None or due > now
     held = hold is not None and not hold.by_rule
     # The same condition as `needs_decision`.
     undecided = not held if approval is None or not approval.live else approval.state is ApprovalState.PROPOSED
-    untouched = default_outcome(
-        status=status, not_before=due, watched=event.watched, now=now, drill=event.drill, event_type=event.event_type
-    )
     return from_row(
         EventRow,
         event,
@@ -363,7 +359,7 @@ def event_row(
         hold=hold,
         silenced_until=silenced_until(event, now=now),
         needs_decision=scheduled and in_time and undecided and not is_advice(event.event_type),
-        if_nobody_acts=untouched,
+        if_nobody_acts=default_outcome(event, now=now),
         changed_at=changed_at(event),
         seconds_left=round(max(0.0, (due - now).total_seconds()), 3) if scheduled and due else None,
         server_time=now,
