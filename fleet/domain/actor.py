@@ -96,10 +96,7 @@ def rule(row: Any, wording: Reason | str) -> Actor:
 
 # Through what only one kind acts; and who else speaks through agents, in what machines report.
 _BY_VIA = {
-    "page": ActorKind.PERSON,
-    "api": ActorKind.PERSON,
-    "slack": ActorKind.PERSON,
-    "pagerduty": ActorKind.PERSON,
+    **dict.fromkeys(("page", "api", "slack", "pagerduty"), ActorKind.PERSON),
     "rule": ActorKind.RULE,
     "agent": ActorKind.MACHINE,
     "relay": ActorKind.DRYDOCK,

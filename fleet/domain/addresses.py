@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-from fleet.domain.reasons import Reason
+from fleet.domain.reasons import Reason, Refused
 
 Network = IPv4Network | IPv6Network
 
@@ -54,12 +54,8 @@ MOST = 50
 LONGEST = 64
 
 
-class NetworkFault(ValueError):
-    """Error: a text is not a network, or there are too many networks. `reason` is the text for people."""
-
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason.code)
-        self.reason = reason
+class NetworkFault(Refused):
+    """Error: a text is not a network, or there are too many networks."""
 
 
 def read_networks(texts: Iterable[str]) -> list[str]:
@@ -69,7 +65,7 @@ def read_networks(texts: Iterable[str]) -> list[str]:
     """
     found = {str(_read(text.strip())): None for text in texts if text.strip()}
     if len(found) > MOST:
-        raise NetworkFault(Reason("network-too-many", most=MOST))
+        raise NetworkFault("validation", Reason("network-too-many", most=MOST))
     return list(found)
 
 
@@ -106,13 +102,14 @@ def _read(text: str) -> Network:
             raise ValueError
         loose = ip_network(text, strict=False)
     except ValueError as error:
-        raise NetworkFault(Reason("network-unreadable", text=text[:LONGEST])) from error
+        raise NetworkFault("validation", Reason("network-unreadable", text=text[:LONGEST])) from error
     try:
         strict = ip_network(text)
     except ValueError as error:
         host = ip_address(text.partition("/")[0])
         whole = f"{host}/{host.max_prefixlen}"
-        raise NetworkFault(Reason("network-host-bits", text=text, network=str(loose), host=whole)) from error
+        reason = Reason("network-host-bits", text=text, network=str(loose), host=whole)
+        raise NetworkFault("validation", reason) from error
     mapped = strict.network_address.ipv4_mapped if isinstance(strict, IPv6Network) else None
     if mapped is not None and strict.prefixlen >= 96:
         return ip_network(f"{mapped}/{strict.prefixlen - 96}")

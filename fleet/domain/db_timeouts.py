@@ -2,6 +2,7 @@
 
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,10 +49,7 @@ def read_names(ours: Mapping[str, int], *, others: int, room: int) -> Connection
     command or of release 0.1.0, counts with its number of sessions.
     """
     found = {name: NAME.fullmatch(name) for name in ours}
-    processes: dict[str, int] = {}
-    for match in found.values():
-        if match is not None:
-            processes[match["kind"]] = processes.get(match["kind"], 0) + 1
+    processes = Counter(match["kind"] for match in found.values() if match)
     most = sum(max(int(match["most"]), ours[name]) if match else ours[name] for name, match in found.items())
     return Connections(processes, most, others, room)
 

@@ -44,17 +44,19 @@ MACHINES = Gauge("drydock_machines", "Machines by presence.", ("presence",))
 WITHOUT_AGENT = Gauge(
     "drydock_machines_without_agent", "Machines of an imported inventory that have no agent, or a revoked one."
 )
-# Machines by a value that they report; see `VALUE_GAUGES`.
-BY_SIZE = Gauge("drydock_machines_by_size", "Machines by VM size.", ("size",))
-BY_REGION = Gauge("drydock_machines_by_region", "Machines by region.", ("region",))
-BY_ZONE = Gauge("drydock_machines_by_zone", "Machines by availability zone.", ("zone",))
-BY_AGENT_VERSION = Gauge("drydock_machines_by_agent_version", "Machines by version of their agent.", ("version",))
-BY_EVENTS_VERSION = Gauge(
-    "drydock_machines_by_events_api_version", "Machines by api-version for scheduled events.", ("api_version",)
-)
-BY_INSTANCE_VERSION = Gauge(
-    "drydock_machines_by_instance_api_version", "Machines by api-version for instance metadata.", ("api_version",)
-)
+# Machines that are not revoked, by a value that they report (`fleet.projections.counts.VALUES`). Counted at most once a
+# minute. Machines report any text, so the number and the length of the label values are limited.
+VALUE_GAUGES: Mapping[str, Gauge] = {
+    name: Gauge(f"drydock_machines_by_{suffix}", f"Machines by {text}.", (label,))
+    for name, suffix, text, label in (
+        ("size", "size", "VM size", "size"),
+        ("region", "region", "region", "region"),
+        ("zone", "zone", "availability zone", "zone"),
+        ("agent_version", "agent_version", "version of their agent", "version"),
+        ("events_version", "events_api_version", "api-version for scheduled events", "api_version"),
+        ("instance_version", "instance_api_version", "api-version for instance metadata", "api_version"),
+    )
+}
 QUANTILE = "quantile"
 CLOCK_OFFSET = Gauge(
     "drydock_clock_offset_seconds",
@@ -138,16 +140,6 @@ BEAT_AGE = Gauge(
     "drydock_celery_beat_age_seconds", "Seconds since Celery beat last sent a task; absent before the first."
 )
 
-# Gauges of the machines that are not revoked, by the name of the counted value (`fleet.projections.counts.VALUES`).
-# Counted at most once a minute. Machines report any text, so the number and the length of the label values are limited.
-VALUE_GAUGES: Mapping[str, Gauge] = {
-    "size": BY_SIZE,
-    "region": BY_REGION,
-    "zone": BY_ZONE,
-    "agent_version": BY_AGENT_VERSION,
-    "events_version": BY_EVENTS_VERSION,
-    "instance_version": BY_INSTANCE_VERSION,
-}
 # Label values for machines that report no value, and for the machines whose value is none of the most frequent ones.
 NOT_STATED, OTHER = "unknown", "other"
 MAX_LABEL_LENGTH = 64
@@ -164,7 +156,12 @@ def label_value(text: str | None) -> str:
 
 
 # All metrics above, in their order.
-GAUGES = tuple(metric for metric in tuple(globals().values()) if isinstance(metric, Gauge))
+GAUGES = tuple(
+    metric
+    for found in tuple(globals().values())
+    for metric in (found.values() if found is VALUE_GAUGES else (found,))
+    if isinstance(metric, Gauge)
+)
 
 # Where Celery's processes store their counts: a hash in Redis, since they have no port to be scraped at. It expires
 # when no process has counted for a day; Prometheus treats that as a counter reset.

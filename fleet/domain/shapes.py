@@ -92,9 +92,9 @@ def _plan(shape: type[Any]) -> tuple[tuple[str, Callable[[Any], Any] | None], ..
 
 def _reader(kind: Any) -> Callable[[Any], Any] | None:
     if get_origin(kind) is tuple:
-        return _reasons if _holds_reasons(get_args(kind)[0]) else tuple
+        return (lambda values: tuple(from_json(list(values)))) if _holds_reasons(get_args(kind)[0]) else tuple
     if _holds_reasons(kind):
-        return _reason
+        return lambda value: read_reason(value) if isinstance(value, str) else value
     members = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     for member in members:
         if isinstance(member, type) and issubclass(member, Enum):
@@ -104,14 +104,6 @@ def _reader(kind: Any) -> Callable[[Any], Any] | None:
 
 def _holds_reasons(kind: Any) -> bool:
     return kind is Reason or Reason in get_args(kind)
-
-
-def _reasons(values: Any) -> tuple[Any, ...]:
-    return tuple(from_json(list(values)))
-
-
-def _reason(value: Any) -> Any:
-    return read_reason(value) if isinstance(value, str) else value
 
 
 def _enum(members: type[Enum], *, or_none: bool) -> Callable[[Any], Any]:

@@ -26,8 +26,6 @@ SHARED_TENANTS = ("common", "organizations", "consumers")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Entra ID's issuer names its tenant: `https://login.microsoftonline.com/<tenant>/v2.0`, in each of its clouds.
 ENTRA = re.compile(r"/([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})/v2\.0/?", re.IGNORECASE)
-NAME_CLAIMS = ("preferred_username", "upn", "email", "name")
-_NO_NAME = re.compile(r"[^\w.@+-]+")
 
 
 class ClaimFault(Exception):
@@ -130,10 +128,10 @@ def _subject(said: Any, claim: str) -> str:
 
 def name_of(claims: Mapping[str, Any]) -> str:
     """Return a possible username from the claims, with invalid characters replaced; empty if no claim has a name."""
-    for claim in NAME_CLAIMS:
+    for claim in ("preferred_username", "upn", "email", "name"):
         said = claims.get(claim)
         if isinstance(said, str):
-            name = _NO_NAME.sub("-", unicodedata.normalize("NFKC", tidy(said)))[:LONGEST_NAME].strip("-")
+            name = re.sub(r"[^\w.@+-]+", "-", unicodedata.normalize("NFKC", tidy(said)))[:LONGEST_NAME].strip("-")
             if name:
                 return name
     return ""

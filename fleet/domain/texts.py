@@ -35,11 +35,6 @@ def tidy_value(value: Any, limit: int) -> str:
     return tidy(whole)[:limit]
 
 
-def tidy_values(document: Mapping[str, Any], limits: Mapping[str, int]) -> list[str]:
-    """Return `tidy_value` for each key of `limits`, with the limit that is stated for this key."""
-    return [tidy_value(document.get(key), limit) for key, limit in limits.items()]
-
-
 def prose(text: str) -> str:
     """Return a text of several lines, cleaned as `tidy` does, but with the line breaks and tabs."""
     if text.isascii() and text.isprintable():

@@ -56,33 +56,23 @@ class Call:
 
 
 def trace_of(request_id: str, traceparent: str) -> Trace:
-    """Return the trace from the headers `X-Request-ID` and `traceparent`. An invalid value is replaced by a new one."""
-    return Trace(sane_id(request_id), trace_id_of(traceparent) if traceparent else "")
-
-
-def trace_as_kept(request_id: object, trace_id: object) -> Trace | None:
-    """Return the trace that was stored in the database or sent with a task; None if the request id is not valid."""
-    kept = isinstance(request_id, str) and SANE_ID.fullmatch(request_id)
-    if not kept or not isinstance(request_id, str):
-        return None
-    return Trace(request_id, trace_id if isinstance(trace_id, str) and TRACE_ID.fullmatch(trace_id) else "")
-
-
-def sane_id(given: str) -> str:
-    """Return the request id of the caller if it is valid, else a new one."""
-    return given if SANE_ID.fullmatch(given) else _new_id()
-
-
-def trace_id_of(traceparent: str) -> str:
-    """Return the trace id in the header `traceparent`; a new one if the header does not conform to W3C Trace
-    Context.
+    """Return the trace from the headers `X-Request-ID` and `traceparent`. A request id that is not valid, and a
+    `traceparent` that does not conform to W3C Trace Context, are replaced by new ones.
     """
+    sane = request_id if SANE_ID.fullmatch(request_id) else _new_id()
     found = TRACEPARENT.fullmatch(traceparent)
     if found is not None:
         version, trace_id, parent, _, more = found.groups()
         if version != "ff" and trace_id != NO_TRACE and parent != NO_PARENT and not (more and version == "00"):
-            return trace_id
-    return _new_id()
+            return Trace(sane, trace_id)
+    return Trace(sane, _new_id() if traceparent else "")
+
+
+def trace_as_kept(request_id: object, trace_id: object) -> Trace | None:
+    """Return the trace that was stored in the database or sent with a task; None if the request id is not valid."""
+    if not isinstance(request_id, str) or not SANE_ID.fullmatch(request_id):
+        return None
+    return Trace(request_id, trace_id if isinstance(trace_id, str) and TRACE_ID.fullmatch(trace_id) else "")
 
 
 def _new_id() -> str:

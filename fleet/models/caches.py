@@ -15,6 +15,7 @@ from fleet.models.rows import ChangeColumn, Row
 
 # The channel `AzureRedisEvents` of Azure Cache for Redis.
 AZURE_REDIS = "azure-redis"
+IS_ACTIVE = Q(status__in=[status.value for status in ACTIVE])
 
 
 class Cache(ChangeColumn):
@@ -70,14 +71,8 @@ class Maintenance(ChangeColumn):
             Index(fields=["cache", "-first_at", "-id"], name="maintenance_by_cache"),
             Index(fields=["-first_at", "-id"], name="maintenance_newest"),
             Index(fields=["changed_at"], name="maintenance_by_change"),
-            Index(
-                fields=["next_check_at"],
-                name="maintenance_by_next_check",
-                condition=Q(status__in=[status.value for status in ACTIVE]),
-            ),
-            Index(
-                fields=["cache"], name="maintenance_active", condition=Q(status__in=[status.value for status in ACTIVE])
-            ),
+            Index(fields=["next_check_at"], name="maintenance_by_next_check", condition=IS_ACTIVE),
+            Index(fields=["cache"], name="maintenance_active", condition=IS_ACTIVE),
         ]
 
 

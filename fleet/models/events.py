@@ -81,11 +81,7 @@ class ScheduledEvent(StatedColumns, ChangeColumn):
             # index alone.
             Index(fields=["not_before", "id"], name="event_to_decide", condition=TO_DECIDE),
             Index(fields=["first_seen_at", "id"], name="event_to_decide_by_age", condition=TO_DECIDE),
-            Index(
-                fields=["not_before", "id"],
-                name="event_open_drill",
-                condition=Q(status__in=["SCHEDULED", "STARTED"], drill=True),
-            ),
+            Index(fields=["not_before", "id"], name="event_open_drill", condition=Q(drill=True) & OPEN),
             # A change of presence, or a decision, concerns the open events of its set; pages show the first of them.
             Index(fields=["availability_set", "not_before", "id"], name="event_open_in_set", condition=OPEN),
             Index(fields=["next_check_at"], name="event_by_next_check"),

@@ -1,24 +1,21 @@
 """Tables of machines, availability sets, credentials, enrolment and inventory."""
 
+from dataclasses import asdict
+
 from django.contrib.postgres.indexes import GinIndex
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 from django.db.models.functions import Upper
 
+from fleet.domain.requirements import Requirements
 from fleet.domain.sets import KINDS, MAX_NEEDS
 from fleet.models.fields import Line, user_column, validate_web_address
 from fleet.models.index_scan import words_of
 from fleet.models.rows import ChangeColumn, Row
 
 # Values of what an administrator can require for a set. A set with others is kept and listed, even if it is empty.
-UNSET = {
-    "second_person": False,
-    "step_up": False,
-    "exempt_service_accounts": False,
-    "min_live": None,
-    "admits_until": None,
-}
+UNSET = {**asdict(Requirements()), "admits_until": None}
 
 
 class RunbookColumn(Row):

@@ -300,12 +300,8 @@ def rights_of(person: Person) -> Rights:
         return Rights()
     if person.is_superuser:
         return Rights(frozenset({ADMIN}))
-    known: Rights | None = getattr(person, "_drydock_rights", None)
-    if known is None:
-        groups = person.groups.order_by().values_list(Value("group"), F("name"))
-        scopes = Scope.objects.filter(user=person).values_list("kind", "pattern")
-        known = _rights(groups.union(scopes, all=True))
-        person._drydock_rights = known  # type: ignore[attr-defined]
+    prefetch_rights([person])
+    known: Rights = person._drydock_rights  # type: ignore[attr-defined]
     return known
 
 
@@ -324,15 +320,11 @@ def prefetch_rights(people: Iterable[User]) -> None:
     for pk, kind, text in rows:
         found[pk].append((kind, text))
     for one in unknown:
-        one._drydock_rights = _rights(found[one.pk])  # type: ignore[attr-defined]
-
-
-def _rights(rows: Iterable[tuple[str, str]]) -> Rights:
-    memberships = sorted(rows)
-    return Rights(
-        groups=frozenset(name for kind, name in memberships if kind == "group"),
-        scopes=tuple((kind, pattern) for kind, pattern in memberships if kind != "group"),
-    )
+        held = sorted(found[one.pk])
+        one._drydock_rights = Rights(  # type: ignore[attr-defined]
+            groups=frozenset(name for kind, name in held if kind == "group"),
+            scopes=tuple((kind, pattern) for kind, pattern in held if kind != "group"),
+        )
 
 
 def decision_filter(rights: Rights, *, proposed: Q) -> Q:
@@ -380,7 +372,5 @@ class ServiceAccount(Row):
 
 def service_of(account: object) -> ServiceAccount | None:
     """Return the service account record of this account; None for a person. Runs at most one query."""
-    if not isinstance(account, User):
-        return None
     found: ServiceAccount | None = getattr(account, "service_account", None)
     return found

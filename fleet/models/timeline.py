@@ -129,28 +129,15 @@ class Seal(Row):
 
 
 # Every column of an entry, with how its value becomes text.
+IDS = ("event_id", "availability_set_id", "machine_id", "approval_id", "cache_id", "maintenance_id")
 COLUMNS: dict[str, str] = {
-    "era": "{}::text",
-    "xid": "{}::text",
-    "id": "{}::text",
-    "at": "extract(epoch from {})::text",
-    "recorded_at": "extract(epoch from {})::text",
+    **dict.fromkeys(("era", "xid", "id"), "{}::text"),
+    **dict.fromkeys(("at", "recorded_at"), "extract(epoch from {})::text"),
     "kind": "{}",
-    "event_id": "{}::text",
-    "availability_set_id": "{}::text",
-    "machine_id": "{}::text",
-    "approval_id": "{}::text",
-    "cache_id": "{}::text",
-    "maintenance_id": "{}::text",
-    "actor": "{}",
-    "via": "{}",
-    "token_name": "{}",
-    "text": "{}",
-    "why": "{}",
-    "before": "{}::text",
-    "after": "{}::text",
-    "request_id": "{}",
-    "address": "{}",
+    **dict.fromkeys(IDS, "{}::text"),
+    **dict.fromkeys(("actor", "via", "token_name", "text", "why"), "{}"),
+    **dict.fromkeys(("before", "after"), "{}::text"),
+    **dict.fromkeys(("request_id", "address"), "{}"),
     "data": "{}::text",
 }
 # Within SQL: the newest era, and whether a row can no longer be preceded by another. All rows of a past era are

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from fleet.domain.approvals.guards import GUARD_TYPES, SECOND_PERSON, EventFacts, Guard, Need, OtherEvent, guards
+from fleet.domain.approvals.guards import GUARD_TYPES, SECOND_PERSON, EventFacts, Guard, Need, guards
 from fleet.domain.reasons import Reason, as_json
 from fleet.domain.states import EventStatus, Presence
 
@@ -78,14 +78,10 @@ def _differs(name: str, before: Any, after: Any) -> bool:
             return {str(one).lower() for one in before or ()} != {str(one).lower() for one in after or ()}
         case "duration_seconds":
             # -1 is Azure's word for unknown.
-            return (None if _is_unknown(before) else before) != (None if _is_unknown(after) else after)
+            before, after = (None if one is None or one < 0 else one for one in (before, after))
         case "not_before" if before and after:
             return datetime.fromisoformat(after) < datetime.fromisoformat(before)
     return bool(before != after)
-
-
-def _is_unknown(duration: int | None) -> bool:
-    return duration is None or duration < 0
 
 
 def ended_by(decision: Decision, facts: EventFacts) -> Reason | None:
@@ -149,7 +145,10 @@ def recheck(decision: Decision, facts: EventFacts, *, now: datetime) -> Objectio
     reason = ended_by(decision, facts)
     if reason is not None:
         return Objection(reason)
-    facts = replace(facts, others=tuple(other for other in facts.others if _known_before(decision, other)))
+    # Those that were approved before this decision, or at a time that is not known.
+    since = decision.granted_at
+    before = (one for one in facts.others if since is None or one.granted_at is None or one.granted_at < since)
+    facts = replace(facts, others=tuple(before))
     against = _against(decision, facts, now)
     if not against:
         return None
@@ -164,9 +163,3 @@ def recheck(decision: Decision, facts: EventFacts, *, now: datetime) -> Objectio
 
 def _against(decision: Decision, facts: EventFacts, now: datetime) -> list[Guard]:
     return [guard for guard in against_sending(decision, facts, now=now) if guard.code not in OF_THE_RELAY]
-
-
-def _known_before(decision: Decision, other: OtherEvent) -> bool:
-    """Return whether the other event was approved before this decision, or at a time that is not known."""
-    since = other.granted_at
-    return since is None or decision.granted_at is None or since < decision.granted_at

@@ -87,10 +87,6 @@ def _time(text: str) -> datetime | None:
         return None
 
 
-def _yes_or_no(text: str) -> bool | None:
-    return {"true": True, "false": False}.get(text.lower())
-
-
 def _address(text: str) -> str | None:
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     try:
@@ -107,20 +103,15 @@ def _port(text: str) -> int | None:
     return number if 0 < number <= 65535 else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    name: str
-    read: Callable[[str], Any]
-
-
-FIELDS: dict[str, _Field] = {
-    "notificationtype": _Field("type", _type),
-    "starttimeinutc": _Field("start_time", _time),
-    "starttimeutc": _Field("start_time", _time),
-    "isreplica": _Field("is_replica", _yes_or_no),
-    "ipaddress": _Field("ip_address", _address),
-    "sslport": _Field("ssl_port", _port),
-    "nonsslport": _Field("non_ssl_port", _port),
+# The attribute of each key, and how its value is read.
+FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "notificationtype": ("type", _type),
+    "starttimeinutc": ("start_time", _time),
+    "starttimeutc": ("start_time", _time),
+    "isreplica": ("is_replica", lambda text: {"true": True, "false": False}.get(text.lower())),
+    "ipaddress": ("ip_address", _address),
+    "sslport": ("ssl_port", _port),
+    "nonsslport": ("non_ssl_port", _port),
 }
 
 
@@ -165,7 +156,6 @@ def _scan(text: str, flags: list[Reason]) -> dict[str, Any]:
                 flags.append(Reason("value-without-key"))
             at += 1
             continue
-        field = FIELDS.get(key.lower())
         if at + 1 >= len(tokens):
             flags.append(Reason("key-without-value", key=_shown(key)))
             break
@@ -176,14 +166,15 @@ def _scan(text: str, flags: list[Reason]) -> dict[str, Any]:
             at += 1
             continue
         at += 2
-        if field is None:
+        if key.lower() not in FIELDS:
             flags.append(Reason("key-unknown", key=_shown(key)))
         elif value:
-            found = field.read(value)
+            name, read = FIELDS[key.lower()]
+            found = read(value)
             if found is None:
                 flags.append(Reason("value-unreadable", key=key, value=_shown(value)))
             else:
-                if field.name in stated:
+                if name in stated:
                     flags.append(Reason("key-twice", key=key))
-                stated[field.name] = found
+                stated[name] = found
     return stated

@@ -100,7 +100,9 @@ def verify(
         key = _check_signature(signed, leaf)
         names = _names(leaf)
         _check_use(leaf, key)
-        brought = [pkcs7.certificate(pkcs7.decoded(each, MOST_BYTES)) for each in _few(intermediates)]
+        if len(intermediates) > MOST_INTERMEDIATES:
+            raise pkcs7.refusal("attested-many-intermediates", most=MOST_INTERMEDIATES)
+        brought = [pkcs7.certificate(pkcs7.decoded(each, MOST_BYTES)) for each in intermediates]
         _check_chain(leaf, names[0], brought, trust, now)
         return _believed(signed.content, now, judge_nonce, subscriptions)
     except Refused:
@@ -109,18 +111,10 @@ def verify(
         raise pkcs7.refusal("attested-unreadable") from error
 
 
-def _few(intermediates: Sequence[str]) -> Sequence[str]:
-    if len(intermediates) > MOST_INTERMEDIATES:
-        raise pkcs7.refusal("attested-many-intermediates", most=MOST_INTERMEDIATES)
-    return intermediates
-
-
 def _check_signature(signed: pkcs7.SignedData, leaf: x509.Certificate) -> rsa.RSAPublicKey:
     # Azure names the algorithm of the signature where that of the digest belongs.
-    if signed.digest not in (pkcs7.SHA256, pkcs7.SHA256_WITH_RSA) or signed.algorithm not in (
-        pkcs7.RSA,
-        pkcs7.SHA256_WITH_RSA,
-    ):
+    digests, algorithms = (pkcs7.SHA256, pkcs7.SHA256_WITH_RSA), (pkcs7.RSA, pkcs7.SHA256_WITH_RSA)
+    if signed.digest not in digests or signed.algorithm not in algorithms:
         raise pkcs7.refusal("attested-algorithm")
     # Azure sends none. Where there are some, the signature is over them and not over the content.
     if signed.with_attributes:

@@ -191,7 +191,8 @@ def _read(
         covered.add(f"scale_set:{subscription}/{group}/{name}".lower())
         return [_machine(item, found)]
     key = SetKey("scale_set", name, subscription, group)
-    notices[key.key] = (key, _enabled(item), _terminate_notice(item))
+    is_enabled = _profile(item, "osImageNotificationProfile").get("enable") is True
+    notices[key.key] = (key, is_enabled, _terminate_notice(item))
     return []
 
 
@@ -257,10 +258,6 @@ def _members(item: dict[str, Any], key: SetKey) -> list[InventoryItem]:
     return found
 
 
-def _enabled(item: dict[str, Any]) -> bool:
-    return _profile(item, "osImageNotificationProfile").get("enable") is True
-
-
 def _terminate_notice(item: dict[str, Any]) -> int | None:
     """Return the seconds of an enabled TerminateNotificationProfile of a scale set; None if there is none."""
     profile = _profile(item, "terminateNotificationProfile")
@@ -284,13 +281,11 @@ def _text(item: dict[str, Any], name: str) -> str:
 
 # Names of machines: the permitted ones, and the derived one while another machine has the name.
 
-# Azure's own names hold letters, digits, and these three; the brackets are of classic cloud services.
-_OTHER = re.compile(r"[^\w.()-]")
-
 
 def machine_name(stated: str) -> str:
     """Return the machine name as one word: characters that Azure does not permit in names become `_`."""
-    return _OTHER.sub("_", stated.strip())
+    # Azure's own names hold letters, digits, and these three; the brackets are of classic cloud services.
+    return re.sub(r"[^\w.()-]", "_", stated.strip())
 
 
 def name_with_suffix(name: str, machine_id: str) -> str:

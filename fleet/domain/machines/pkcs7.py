@@ -55,16 +55,8 @@ class Value:
         return int.from_bytes(raw, "big", signed=True)
 
 
-def read_der(raw: bytes) -> Value:
-    """Parse the bytes as exactly one DER value, and check all nested values. Raises NotDer."""
-    value, rest = _first(raw)
-    if rest:
-        raise NotDer("something stands behind it")
-    _walk(value, 0)
-    return value
-
-
 def _walk(value: Value, depth: int) -> None:
+    """Check all nested values. Raises NotDer."""
     if depth > MOST_DEPTH:
         raise NotDer("too deep")
     if value.tag & CONSTRUCTED:
@@ -153,7 +145,11 @@ def read(raw: bytes) -> SignedData:
     form.
     """
     try:
-        kind, wrapped = read_der(raw).parts(SEQUENCE)
+        whole, behind = _first(raw)
+        if behind:
+            raise NotDer("something stands behind it")
+        _walk(whole, 0)
+        kind, wrapped = whole.parts(SEQUENCE)
         (signed,) = wrapped.parts(0xA0)
         version, digests, enclosed, *rest = signed.parts(SEQUENCE)
         data, *content = enclosed.parts(SEQUENCE)

@@ -72,11 +72,9 @@ def series_of(lines: Sequence[Line]) -> dict[int, Series]:
     series: dict[int, Series] = {}
     for line in lines if approvals else ():
         approval_id = approvals.get(str(line.data.get("order"))) if line.kind in OF_ORDERS else None
-        if approval_id is None:
-            continue
-        if approval_id not in begun:
-            begun[approval_id] = _series(line.id, answered[approval_id])
-        series[line.id] = begun[approval_id]
+        if approval_id is not None:
+            begun[approval_id] = begun.get(approval_id) or _series(line.id, answered[approval_id])
+            series[line.id] = begun[approval_id]
     return series
 
 

@@ -60,7 +60,8 @@ def confirmed_owner(event: ScheduledEvent, machines: Iterable[Machine], *, now: 
         for machine_id, names in rows.values_list("machine_id", "resources")
     }
     bearers = _bearers({name for names in listed.values() for name in names}, now=now)
-    live = {one.pk for of_name in bearers.values() for one in of_name} | _live(set(listed), now=now)
+    live = {one.pk for of_name in bearers.values() for one in of_name}
+    live |= {one.pk for one in _rows_live(Machine.objects.filter(pk__in=listed, revoked_at=None), now=now)}
     owners = {
         named[machine_id]
         for machine_id, names in listed.items()
@@ -103,10 +104,6 @@ def _bearers(names: Collection[str], *, now: datetime) -> dict[str, list[Machine
     for machine in _rows_live(rows, now=now):
         found[machine.resource_name.upper()].append(machine)
     return found
-
-
-def _live(pks: Collection[int], *, now: datetime) -> set[int]:
-    return {machine.pk for machine in _rows_live(Machine.objects.filter(pk__in=pks, revoked_at=None), now=now)}
 
 
 def _rows_live(rows: QuerySet[Machine], *, now: datetime) -> list[Machine]:
