@@ -7,7 +7,7 @@ Hypothesis searches by profile: both commands play its tests, `make test` the sa
 import os
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 
 # A busy machine draws its examples slowly, which says nothing about what is tested.
 PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -15,19 +15,6 @@ settings.register_profile("share", max_examples=8, derandomize=True, **PATIENT)
 settings.register_profile("whole", max_examples=50, **PATIENT)
 settings.register_profile("soak", max_examples=5000, **PATIENT)
 settings.load_profile("share")
-
-
-def costly_search() -> settings:
-    """Return the profile of a search whose examples are whole stories in the database: a third of them in `make test`.
-
-    Such an example is short enough to be read; shrinking it would play thousands of stories.
-    """
-    few = 5 if settings.default is settings.get_profile("share") else settings.default.max_examples
-    return settings(
-        max_examples=few,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    )
 
 
 def searched(name: str, *, share: int, whole: int, variable: str) -> pytest.MarkDecorator:

@@ -57,52 +57,38 @@ def test_a_missing_pair_is_not_stated_and_the_others_are(found: list[list[str]],
     assert (read.ip_address is not None) == ("IPAddress" in keys)
 
 
-@pytest.mark.parametrize(
-    "spelled", ["StartTimeInUTC", "StartTimeInUtc", "StartTimeUtc", "starttimeutc", "STARTTIMEINUTC"]
-)
-def test_spellings_of_the_start_time_are_one_key(spelled: str) -> None:
-    assert read_notification(WHOLE.replace("StartTimeInUTC", spelled)) == READ
+AT = datetime(2021, 3, 2, 23, 26, 57, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("key", "name", "text", "expected"),
     [
-        ("2021-03-02T23:26:57", datetime(2021, 3, 2, 23, 26, 57, tzinfo=UTC)),
-        ("2021-03-02T23:26:57Z", datetime(2021, 3, 2, 23, 26, 57, tzinfo=UTC)),
-        ("2021-03-02T23:26:57.1234567", datetime(2021, 3, 2, 23, 26, 57, 123456, tzinfo=UTC)),
-        ("2021-03-02T23:26:57.5Z", datetime(2021, 3, 2, 23, 26, 57, 500000, tzinfo=UTC)),
-        ("2021-03-03T00:26:57+01:00", datetime(2021, 3, 2, 23, 26, 57, tzinfo=UTC)),
-        ("2021-03-02T18:26:57-05:00", datetime(2021, 3, 2, 23, 26, 57, tzinfo=UTC)),
-        ("0001-01-01T00:00:00+23:59", None), ("2021-13-02T23:26:57", None), ("2021-03-02T24:26:57", None),
-        ("02/03/2021 23:26:57", None), ("20211020", None), ("٢٠٢١-03-02T23:26:57", None), ("soon", None),
+        *(("StartTimeInUTC", "start_time", *pair) for pair in (
+            ("2021-03-02T23:26:57", AT), ("2021-03-02T23:26:57Z", AT), ("2021-03-03T00:26:57+01:00", AT),
+            ("2021-03-02T18:26:57-05:00", AT), ("2021-03-02T23:26:57.1234567", AT.replace(microsecond=123456)),
+            ("2021-03-02T23:26:57.5Z", AT.replace(microsecond=500000)), ("0001-01-01T00:00:00+23:59", None),
+            ("2021-13-02T23:26:57", None), ("2021-03-02T24:26:57", None), ("02/03/2021 23:26:57", None),
+            ("20211020", None), ("٢٠٢١-03-02T23:26:57", None), ("soon", None),
+        )),
+        *((key, "start_time", "2021-03-02T23:26:57", AT) for key in (
+            "StartTimeInUtc", "StartTimeUtc", "starttimeutc", "STARTTIMEINUTC",
+        )),
+        *(("SSLPort", "ssl_port", text, None) for text in (
+            "0", "65536", "-1", "15000.0", "0x10", "\uff11\uff15", "9" * 5000, "many",
+        )),
+        *(("IsReplica", "is_replica", text, None) for text in ("", " ", "yes", "1", "0", "no", "null")),
+        *(("IPAddress", "ip_address", *pair) for pair in (
+            ("::1", "::1"), ("[2603:1030::AB]", "2603:1030::ab"), ("", None), ("1.2.3", None),
+        )),
     ],
 )  # fmt: skip
-def test_times_are_utc_with_fractions_and_offsets_and_never_guessed(text: str, expected: datetime | None) -> None:
-    read = read_notification(f"NotificationType|NodeMaintenanceStart|StartTimeInUTC|{text}")
-    assert read.start_time == expected
-    assert bool(read.flags) == (expected is None)
-
-
-@pytest.mark.parametrize("text", ["0", "65536", "-1", "15000.0", "0x10", "\uff11\uff15", "9" * 5000, "many"])
-def test_a_port_out_of_range_is_not_stated(text: str) -> None:
-    read = read_notification(f"NotificationType|NodeMaintenanceStart|SSLPort|{text}|NonSSLPort|13000")
-    assert (read.ssl_port, read.non_ssl_port) == (None, 13000)
-    assert any("SSLPort cannot be read" in flag for flag in sentences(read.flags))
-
-
-@pytest.mark.parametrize("text", ["", " ", "yes", "1", "0", "no", "null"])
-def test_an_unclear_role_is_not_stated_and_never_false(text: str) -> None:
-    read = read_notification(f"NotificationType|NodeMaintenanceStart|IsReplica|{text}|SSLPort|15001")
-    assert read.is_replica is None
-    assert read.ssl_port == 15001
-    assert bool(read.flags) == bool(text.strip())
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("::1", "::1"), ("[2603:1030::AB]", "2603:1030::ab"), ("", None), ("1.2.3", None)]
-)
-def test_addresses_of_both_families_are_read(text: str, expected: str | None) -> None:
-    assert read_notification(f"NotificationType|NodeMaintenanceStart|IPAddress|{text}").ip_address == expected
+def test_a_value_is_read_as_meant_or_flagged_and_never_guessed(
+    key: str, name: str, text: str, expected: object
+) -> None:
+    read = read_notification(f"NotificationType|NodeMaintenanceStart|{key}|{text}|NonSSLPort|13000")
+    assert (getattr(read, name), read.non_ssl_port) == (expected, 13000)
+    is_flagged = expected is None and bool(text.strip())
+    assert [f"{key} cannot be read" in flag for flag in sentences(read.flags)] == [True] * is_flagged
 
 
 def test_the_last_valid_duplicate_wins() -> None:

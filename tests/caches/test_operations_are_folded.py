@@ -36,19 +36,6 @@ def one(*members: Heard) -> Operation:
     return operation
 
 
-def test_the_documented_sequence_is_one_operation_to_the_second() -> None:
-    operation = one(*SEQUENCE)
-    assert operation.scheduled_at == clock("16:21:39")
-    assert operation.expected_at == clock("16:34:46")
-    assert operation.approximate is False
-    assert operation.starting_at == clock("16:34:26")
-    assert operation.began_at == operation.start_at == clock("16:34:46")
-    assert operation.failover_at == clock("16:34:56")
-    assert operation.ended_at == clock("16:37:48")
-    assert (operation.node_port, operation.partner_port) == (15000, 15001)
-    assert (operation.was_replica, operation.is_replica, operation.swapped) == (False, True, True)
-
-
 @pytest.mark.parametrize(
     ("now", "status"),
     [

@@ -13,7 +13,6 @@ from fleet.gateway.readers import Clock
 from fleet.models import ScheduledEvent
 from fleet.operations.intake import presence
 from fleet.operations.intake.keep import Delivery
-from tests.events.folders import Backup, Heard
 from tests.factories import Agent, Fleet, listing, seconds
 
 LIVE, LATE = 60, 600
@@ -38,6 +37,44 @@ class Told:
     at: datetime
     incarnation: int
     events: dict[str, Listed]
+
+
+# State folders of machines, and the reports from them that the backend received, kept by hand.
+
+
+@dataclass
+class Heard:
+    """Of one machine: its spools in the order in which each first spoke, and up to where each came."""
+
+    order: list[str] = field(default_factory=list)
+    upto: dict[str, int] = field(default_factory=dict)
+
+    def speaks(self, spool: str) -> None:
+        """A call came with this spool."""
+        if spool not in self.upto:
+            self.order.append(spool)
+            self.upto[spool] = 0
+
+    def counts(self, spool: str, seq: int) -> bool:
+        """A report came: whether it is news of the newest spool, or history."""
+        self.speaks(spool)
+        new = seq > self.upto[spool]
+        self.upto[spool] = max(seq, self.upto[spool])
+        return new and self.order[-1] == spool
+
+    def behind(self, spool: str) -> bool:
+        """A newer spool has spoken."""
+        return spool in self.upto and self.order[-1] != spool
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A state folder as it was."""
+
+    spool: str
+    seq: int
+    current: Any
+    unsent: tuple[Any, ...]
 
 
 @dataclass

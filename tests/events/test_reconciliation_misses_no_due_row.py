@@ -50,18 +50,9 @@ class Story(World):
 
     def act(self) -> None:
         """Play one random step of a person, a machine or Azure."""
-        moves = [
-            self.decide,
-            self.order,
-            self.policy,
-            self.change,
-            self.say,
-            self.hooks,
-            self.wave,
-            self.drill,
-            self.hear,
-        ]
-        self.choice.choices(moves, weights=[6, 12, 3, 1, 1, 6, 2, 4, 2])[0]()
+        weights = {self.decide: 6, self.order: 12, self.policy: 3, self.change: 1, self.say: 1, self.hooks: 6}
+        weights |= {self.wave: 2, self.drill: 4, self.hear: 2}
+        self.choice.choices([*weights], weights=[*weights.values()])[0]()
 
     def event(self, **fields: str) -> ScheduledEvent | None:
         rows = list(ScheduledEvent.objects.filter(**fields).order_by("pk"))
@@ -103,10 +94,8 @@ class Story(World):
     def hooks(self) -> None:
         event = self.event()
         if event is not None:
-            phase, outcome = (
-                self.choice.choice(["prepare", "recover"]),
-                self.choice.choice(["succeeded", "failed", "nothing"]),
-            )
+            phase = self.choice.choice(["prepare", "recover"])
+            outcome = self.choice.choice(["succeeded", "failed", "nothing"])
             walking.hooks(self.fleet, self.choice.choice(sorted(self.fleet.agents)), event.event_id, phase, outcome)
 
     def wave(self) -> None:
@@ -144,12 +133,8 @@ class Story(World):
         rule = Rule.objects.filter(deleted_at__isnull=True, author__isnull=False).order_by("pk").last()
         window = NoApprovalWindow.objects.filter(deleted_at__isnull=True).first()
         if rule is not None and what < 0.4:
-            rules.change_rule(
-                rules.RuleRequestSerializer(data={"enabled": not rule.enabled}),
-                rule_id=rule.pk,
-                actor=self.admin,
-                now=now,
-            )
+            sent = rules.RuleRequestSerializer(data={"enabled": not rule.enabled})
+            rules.change_rule(sent, rule_id=rule.pk, actor=self.admin, now=now)
         elif rule is not None and what < 0.5:
             rules.delete_rule(rule_id=rule.pk, actor=self.admin, now=now)
         elif what < 0.8:

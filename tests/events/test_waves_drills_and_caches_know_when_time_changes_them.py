@@ -1,6 +1,6 @@
 """Due times: waves, drills and cache operations are checked when due or after news, and only then."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -21,27 +21,23 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[int]]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
     """The waves, drills and caches that ticks ask."""
     found: dict[str, list[int]] = {"waves": [], "drills": [], "caches": []}
-    over, check, compute = waves._over, drills._check, maintenances._compute
 
-    def of_waves(wave_ids: Any, **fields: Any) -> Any:
-        found["waves"] += wave_ids
-        return over(wave_ids, **fields)
+    def noted(module: Any, name: str, what: str, ids: Callable[[Any], list[int]]) -> None:
+        real = getattr(module, name)
 
-    def of_drill(drill: Drill, **fields: Any) -> Any:
-        found["drills"].append(drill.pk)
-        return check(drill, **fields)
+        def asking(first: Any, *args: Any, **fields: Any) -> Any:
+            found[what] += ids(first)
+            return real(first, *args, **fields)
 
-    def of_cache(cache_id: int, *args: Any, **fields: Any) -> Any:
-        found["caches"].append(cache_id)
-        return compute(cache_id, *args, **fields)
+        monkeypatch.setattr(module, name, asking)
 
-    monkeypatch.setattr(waves, "_over", of_waves)
-    monkeypatch.setattr(drills, "_check", of_drill)
-    monkeypatch.setattr(maintenances, "_compute", of_cache)
-    yield found
+    noted(waves, "_over", "waves", list)
+    noted(drills, "_check", "drills", lambda drill: [drill.pk])
+    noted(maintenances, "_compute", "caches", lambda cache_id: [cache_id])
+    return found
 
 
 def ticked(

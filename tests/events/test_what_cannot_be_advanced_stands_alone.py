@@ -143,7 +143,7 @@ def test_an_approval_that_waits_goes_without_the_others(break_when: Any, fleet: 
     reasons = {"other-event": "both"}
     for event_id in (BAD, GOOD):
         fleet.approve(event_id, when=When.TIME, due_at=fleet.now + seconds(10), overrides=reasons)
-    break_when(conditions, "next_wait", lambda **given: given["facts"].event_id == BAD)
+    break_when(conditions, "next_wait", lambda approval, facts, *_, **__: facts.event_id == BAD)
     fleet.tick(11)
     assert quarantined() == {"approval": Approval.objects.get(event__event_id=BAD).pk}
     assert Approval.objects.get(event__event_id=BAD).state == "WAITING"

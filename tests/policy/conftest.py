@@ -1,7 +1,5 @@
 """Rules at work: a fleet that is walked step by step, with what runs after each commit run, too."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -16,33 +14,24 @@ from tests.factories import Fleet, acting
 
 
 @pytest.fixture
-def fleet(db: None, django_capture_on_commit_callbacks: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+def fleet(db: None, django_capture_on_commit_callbacks: Any, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     """A fleet whose reports are judged as soon as they are committed, as by a worker that is there; no rule yet."""
     Rule.objects.all().delete()
-    with committing(Fleet(), django_capture_on_commit_callbacks) as fleet:
-        hints_followed(fleet, monkeypatch)
-        yield fleet
+    fleet = Fleet()
+    record = fleet.record
+
+    def judged(*deliveries: Any) -> Any:
+        with django_capture_on_commit_callbacks(execute=True):
+            return record(*deliveries)
+
+    monkeypatch.setattr(fleet, "record", judged)
+    hints_followed(fleet, monkeypatch)
+    return fleet
 
 
 def hints_followed(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hints about events are followed at once and in this process, at the time of the fleet."""
-    monkeypatch.setattr(
-        wake_up, "hint_events", lambda event_pks: reconcile.advance_dependents(event_pks, now=fleet.now)
-    )
-
-
-@contextmanager
-def committing(fleet: Fleet, capture: Callable[..., Any]) -> Iterator[Fleet]:
-    """Each `record` of the fleet runs what its commit leaves to do."""
-    record = fleet.record
-
-    def judged(*deliveries: Any) -> Any:
-        with capture(execute=True):
-            return record(*deliveries)
-
-    fleet.record = judged  # type: ignore[method-assign]
-    yield fleet
-    del fleet.record
+    monkeypatch.setattr(wake_up, "hint_events", lambda pks: reconcile.advance_dependents(pks, now=fleet.now))
 
 
 def change_rule(rule: Rule, *, at: Any = factories.NOW, by: Actor | None = None, **sent: Any) -> None:

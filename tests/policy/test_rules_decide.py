@@ -194,14 +194,3 @@ def test_a_burst_of_reclaimed_spot_machines_is_decided_as_a_whole(fleet: Fleet) 
     assert max(approval.decided_at for approval in approvals) <= fleet.now
     # The first machine that lists an event can pass its approval on.
     assert all(open_order(approval) for approval in approvals)
-
-
-def test_rules_for_certain_places_leave_unnamed_sets_alone(fleet: Fleet) -> None:
-    made(set_pattern="*")
-    fleet.enrol("stray", availability_set="")
-    fleet.enrol("stray2", availability_set="")
-    fleet.say("stray", listing(resources=("stray",)))
-    assert not Approval.objects.exists()
-    made()
-    fleet.advance()
-    assert Approval.objects.get().rule is not None
