@@ -102,11 +102,9 @@ browser:
 bench: $(DEV_READY)
 	@exec $(BIN)/python -m bench $(ARGS)
 
-# A million steps of the merging compared with its plain model, a million lines of a cache's channel, a hundred thousand steps
-# of what time changes, hundreds of races and of kills of the sender process, and thousands of examples of what has
-# properties; MODEL_SEED, LINES_SEED and DUE_SEED tell other stories.
+# A million steps of the merging compared with its plain model, a hundred thousand steps of what time changes, hundreds of
+# races and of kills of the sender process, and thousands of examples of what has properties; MODEL_SEED and DUE_SEED tell other stories.
 soak: $(DEV_READY)
-	@LINES=$${LINES:-1000000} $(BIN)/python -m pytest tests/caches/test_lines_are_read.py $(ARGS)
 	@MODEL_STEPS=$${MODEL_STEPS:-1000000} $(BIN)/python -m pytest tests/events/test_the_merging_agrees_with_a_plain_model.py $(ARGS)
 	@DUE_STEPS=$${DUE_STEPS:-100000} $(BIN)/python -m pytest tests/events/test_reconciliation_misses_no_due_row.py $(ARGS)
 	@RACE_ROUNDS=$${RACE_ROUNDS:-500} $(BIN)/python -m pytest tests/approvals/test_races.py tests/approvals/test_one_live_approval_per_event.py $(ARGS)

@@ -363,7 +363,7 @@ NUMBERS = {state: number for number, state in enumerate(Presence)}
 
 
 def presence_of(
-    heard_at: datetime | None, polled_at: datetime | None, *, revoked: bool, now: datetime, limits: Limits
+    last_heard_at: datetime | None, last_poll_at: datetime | None, *, revoked: bool, now: datetime, limits: Limits
 ) -> Presence:
     """Return the presence of a machine from the older of two times: the last report, and the last successful poll of
     Azure.
@@ -372,14 +372,14 @@ def presence_of(
     """
     if revoked:
         return Presence.GONE
-    if heard_at is None:
+    if last_heard_at is None:
         return Presence.EXPECTED
-    heard = (now - heard_at).total_seconds()
+    heard = (now - last_heard_at).total_seconds()
     if heard > limits.gone:
         return Presence.GONE
-    if polled_at is None:
+    if last_poll_at is None:
         return Presence.SILENT
-    age = max(heard, (now - polled_at).total_seconds())
+    age = max(heard, (now - last_poll_at).total_seconds())
     if age < limits.live:
         return Presence.LIVE
     if age < limits.late:

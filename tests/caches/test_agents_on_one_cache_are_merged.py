@@ -1,7 +1,7 @@
 """Copies of one line are one notification with its reporters; notifications are one maintenance with its members."""
 
 import random
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -67,7 +67,7 @@ def test_the_documented_sequence_is_one_maintenance_with_five_members(listeners:
 def state() -> Any:
     notifications = {
         (row.raw, row.first_at, row.last_at, row.ssl_port, row.shard): sorted(
-            (one.machine.resource_name, one.first_at) for one in row.reporters.select_related("machine")
+            (one.machine.resource_name, one.first_at, one.copies) for one in row.reporters.select_related("machine")
         )
         for row in Notification.objects.all()
     }
@@ -84,47 +84,37 @@ def state() -> Any:
     return notifications, operations
 
 
+def together(listeners: Listeners, told: list[tuple[str, datetime, str]]) -> None:
+    """All of it in one batch, one delivery of each machine."""
+    deliveries = []
+    for name, agent in listeners.agents.items():
+        heard = [(at, wire.RedisData(cache=HOST, raw=raw)) for who, at, raw in told if who == name]
+        deliveries.append(agent.delivery(*(agent.report(data, at=at) for at, data in heard)))
+    listeners.record(*deliveries)
+
+
 @pytest.mark.parametrize("seed", range(6))
-def test_any_order_of_arrival_ends_in_the_same_rows(listeners: Listeners, seed: int) -> None:
+def test_any_order_of_arrival_and_one_batch_of_all_end_in_the_same_rows(listeners: Listeners, seed: int) -> None:
     chooser = random.Random(seed)
     told = [
         (name, clock(at) + seconds(number * chooser.choice((1, 25))), raw)
-        for at, raw in EXAMPLE
+        for at, raw in [*EXAMPLE, EXAMPLE[0]]
         for number, name in enumerate(("vm1", "vm2", "vm3"))
         if chooser.random() < 0.7
     ]
     listeners.now = clock("16:40:00")
     results = []
-    for _ in range(3):
+    for number in range(3):
         chooser.shuffle(told)
         with transaction.atomic():
-            for name, at, raw in told:
+            if number == 0:
+                together(listeners, told)
+            for name, at, raw in told if number else ():
                 listeners.hear(name, raw, at=at)
             results.append(state())
             transaction.set_rollback(True)
     assert results[0] == results[1] == results[2]
     assert len(results[0][1]) == 1
-
-
-def test_one_batch_with_everything_in_it_is_the_same_as_one_report_after_the_other(listeners: Listeners) -> None:
-    def deliveries() -> list[Any]:
-        return [
-            agent.delivery(
-                *(agent.report(wire.RedisData(cache=HOST, raw=raw), at=clock(at)) for at, raw in [*EXAMPLE, EXAMPLE[0]])
-            )
-            for agent in listeners.agents.values()
-        ]
-
-    listeners.now = clock("16:40:00")
-    with transaction.atomic():
-        listeners.record(*deliveries())
-        together = state()
-        transaction.set_rollback(True)
-    for delivery in deliveries():
-        for report in delivery.reports:
-            listeners.record(type(delivery)(delivery.machine_id, delivery.spool, reports=[report]))
-    assert state() == together
-    assert Reporter.objects.filter(copies=2).count() == 3
 
 
 def test_two_shards_of_a_cluster_are_two_operations_and_the_partner_is_not_a_third(listeners: Listeners) -> None:

@@ -1,7 +1,5 @@
 """Cache lines: the reader never raises or guesses, and flags odd values."""
 
-import os
-import random
 from datetime import UTC, datetime
 
 import pytest
@@ -9,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.domain.caches.notifications import ParsedNotification, read_notification
-from tests.searches import searched
 from tests.words import sentences
 
 WHOLE = (
@@ -131,17 +128,6 @@ PIECES = [
 ]
 
 
-def generated(chooser: random.Random) -> str | bytes:
-    text = "".join(chooser.choice(PIECES) + chooser.choice(("|", "|", "|", "")) for _ in range(chooser.randint(0, 24)))
-    if chooser.random() < 0.3:
-        raw = bytearray(text.encode("utf-8", "surrogatepass"))
-        for _ in range(chooser.randint(0, 4)):
-            if raw:
-                raw[chooser.randrange(len(raw))] = chooser.randrange(256)
-        return bytes(raw)
-    return text
-
-
 def holds(read: ParsedNotification) -> None:
     """What is true of whatever was read."""
     assert read.is_replica in (None, True, False)
@@ -170,11 +156,3 @@ def test_an_unknown_pair_in_front_changes_nothing_but_the_flags(key: str, value:
         READ.is_replica,
         READ.ssl_port,
     )
-
-
-@searched("count", share=500, whole=10_000, variable="LINES")
-def test_generated_lines_by_the_thousand_are_read_without_an_exception(count: int) -> None:
-    """`make soak` reads a million."""
-    chooser = random.Random(int(os.environ.get("LINES_SEED", "20211020")))
-    for _ in range(count):
-        holds(read_notification(generated(chooser)))

@@ -19,10 +19,30 @@ def batch(kind: str, data: dict[str, Any]) -> Batch:
     return read_batch(raw, received_at=datetime(2021, 10, 20, 16, 21, 39, tzinfo=UTC))
 
 
-def test_a_line_is_taken_with_its_host_in_lower_case() -> None:
-    (report,) = batch("redis", {"cache": " Orders.Redis.Cache.Windows.NET. ", "raw": "|a|b"}).reports
-    assert report.data == wire.RedisData(cache="orders.redis.cache.windows.net", raw="|a|b")
-    assert report.flag == ""
+HOOK = {"cache": "c", "notification_type": "x", "hook": "10-a", "outcome": "succeeded"}
+PRINTED = {"hook": "10-a", "outcome": "failed", "exit_status": 3, "seconds": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "taken"),
+    [
+        # The host in lower case, and the last of what a hook printed.
+        ("redis", {"cache": " C.Redis.NET. ", "raw": "|a|b"}, wire.RedisData(cache="c.redis.net", raw="|a|b")),
+        (
+            "coverage",
+            {"cache": "c", "state": "subscribed", "tier": "Premium", "divisor": 3},
+            wire.CoverageData(cache="c", state="subscribed", tier="premium", divisor=3),
+        ),
+        (
+            "redis_hook",
+            {"cache": "C.", "notification_type": "x" * 300, "output": "a" + "b" * 4000, **PRINTED},
+            wire.RedisHookData(cache="c", notification_type="x" * 200, output="b" * 4000, **PRINTED),  # type: ignore[arg-type]
+        ),
+    ],
+)
+def test_a_report_is_taken_as_it_is_meant(kind: str, data: dict[str, Any], taken: object) -> None:
+    (report,) = batch(kind, data).reports
+    assert (report.data, report.flag) == (taken, "")
 
 
 def test_long_line_is_cut_and_marked_as_cut() -> None:
@@ -31,30 +51,6 @@ def test_long_line_is_cut_and_marked_as_cut() -> None:
     coded = base64.b64encode(b"\xff" * 20_000).decode()
     (report,) = batch("redis", {"cache": "c", "raw": coded, "encoding": "base64"}).reports
     assert (len(base64.b64decode(report.data.raw)), report.data.cut) == (16_000, True)
-
-
-def test_coverage_is_taken_with_its_settings() -> None:
-    data = {"cache": "c", "state": "subscribed", "tier": "Premium", "divisor": 3}
-    (report,) = batch("coverage", data).reports
-    assert report.data == wire.CoverageData(cache="c", state="subscribed", tier="premium", divisor=3)
-
-
-def test_a_hook_is_taken_with_the_last_of_what_it_printed() -> None:
-    data = {"cache": "C.", "notification_type": "x" * 300, "hook": "10-a", "outcome": "failed", "exit_status": 3}
-    (report,) = batch("redis_hook", {**data, "seconds": 0.2, "output": "a" + "b" * 4000}).reports
-    assert report.data == wire.RedisHookData(
-        cache="c",
-        notification_type="x" * 200,
-        hook="10-a",
-        outcome="failed",
-        exit_status=3,
-        seconds=0.2,
-        output="b" * 4000,
-    )
-    assert report.flag == ""
-
-
-HOOK = {"cache": "c", "notification_type": "x", "hook": "10-a", "outcome": "succeeded"}
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from fleet.operations.caches import maintenances
 from fleet.operations.drills import advance as drills
 from fleet.operations.drills import begin as drilling
 from fleet.operations.drills.begin import Wanted
-from fleet.operations.policy import apply
 from fleet.operations.waves import begin as begin_wave
 from fleet.projections import blind_spots
 from fleet.projections.desk.gauges import measure
@@ -123,18 +122,6 @@ def test_reconciliation_continues_retries_and_clears_the_quarantine(
         assert open_order(approval).machine_id
     fleet.tick(retry_pause(row.tries).total_seconds())
     assert not QuarantinedRow.objects.exists()
-
-
-def test_a_rule_decides_the_others(break_when: Any, fleet: Fleet) -> None:
-    bad, good = both(fleet)
-    fleet.enrol("db1", availability_set="db")
-    fleet.say("vm1", good)
-    fleet.say("db1", bad)
-    made()
-    break_when(apply, "verdict", lambda rules, facts, **_: facts.event_id == BAD)
-    fleet.advance()
-    assert quarantined() == {"rules": the_event(BAD).pk}
-    assert list(Approval.objects.values_list("event__event_id", flat=True)) == [GOOD]
 
 
 def test_an_approval_that_waits_goes_without_the_others(break_when: Any, fleet: Fleet) -> None:

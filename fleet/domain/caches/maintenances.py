@@ -6,7 +6,7 @@ what follows from the current time.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -306,16 +306,12 @@ def _text_of(host: str, group: Sequence[Line]) -> Reason | None:
     back: dict[str, datetime] = {}
     for line in group:
         (lost if line.kind in LOST else back)[line.actor] = line.at
+    spans = ((back[name] - at).total_seconds() for name, at in lost.items() if name in back)
     return Reason(
         "listeners-cut-off" if lost else "listeners-came",
         host=host,
         count=len(lost or back),
         away=sorted(name for name, at in lost.items() if name not in back or back[name] < at),
-        seconds=_longest(lost, back),
+        seconds=max((seconds for seconds in spans if seconds >= 0), default=None),
         unannounced=any(line.kind is EntryKind.CACHE_LOST_UNANNOUNCED for line in group),
     )
-
-
-def _longest(lost: Mapping[str, datetime], back: Mapping[str, datetime]) -> float | None:
-    spans: Iterable[float] = ((back[name] - at).total_seconds() for name, at in lost.items() if name in back)
-    return max((seconds for seconds in spans if seconds >= 0), default=None)
