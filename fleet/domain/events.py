@@ -108,25 +108,35 @@ class MergedListing(EventStatement):
         return self.gone_at is not None and listed is not None and gone is not None and gone <= listed
 
 
-@dataclass(frozen=True, slots=True)
-class Witness:
-    """One machine of the event's set: its presence, its last successful poll, and its listing of the event, if it ever
-    listed it.
+@dataclass(frozen=True)
+class MachineBasics:
+    """Facts about a machine that do not depend on an event. `last_poll_at` also counts the newest document as a poll.
 
-    The listing of a revoked machine (`revoked_at`) does not count.
+    `revoked_at` is since when its reports do not count.
     """
 
     machine_id: int
     name: str
     presence: Presence
-    last_poll_at: datetime | None = None
-    listing: MergedListing | None = None
+    fault_domain: int | None = None
     update_domain: int | None = None
     revoked_at: datetime | None = None
+    last_heard_at: datetime | None = None
+    last_poll_at: datetime | None = None
 
     @property
     def live(self) -> bool:
         return self.presence is Presence.LIVE
+
+
+@dataclass(frozen=True)
+class Witness(MachineBasics):
+    """One machine of the event's set with its listing of the event, if it ever listed it.
+
+    The listing of a revoked machine (`revoked_at`) does not count.
+    """
+
+    listing: MergedListing | None = None
 
     @property
     def lists_it(self) -> bool:

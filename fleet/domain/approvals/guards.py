@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from fleet.domain.event_types import EVENT_TYPES, LOSING_TYPES, event_type_of, is_advice, is_unknown
+from fleet.domain.events import MachineBasics
 from fleet.domain.intake import Prepared
 from fleet.domain.people import Place
 from fleet.domain.reasons import Reason, as_json
@@ -35,29 +36,18 @@ class Need(StrEnum):
     BLOCKS = "blocks"
 
 
-@dataclass(frozen=True, slots=True)
-class MachineFacts:
-    """Facts about one machine of the event's set.
+@dataclass(frozen=True)
+class MachineFacts(MachineBasics):
+    """Facts about one machine of the event's set. All reports that it recorded up to `last_poll_at` have arrived.
 
     `lists_it`: the newest document of the machine lists the event; `spelled`: the EventId as the machine spells it.
-    `told_until`: all reports that the machine recorded up to this time have arrived. `prepared`: result of the hooks
-    for this event; `failed_hook`: the first hook that failed.
+    `prepared`: result of the hooks for this event; `failed_hook`: the first hook that failed.
     """
 
-    machine_id: int
-    name: str
-    presence: Presence
     lists_it: bool = False
     spelled: str = ""
-    last_heard_at: datetime | None = None
-    told_until: datetime | None = None
     prepared: Prepared = Prepared.UNKNOWN
     failed_hook: str = ""
-    fault_domain: int | None = None
-
-    @property
-    def live(self) -> bool:
-        return self.presence is Presence.LIVE
 
     @property
     def ready(self) -> bool:

@@ -248,7 +248,7 @@ class Relay:
         machine = next((m for m in self.facts.machines if m.machine_id == order.machine_id), None)
         if order.outcome or machine is None or machine.presence not in (Presence.LIVE, Presence.LATE):
             return False
-        return machine.told_until is None or machine.told_until < order.last_seen_at + self.timeouts.receipt
+        return machine.last_poll_at is None or machine.last_poll_at < order.last_seen_at + self.timeouts.receipt
 
     def _after_start(self, *, out: bool, untold: bool) -> NextStep:
         facts, orders = self.facts, self.orders

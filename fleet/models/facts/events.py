@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db.models import Case, Exists, OuterRef, Q, Subquery, When
 
 from fleet.domain.approvals.guards import DecisionFacts, EventFacts, HoldFacts, MachineFacts, OtherEvent, WindowFacts
-from fleet.domain.events import MergedListing, Witness
+from fleet.domain.events import MachineBasics, MergedListing, Witness
 from fleet.domain.intake import prepared_of, presence_of
 from fleet.domain.orders.next_step import Timeouts
 from fleet.domain.people import Place, lies_in
@@ -21,7 +21,7 @@ from fleet.domain.shapes import from_row, names_of, of_values
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, RELAYED_APPROVALS, ApprovalState, EventStatus, Presence
 from fleet.models.approvals import Approval, Hold
 from fleet.models.events import ScheduledEvent, Sighting
-from fleet.models.facts.machines import MachineBasics, machine_rows, not_counted_since, presence_limits
+from fleet.models.facts.machines import machine_rows, not_counted_since, presence_limits
 from fleet.models.intake import Preparation
 from fleet.models.machines import AvailabilitySet, Machine
 from fleet.models.policy import NoApprovalWindow, stop_in_force
@@ -65,8 +65,8 @@ def row_of(machine: Machine, *, now: datetime) -> MachineBasics:
     """
     heard_at, polled_at = contact_times(machine)
     revoked_at = not_counted_since(machine.revoked_at, machine.discounted_at, heard_at)
-    domains, presence = (machine.fault_domain, machine.update_domain), machine_presence(machine, now=now)
-    return MachineBasics(machine.pk, machine.resource_name, *domains, revoked_at, heard_at, polled_at, presence)
+    presence, domains = machine_presence(machine, now=now), (machine.fault_domain, machine.update_domain)
+    return MachineBasics(machine.pk, machine.resource_name, presence, *domains, revoked_at, heard_at, polled_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,23 +103,14 @@ def load_witnesses(
         of_set, of_event = known.machines.get(event.availability_set_id, []), known.listings.get(event.pk, {})
         witnesses = found[event.pk] = []
         for machine in of_set:
-            listing, polled_at = of_event.get(machine.machine_id), machine.polled_at
-            if event.drill:
+            listing = of_event.get(machine.machine_id)
+            witness = Witness(**vars(machine), listing=listing)
+            if not event.drill:
+                witnesses.append(witness)
+            elif listing is not None:
                 # Its machines are those that take part. A machine's report counts until its next one, without polls.
-                if listing is None:
-                    continue
                 polled_at = now if listing.gone_at is not None else listing.listed_at
-            witnesses.append(
-                Witness(
-                    machine_id=machine.machine_id,
-                    name=machine.name,
-                    presence=machine.presence,
-                    last_poll_at=polled_at,
-                    listing=listing,
-                    update_domain=machine.update_domain,
-                    revoked_at=machine.revoked_at,
-                )
-            )
+                witnesses.append(replace(witness, last_poll_at=polled_at))
     return found
 
 
@@ -216,16 +207,11 @@ def _machine_facts(machine: MachineBasics, spelled: str | None, word: Preparatio
     `word` is what it reported about hooks, if anything.
     """
     return MachineFacts(
-        machine_id=machine.machine_id,
-        name=machine.name,
-        presence=machine.presence,
+        **vars(machine),
         lists_it=spelled is not None,
         spelled=spelled or "",
-        last_heard_at=machine.heard_at,
-        told_until=machine.polled_at,
         prepared=prepared_of(word),
         failed_hook=word.prepare_failed_hook if word else "",
-        fault_domain=machine.fault_domain,
     )
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Exists, OuterRef, Q
 
+from fleet.domain.events import MachineBasics
 from fleet.domain.intake import NUMBERS, Limits, presence_of
 from fleet.domain.machines.enrolment import EntrancePolicy
-from fleet.domain.states import Presence
 from fleet.models.events import Sighting
 from fleet.models.machines import Entrance, Machine
 
@@ -54,23 +54,6 @@ def presence_limits() -> Limits:
 # The machines of sets as facts read them: plain rows, since thousands are read at a time.
 
 
-@dataclass(frozen=True, slots=True)
-class MachineBasics:
-    """Facts about a machine that do not depend on an event. `polled_at` also counts the newest document as a poll.
-
-    `revoked_at` is since when its reports do not count (`not_counted_since`).
-    """
-
-    machine_id: int
-    name: str
-    fault_domain: int | None
-    update_domain: int | None
-    revoked_at: datetime | None
-    heard_at: datetime | None
-    polled_at: datetime | None
-    presence: Presence
-
-
 def not_counted_since(
     revoked_at: datetime | None, discounted_at: datetime | None, heard_at: datetime | None
 ) -> datetime | None:
@@ -106,7 +89,7 @@ def machine_rows(
         polled_at = max((at for at in (told_at, document_at) if at is not None), default=None)
         presence = presence_of(heard_at, polled_at, revoked=revoked_at is not None, now=now, limits=limits)
         found[set_id].append(
-            MachineBasics(pk, name, fault_domain, update_domain, revoked_at, heard_at, polled_at, presence)
+            MachineBasics(pk, name, presence, fault_domain, update_domain, revoked_at, heard_at, polled_at)
         )
     return found
 
