@@ -17,9 +17,8 @@ from fleet.dashboard.forms import CommentForm, Sent, commented, line, of_guards
 from fleet.dashboard.lanes.timeline import draw_event
 from fleet.dashboard.pages import Asked, Panel, action_view, done, history, known, listed, loaded, page, read_view
 from fleet.dashboard.reauthentication import proved
-from fleet.domain.approvals.conditions import LATER, When
+from fleet.domain.approvals.conditions import LATER, When, uncovered
 from fleet.domain.approvals.guards import TAKE_REASONS, Need
-from fleet.domain.approvals.recheck import uncovered
 from fleet.domain.people import Right, Rights
 from fleet.domain.reasons import Reason
 from fleet.domain.states import ApprovalState

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from fleet.domain.approvals.recheck import Decision
+from fleet.domain.approvals.conditions import Decision
 from fleet.domain.reasons import Reason
 from fleet.domain.scheduling import SOON, first_after
 from fleet.domain.states import ApprovalState, EventStatus

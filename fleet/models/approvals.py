@@ -73,7 +73,7 @@ class Approval(ChangeColumn):
     )
     comment = models.TextField(blank=True, default="")
     event_version = models.IntegerField()
-    # The values of `fleet.domain.approvals.recheck.SHOWN` at the decision; a process of an earlier release leaves it
+    # The values of `fleet.domain.approvals.conditions.SHOWN` at the decision; a process of an earlier release leaves it
     # empty.
     decided_on = models.JSONField(default=dict, blank=True, db_default={})
     rule = models.ForeignKey(Rule, null=True, blank=True, on_delete=models.PROTECT, related_name="approvals")

@@ -8,9 +8,8 @@ from uuid import UUID
 
 from django.db.models import Prefetch, QuerySet
 
-from fleet.domain.approvals.conditions import When, next_wait, waits_for
+from fleet.domain.approvals.conditions import Decision, When, next_wait, waits_for
 from fleet.domain.approvals.guards import EventFacts
-from fleet.domain.approvals.recheck import Decision
 from fleet.domain.reasons import Reason, from_json, read_reason
 from fleet.domain.shapes import InApi, from_row, grouped
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EndedAs, EventStatus, OrderState

@@ -7,7 +7,7 @@ from typing import Annotated, Unpack
 
 from django.db.models import Exists, OuterRef, QuerySet
 
-from fleet.domain.approvals.recheck import against_sending
+from fleet.domain.approvals.conditions import against_sending
 from fleet.domain.events import FAR_AHEAD
 from fleet.domain.reasons import Reason, read_reason
 from fleet.domain.shapes import from_row

@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import Any, Self
 from zlib import crc32
 
+from fleet.domain.approvals.conditions import Objection
 from fleet.domain.approvals.guards import EventFacts, MachineFacts, start_candidates
-from fleet.domain.approvals.recheck import Objection
 from fleet.domain.reasons import Reason
 from fleet.domain.scheduling import SOON, first_after
 from fleet.domain.states import (

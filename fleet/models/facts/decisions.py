@@ -8,9 +8,8 @@ from django.conf import settings
 from django.contrib.auth.models import User
 
 from fleet.domain import events
-from fleet.domain.approvals.conditions import TIMED, When
+from fleet.domain.approvals.conditions import TIMED, Decision, When
 from fleet.domain.approvals.guards import EventFacts
-from fleet.domain.approvals.recheck import Decision
 from fleet.domain.event_types import DELETING_TYPES
 from fleet.domain.events import compute_state
 from fleet.domain.orders.next_step import OrderFacts, Relay

@@ -11,7 +11,7 @@ from django.db import DatabaseError, IntegrityError, OperationalError, transacti
 from django.db.models import Q
 
 from fleet.domain.actor import Actor, ActorKind
-from fleet.domain.approvals.conditions import LATER, TIMED, When, undo_until
+from fleet.domain.approvals.conditions import LATER, TIMED, When, shown, undo_until
 from fleet.domain.approvals.guards import (
     ACCEPTABLE,
     PROBLEMS,
@@ -22,7 +22,6 @@ from fleet.domain.approvals.guards import (
     remaining_guards,
     start_candidates,
 )
-from fleet.domain.approvals.recheck import shown
 from fleet.domain.db_timeouts import is_timeout
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, Refused, as_json, require_found, require_version, stored_text

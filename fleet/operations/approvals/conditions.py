@@ -11,9 +11,8 @@ from functools import partial
 from django.db import transaction
 
 from fleet.domain.actor import DRYDOCK, Actor
-from fleet.domain.approvals.conditions import Wait, WaitStep, When, next_wait
+from fleet.domain.approvals.conditions import Wait, WaitStep, When, differences, next_wait, uncovered
 from fleet.domain.approvals.guards import Need
-from fleet.domain.approvals.recheck import differences, uncovered
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, Refused, read_reason, require_version
 from fleet.domain.scheduling import QuarantineKind

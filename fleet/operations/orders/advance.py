@@ -12,8 +12,8 @@ from django.db import transaction
 from django.db.models import Q
 
 from fleet.domain.actor import DRYDOCK
+from fleet.domain.approvals.conditions import Decision, recheck
 from fleet.domain.approvals.guards import EventFacts, MachineFacts
-from fleet.domain.approvals.recheck import Decision, recheck
 from fleet.domain.clock import AHEAD
 from fleet.domain.orders.next_step import NOTHING, Do, NextStep, OrderFacts, Relay
 from fleet.domain.reasons import Reason

@@ -11,8 +11,7 @@ from django.db.models import Exists, F
 from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
-from fleet.domain.approvals.conditions import When, is_start_decided
-from fleet.domain.approvals.recheck import recheck
+from fleet.domain.approvals.conditions import When, is_start_decided, recheck
 from fleet.domain.reasons import Reason
 from fleet.domain.states import OPEN_ORDERS, RELAYED_APPROVALS, ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind
