@@ -11,14 +11,15 @@ from django.views.generic import RedirectView
 
 from fleet.accounts import urls as accounts
 from fleet.accounts.calendars import feed
-from fleet.api import problems, routes
+from fleet.api import problems
+from fleet.api import urls as api
 from fleet.audit import urls as audit
 from fleet.dashboard import failures
 from fleet.dashboard import urls as dashboard
 from fleet.notifications import urls as notifications
 
 # Those of the core, then those of each annex.
-CALLS = [*routes.CALLS, *accounts.CALLS, *audit.CALLS, *notifications.CALLS]
+CALLS = [*api.CALLS, *accounts.CALLS, *audit.CALLS, *notifications.CALLS]
 PAGES = [*dashboard.PAGES, *accounts.PAGES, *audit.PAGES, *notifications.PAGES]
 
 urlpatterns = [

@@ -3,7 +3,7 @@
 from django.urls import path
 
 from fleet.accounts import api, login, single_sign_on, views
-from fleet.api.routes import calls_of
+from fleet.api.urls import calls_of
 from fleet.dashboard.pages import pages_of
 from fleet.dashboard.reauthentication import ASK
 

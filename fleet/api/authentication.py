@@ -59,15 +59,10 @@ def actor_of(request: Request) -> Actor:
     return made(
         who,
         "api",
-        token_name=token_name(request),
+        token_name=str(getattr(request.auth, "name", "")),
         token=request.auth,
         request_id=request.META.get(REQUEST_ID, ""),
         address=request.META["REMOTE_ADDR"],
         # A token proves possession only, not the presence of its user.
         proved=request.auth is None and step_up.recent(step_up.last(request.session), now=clock.now()),
     )
-
-
-def token_name(request: Request) -> str:
-    """Return the name of the token that authenticated the request; empty for a session."""
-    return str(getattr(request.auth, "name", ""))

@@ -48,10 +48,11 @@ def once(request: Request, act: Callable[[], Any], *, now: datetime, status: int
     key = idempotency_key(request)
     if key is None:
         return attempt()
+    path = f"{request.get_full_path()} {request.headers.get(IF_MATCH.name, '')}".rstrip()
     return answer_once(
         user=person_of(request),
         key=key_of_part(key, part),
-        request=fingerprint(method=str(request.method), path=_asked(request), body=request.data),
+        request=fingerprint(method=str(request.method), path=path, body=request.data),
         now=now,
         act=attempt,
         part=bool(part),
@@ -71,24 +72,11 @@ def completed(request: Request, bodies: Mapping[str, Any]) -> None:
         complete(user=person_of(request), bodies={key_of_part(key, part): body for part, body in bodies.items()})
 
 
-def _asked(request: Request) -> str:
-    """Return the text that identifies a request together with its body: the URL and the header `If-Match`."""
-    return f"{request.get_full_path()} {request.headers.get(IF_MATCH.name, '')}".rstrip()
-
-
 def answered(answer: Answer, headers: Mapping[str, str] | None = None) -> Response:
     """Return the HTTP response for the result of a call. `headers` are added unless the result is a refusal."""
     refused = answer.status >= 400
     sent = {**({} if refused else headers or {}), **({"Idempotency-Replayed": "true"} if answer.repeated else {})}
     return Response(answer.body, answer.status, headers=sent, content_type=CONTENT_TYPE if refused else None)
-
-
-def refuse_key(request: Request, why: str) -> None:
-    """Raise Problem `validation` if the `Idempotency-Key` is invalid, or if the call accepts none for the reason `why`.
-    It is not ignored, because the caller relies on it.
-    """
-    if idempotency_key(request) is not None and why:
-        raise wrong("Idempotency-Key", f"This call takes none: {why}")
 
 
 def idempotency_key(request: Request) -> str | None:
@@ -117,11 +105,6 @@ TAG = re.compile(ONE_TAG)
 OTHERS = ("If-None-Match", "If-Unmodified-Since")
 
 
-def etag_of(version: Any) -> str:
-    """Return the value of the header `ETag` for this version."""
-    return f'"{version}"'
-
-
 def expected_versions(request: Request) -> frozenset[str] | None:
     """Return the versions in the header `If-Match`; None if every version matches. Raises Problem `validation`."""
     text = request.headers.get(IF_MATCH.name)
@@ -133,13 +116,15 @@ def expected_versions(request: Request) -> frozenset[str] | None:
     return frozenset(part[1] for part in parts if part)
 
 
-def refuse_preconditions(request: Request, *, but_if_match: bool) -> None:
-    """Raise Problem `validation` for a conditional header that this call does not support, because ignoring it could
-    overwrite a change. `but_if_match`: the call supports `If-Match`.
+def refuse_headers(request: Request, *, matches: bool, keyless: str) -> None:
+    """Raise Problem `validation` for a header that this call does not support: ignoring a condition could overwrite a
+    change, and a caller relies on a key. `matches`: the call supports `If-Match`. `keyless`: why it accepts no key.
     """
-    for name in OTHERS if but_if_match else (IF_MATCH.name, *OTHERS):
+    for name in OTHERS if matches else (IF_MATCH.name, *OTHERS):
         if name in request.headers:
             raise wrong(name, "This call heeds no such condition: read the thing first, then send the call without it.")
+    if idempotency_key(request) is not None and keyless:
+        raise wrong("Idempotency-Key", f"This call takes none: {keyless}")
 
 
 # URLs below `/api/` that are no calls and are only read: they respond to any other method with a problem, too.

@@ -22,16 +22,7 @@ from rest_framework.response import Response
 
 from fleet.api.calls import ORDERING
 from fleet.api.problems import CONTENT_TYPE, answer_of, by_status, described
-from fleet.api.repeats import (
-    IDEMPOTENCY_KEY,
-    IF_MATCH,
-    answered,
-    etag_of,
-    expected_versions,
-    once,
-    refuse_key,
-    refuse_preconditions,
-)
+from fleet.api.repeats import IDEMPOTENCY_KEY, IF_MATCH, answered, expected_versions, once, refuse_headers
 from fleet.api.shapes.derive import Shape, page_of, shape_of
 from fleet.operations.idempotency import Answer
 from fleet.projections.pages import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, Page
@@ -88,6 +79,10 @@ def place_parameter(name: str) -> OpenApiParameter:
 # Types of problems of every call, and those of every call that writes.
 OF_EVERY_CALL = ("not-authenticated", "not-permitted", "validation", "throttled", "busy")
 OF_A_BODY = ("unreadable", "too-slow", "too-large", "unsupported-media-type")
+AGAIN = [PROBLEMS[name].status for name in ("throttled", "busy")]
+RETRY_AFTER = OpenApiParameter(
+    "Retry-After", int, OpenApiParameter.HEADER, description="Seconds after which to ask again.", response=AGAIN
+)
 # Descriptions of successful responses by status.
 ANSWERS = {200: "The requested object, or its current state.", 201: "The created object.", 204: "Done."}
 BASE = "/api/v1/"
@@ -127,7 +122,8 @@ def describe(
         writes = method.__name__ != "get"
         places = _required(method)
         returned = Returned(answer, page) if answer or page else returned_by(method)
-        gone = missing or (_unknown(places[-1]) if places and returned.may_be_missing else None)
+        unknown = [name for place in places if (name := _unknown(place)) in PROBLEMS]
+        gone = missing or (tuple(unknown[-1:]) if unknown and returned.may_be_missing else None)
         status = 204 if returned.shown is None else 201 if location else 200
         contract = CallContract(body, returned, gone, status, version, location, keyless, by_parts, matches)
         taken = [
@@ -135,7 +131,8 @@ def describe(
             *(contract.conditions() if writes else ()),
             *(page_parameters(page_size) if returned.page else ()),
         ]
-        kinds = {*OF_EVERY_CALL, *problems, *contract.problems(writes=writes), *_of_places(places, acts=writes)}
+        kinds = {*OF_EVERY_CALL, *problems, *contract.problems(writes=writes), *(unknown if writes else ())}
+        kinds |= {"not-found"} if places else set()
         summary, _, description = inspect.getdoc(method).partition("\n\n")  # type: ignore[union-attr]
 
         @wraps(method)
@@ -148,7 +145,7 @@ def describe(
             operation_id=operation_id,
             summary=" ".join(summary.split()),
             description=f"{' '.join(description.split())} Requires the scope `{needs or 'read'}`.",
-            parameters=[*taken, *map(place_parameter, places), *_headers(kinds), *contract.response_headers()],
+            parameters=[*taken, *map(place_parameter, places), RETRY_AFTER, *contract.response_headers()],
             request=body,
             responses=_answers((status, kind) if kind else status, returned.shown, kinds),
         )(call)
@@ -250,9 +247,9 @@ def returned_by(method: Callable[..., Any]) -> Returned:
     return Returned(one=shape_of(kinds[0]), may_be_missing=isinstance(kind, UnionType))
 
 
-def _unknown(place: str) -> Missing | None:
-    name = f"unknown-{place.removesuffix('_id').replace('username', 'person')}"
-    return (name,) if name in PROBLEMS else None
+def _unknown(place: str) -> str:
+    """Return the problem type of a URL parameter whose object may not exist or may be hidden."""
+    return f"unknown-{place.removesuffix('_id').replace('username', 'person')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,8 +293,7 @@ class CallContract:
         """Return the response of the call; `act` calls the method. `place` are the URL parameters."""
         request = call.request
         if writes:
-            refuse_preconditions(request, but_if_match=self.matches)
-            refuse_key(request, self.keyless)
+            refuse_headers(request, matches=self.matches, keyless=self.keyless)
         call.expected = expected_versions(request) if self.matches else None
         if isinstance(self.body, type):
             call.wanted = call.read(self.body)
@@ -322,7 +318,7 @@ class CallContract:
         """Return the headers `ETag` and `Location` of a response, also of a stored one."""
         if known.status >= 400 or known.body is None:
             return {}
-        headers = {"ETag": etag_of(known.body[self.version])} if self.version else {}
+        headers = {"ETag": f'"{known.body[self.version]}"'} if self.version else {}
         if self.location:
             found = {**place, **known.body}
             named = {name: quote(each, safe="") if isinstance(each, str) else each for name, each in found.items()}
@@ -340,15 +336,6 @@ class CallContract:
                 yield OpenApiParameter(name, str, "header", description=text, response=[self.status])
 
 
-def _of_places(places: Iterable[str], *, acts: bool) -> set[str]:
-    """Return the problem types of a URL with parameters: the object may not exist or may be hidden. `acts`: the call
-    writes.
-    """
-    named = (name.removesuffix("_id").replace("username", "person") for name in places)
-    unknown = {f"unknown-{name}" for name in named} & set(PROBLEMS) if acts else set()
-    return {"not-found", *unknown} if places else set()
-
-
 def _answers(status: int | tuple[int, str], shown: Any, kinds: set[str]) -> dict[Any, OpenApiResponse]:
     """Return the OpenAPI responses: the successful one, and the problems by HTTP status."""
     said = ANSWERS[status[0] if isinstance(status, tuple) else status]
@@ -357,13 +344,6 @@ def _answers(status: int | tuple[int, str], shown: Any, kinds: set[str]) -> dict
         for code, names in by_status(kinds).items()
     }
     return {status: OpenApiResponse(shown, description=said), **refusals}
-
-
-def _headers(kinds: set[str]) -> Iterator[OpenApiParameter]:
-    """Yield the response headers that these problem types have."""
-    again = [PROBLEMS[name].status for name in ("throttled", "busy") if name in kinds]
-    text = "Seconds after which to ask again."
-    yield OpenApiParameter("Retry-After", int, OpenApiParameter.HEADER, description=text, response=again)
 
 
 def ordering(*columns: str) -> OpenApiParameter:
@@ -377,18 +357,14 @@ def filters_of(filters: type[Any], note: str = "") -> list[OpenApiParameter]:
     """Return the query parameters of a FilterSet for the OpenAPI schema; the labels are their descriptions. `note` is
     added to the filters by place and machine.
     """
-    known, common = filters.base_filters, MachinePlaceFilter.base_filters
-
-    def type_of(name: str) -> Any:
-        return next((kind for each, kind in FILTER_TYPES.items() if isinstance(known[name], each)), str)
-
+    common = MachinePlaceFilter.base_filters
     return [
         OpenApiParameter(
             name,
-            type_of(name),
+            next((kind for type_of, kind in FILTER_TYPES.items() if isinstance(each, type_of)), str),
             description=f"{each.label} {note}".strip() if each is common.get(name) else each.label,
             enum=[value for value, _ in each.extra.get("choices", ())] or None,
             many=isinstance(each, django_filters.MultipleChoiceFilter),
         )
-        for name, each in known.items()
+        for name, each in filters.base_filters.items()
     ]

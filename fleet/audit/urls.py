@@ -4,7 +4,7 @@ from django.urls import register_converter
 
 import fleet.dashboard.urls  # noqa: F401 - registers the converter of EventIds
 from fleet.accounts import views as account_views
-from fleet.api.routes import calls_of
+from fleet.api.urls import calls_of
 from fleet.audit import api, queries, views
 from fleet.dashboard.pages import Panel, pages_of
 from fleet.domain.history import Month

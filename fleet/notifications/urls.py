@@ -3,7 +3,7 @@
 from django.urls import path
 
 from fleet.accounts import views as account_views
-from fleet.api.routes import calls_of
+from fleet.api.urls import calls_of
 from fleet.dashboard import events
 from fleet.dashboard.pages import Panel, pages_of
 from fleet.notifications import api, views

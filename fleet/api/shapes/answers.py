@@ -40,9 +40,8 @@ from fleet.wording.times import API
 class SecondsUntil(serializers.Field[float, Any, float | None, Any]):
     """Field with the seconds until a time of the row, never below 0; null if that time does not apply."""
 
-    def __init__(self, until: str, *, states: Iterable[str], help_text: str, source: str = "*") -> None:
-        self.until = until
-        self.states = frozenset(states)
+    def __init__(self, until: str, *, states: Iterable[str] = (), help_text: str, source: str = "*") -> None:
+        self.until, self.states = until, frozenset(states)
         super().__init__(source=source, read_only=True, help_text=help_text)
 
     def to_representation(self, value: Any) -> float | None:
@@ -111,8 +110,7 @@ shape(
     ),
 )
 shape(MaintenanceRow, name="MaintenanceBrief", server_time=ServerTime())
-NotificationShape = shape(NotificationRow)
-MEMBERS = NotificationShape(many=True, source="members", help_text="Its members, oldest first.")
+MEMBERS = shape(NotificationRow)(many=True, source="members", help_text="Its members, oldest first.")
 shape(MaintenanceDetail, notifications=MEMBERS)
 # A list has fewer fields: the listeners at that time are loaded for one maintenance only.
 MaintenanceShape = shape(MaintenanceDetail, name="Maintenance", without=("unheard",), notifications=MEMBERS)
@@ -163,7 +161,7 @@ class JoinToken:
 
 shape(
     JoinToken,
-    seconds_left=SecondsUntil("expires_at", states=(), help_text="Until it admits no agent any more."),
+    seconds_left=SecondsUntil("expires_at", help_text="Until it admits no agent any more."),
     server_time=ServerTime(),
 )
 shape(JoinTokenRow, name="KnownJoinToken")
@@ -220,6 +218,6 @@ shape(
     rules.RuleRow,
     without=("rule_id", "deleted"),
     inputs=RuleRequestSerializer,
-    seconds_left=SecondsUntil("expires_at", states=(), help_text="Until it expires; null when it never does."),
+    seconds_left=SecondsUntil("expires_at", help_text="Until it expires; null when it never does."),
 )
 shape(rules.WindowRow, name="NoApprovalWindow", inputs=WindowRequestSerializer)

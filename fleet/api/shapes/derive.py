@@ -97,8 +97,10 @@ def shape(
         if field in own:
             fields[field] = own.pop(field)
         elif InApi.FLATTENED in marks:
-            parts = _declared(shape_of(hint))
-            flattened |= {each: _inside(field, each, known) for each, known in parts.items()}
+            for each, known in cast(Any, shape_of(hint))._declared_fields.items():
+                flattened[each] = moved = copy.deepcopy(known)
+                # The framework creates each request's field from these arguments.
+                moved._kwargs["source"] = field if known.source == "*" else f"{field}.{known.source or each}"
         elif InApi.OMITTED not in marks and field not in without:
             text = next((mark for mark in marks if isinstance(mark, str)), sent.get(field))
             options: dict[str, Any] = {"help_text": text} if text else {}
@@ -156,15 +158,3 @@ def page_of(shape: Shape) -> serializers.Serializer[Any]:
 def shape_of(row: type) -> Shape:
     """Return the shape of a dataclass. If `row` is already a shape, return it."""
     return row if issubclass(row, serializers.Serializer) else SHAPES.get(row) or shape(row)
-
-
-def _declared(known: Shape) -> dict[str, AnyField]:
-    return cast(dict[str, AnyField], cast(Any, known)._declared_fields)
-
-
-def _inside(part: str, name: str, field: Any) -> AnyField:
-    """Return a copy of the field that reads its value from the attribute `part` of the row."""
-    moved = copy.deepcopy(field)
-    # The framework creates each request's field from these arguments.
-    moved._kwargs["source"] = part if field.source == "*" else f"{part}.{field.source or name}"
-    return cast(AnyField, moved)

@@ -7,16 +7,9 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from fleet.domain import drills
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import TAKE_REASONS
-from fleet.domain.drills import (
-    DEFAULT_DURATION_SECONDS,
-    DEFAULT_NOTICE_SECONDS,
-    DEFAULT_TYPE,
-    DURATION_SECONDS,
-    KINDS,
-    NOTICE_SECONDS,
-)
 from fleet.domain.times import in_bounds
 from fleet.domain.waves import MAX_EVENTS
 from fleet.operations.inputs import RequestSerializer, Time
@@ -268,12 +261,12 @@ class BulkClaimSerializer(ChosenSerializer, ClaimRequestSerializer):
 
 class BeginDrillSerializer(RequestSerializer):
     set = number("The id of the set that rehearses.")
-    type = serializers.ChoiceField(KINDS, required=False, default=DEFAULT_TYPE)
+    type = serializers.ChoiceField(drills.KINDS, required=False, default=drills.DEFAULT_TYPE)
     machines = names(
         "Resource names that the event names, whose hooks run; without them the first live machine.", 1000, default=list
     )
-    notice_seconds = seconds("Until NotBefore.", NOTICE_SECONDS, DEFAULT_NOTICE_SECONDS)
-    duration_seconds = seconds("From Started to gone.", DURATION_SECONDS, DEFAULT_DURATION_SECONDS)
+    notice_seconds = seconds("Until NotBefore.", drills.NOTICE_SECONDS, drills.DEFAULT_NOTICE_SECONDS)
+    duration_seconds = seconds("From Started to gone.", drills.DURATION_SECONDS, drills.DEFAULT_DURATION_SECONDS)
     comment = comment_field()
 
 

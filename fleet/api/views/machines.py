@@ -11,13 +11,8 @@ from fleet.api.calls import Call, filtered
 from fleet.api.problems import Problem, refusal
 from fleet.api.repeats import SHOWN_ONCE
 from fleet.api.schema import describe, detail_call, filters_of, list_call
+from fleet.api.shapes import requests
 from fleet.api.shapes.answers import Decommissions, JoinToken
-from fleet.api.shapes.requests import (
-    AdmissionsRequestSerializer,
-    DecommissionRequestSerializer,
-    MoveRequestSerializer,
-    WhySerializer,
-)
 from fleet.domain.machines.inventory import read_inventory, read_json
 from fleet.domain.shapes import from_row
 from fleet.operations.machines import admissions, decommission, entrance, keys
@@ -28,11 +23,7 @@ from fleet.projections.filters import AdmissionFilter, BlindSpotFilter, MachineF
 from fleet.projections.pages import Page
 
 MAX_INVENTORY_BYTES = 32 * 1024 * 1024
-COMPLETE = OpenApiParameter(
-    "complete",
-    bool,
-    description="`true`: it lists all machines of the subscriptions and scale sets that occur in it: forget others.",
-)
+COMPLETE = "`true`: it lists all machines of the subscriptions and scale sets that occur in it: forget others."
 
 
 class Printed(BaseParser):
@@ -57,7 +48,7 @@ class Inventory(Call, at="inventory/"):
         needs="admin",
         body={"application/json": OpenApiTypes.ANY},
         problems=("too-large",),
-        parameters=[COMPLETE],
+        parameters=[OpenApiParameter("complete", bool, description=COMPLETE)],
     )
     def post(self) -> Imported:
         """Import an inventory of machines and sets as `az` prints it
@@ -116,7 +107,7 @@ class Machine(Call, at="machines/<int:machine_id>/"):
         "decommission_machine",
         needs="admin",
         matches=True,
-        body=WhySerializer,
+        body=requests.WhySerializer,
         problems=("machine-live", "machine-in-use"),
     )
     def delete(self, machine_id: int) -> None:
@@ -129,7 +120,7 @@ class Machine(Call, at="machines/<int:machine_id>/"):
 
 
 class DecommissionMachines(Call, at="machines/decommission/"):
-    @describe("decommission_machines", needs="admin", answer=Decommissions, body=DecommissionRequestSerializer)
+    @describe("decommission_machines", needs="admin", answer=Decommissions, body=requests.DecommissionRequestSerializer)
     def post(self) -> dict[str, Any]:
         """Decommission several machines, with one result for each
 
@@ -170,7 +161,7 @@ class DiscountMachine(Call, at="machines/<int:machine_id>/discount/"):
 
 
 class MoveMachine(Call, at="machines/<int:machine_id>/move/"):
-    @describe("move_machine", needs="admin", body=MoveRequestSerializer)
+    @describe("move_machine", needs="admin", body=requests.MoveRequestSerializer)
     def post(self, machine_id: int) -> machines.MachineDetail | None:
         """Move a machine into a set and confine it there, or lift the confinement
 
@@ -190,7 +181,7 @@ class Admissions(Call, at="admissions/"):
 
 
 class Admit(Call, at="admissions/admit/"):
-    @describe("admit_machines", needs="admin", body=AdmissionsRequestSerializer, problems=("not-found",))
+    @describe("admit_machines", needs="admin", body=requests.AdmissionsRequestSerializer, problems=("not-found",))
     def post(self) -> tuple[machines.AdmissionRow, ...]:
         """Admit waiting machines, all or none
 
@@ -202,7 +193,7 @@ class Admit(Call, at="admissions/admit/"):
 
 
 class RefuseAdmission(Call, at="admissions/refuse/"):
-    @describe("refuse_admissions", needs="admin", body=AdmissionsRequestSerializer, problems=("not-found",))
+    @describe("refuse_admissions", needs="admin", body=requests.AdmissionsRequestSerializer, problems=("not-found",))
     def post(self) -> tuple[machines.AdmissionRow, ...]:
         """Refuse waiting machines, all or none
 
