@@ -87,7 +87,7 @@ RETRY_AFTER = OpenApiParameter(
 ANSWERS = {200: "The requested object, or its current state.", 201: "The created object.", 204: "Done."}
 BASE = "/api/v1/"
 # The type of a problem, and a sentence about this case if its title is not enough.
-Missing = tuple[str] | tuple[str, str]
+Missing = tuple[str, ...]
 
 
 def describe(

@@ -31,7 +31,7 @@ LONG_AGO = (1980, 1, 1, 0, 0, 0)
 INSTALLER = Path(__file__).with_name("windows") / "Install-DrydockAgent.ps1"
 # Packages of the agent and their bills of materials, from requirements/packages.py; empty in a source tree.
 PACKAGES = Path(__file__).resolve().parent.parent / "site" / "agent"
-SUMS = "SHA256SUMS"
+NOSNIFF = {"X-Content-Type-Options": "nosniff"}
 CONTENT_TYPES = {
     ".deb": "application/vnd.debian.binary-package",
     ".rpm": "application/x-rpm",
@@ -87,10 +87,8 @@ def pack(version: str, files: Mapping[str, bytes], metadata: Mapping[str, bytes]
 
 
 def _record(files: dict[str, bytes], own_name: str) -> str:
-    lines = []
-    for name, content in files.items():
-        digest = base64.urlsafe_b64encode(sha256(content).digest()).rstrip(b"=").decode()
-        lines.append(f"{name},sha256={digest},{len(content)}")
+    digests = {name: base64.urlsafe_b64encode(sha256(content).digest()) for name, content in files.items()}
+    lines = [f"{name},sha256={digest.decode().rstrip('=')},{len(files[name])}" for name, digest in digests.items()]
     return "\n".join([*lines, f"{own_name},,", ""])
 
 
@@ -99,13 +97,6 @@ def requirement() -> str:
     found = package()
     address = f"{settings.BASE_URL}{reverse('agent-package', args=[found.name])}"
     return f"drydock-agent[signed] @ {address}#sha256={found.digest}"
-
-
-def requirements_address() -> str:
-    """Return the argument of `pip install -r` on a machine, which names the current agent for as long as the backend
-    exists.
-    """
-    return f"{settings.BASE_URL}{reverse('agent-requirements')}"
 
 
 def installer() -> bytes:
@@ -125,7 +116,7 @@ def installer_address() -> str:
 @require_safe
 def download_installer(request: HttpRequest) -> HttpResponse:
     """Return the script for Windows. It contains no secret."""
-    headers = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+    headers = {**NOSNIFF, "Cache-Control": "no-cache"}
     return HttpResponse(installer(), content_type="text/plain; charset=utf-8", headers=headers)
 
 
@@ -155,11 +146,9 @@ def download(request: HttpRequest, name: str) -> HttpResponseBase:
     """
     found = package()
     if name == found.name:
-        return HttpResponse(
-            found.content, content_type="application/zip", headers={"X-Content-Type-Options": "nosniff"}
-        )
-    lasting = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"}
-    if name == SUMS:
+        return HttpResponse(found.content, content_type="application/zip", headers=NOSNIFF)
+    lasting = {**NOSNIFF, "Cache-Control": "no-cache"}
+    if name == "SHA256SUMS":
         return HttpResponse(sums(), content_type="text/plain", headers=lasting)
     path = packages().get(name)
     if path is None:

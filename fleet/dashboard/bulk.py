@@ -2,6 +2,7 @@
 has its own result.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -74,8 +75,7 @@ def bulk(request: Asked) -> HttpResponse:
     """Show the review page of the selected events with the fields of the action (GET), or perform the action (POST)."""
     sent = request.POST if request.method == "POST" else request.GET
     try:
-        form = BulkForm(sent)
-        values = form.values
+        values = BulkForm(sent).values
         if request.method == "POST":
             return _done(request, values)
         return look(request, values, _chosen(request, sent, values))
@@ -150,17 +150,14 @@ def look(request: Asked, values: Mapping[str, Any], event_ids: Sequence[str], **
     )
 
 
-def _asks(found: Iterable[Choice]) -> list[dict[str, Any]]:
+def _asks(found: Sequence[Choice]) -> list[dict[str, Any]]:
     """Return each guard that accepts a reason, with the number of events to which it applies and the digests of what it
     names.
     """
-    counts: dict[str, int] = {}
-    digests: dict[str, dict[str, None]] = {}
-    for choice in found:
-        for code in choice.asks:
-            counts[code] = counts.get(code, 0) + 1
-        for code, digest in choice.shown:
-            digests.setdefault(code, {})[digest] = None
+    counts = Counter(code for choice in found for code in choice.asks)
+    digests: dict[str, dict[str, None]] = defaultdict(dict)
+    for code, digest in (shown for choice in found for shown in choice.shown):
+        digests[code][digest] = None
     return [
         {"code": code, "count": count, "said": words.ASKS[code], "shown": " ".join(digests[code])}
         for code, count in counts.items()
@@ -175,10 +172,8 @@ def _done(request: Asked, values: Mapping[str, Any]) -> HttpResponse:
     if values["all"] and values["of"]:
         _matching(request, request.POST, values)
     choices = selection.choices(list(versions), now=request.now)
-    gone = versions.keys() - {choice.event_id for choice in choices}
-    missing = [
-        Result(event_id, event_id, done=False, said=words.BULK_GONE) for event_id in versions if event_id in gone
-    ]
+    there = {choice.event_id for choice in choices}
+    missing = [Result(event_id, event_id, False, words.BULK_GONE) for event_id in versions if event_id not in there]
     act = {"approve": _approve, "claim": _claim, "leave": _claim, "wave": _wave}[values["do"]]
     return outcome(request, [*act(request, values, choices, versions), *missing], do=values["do"])
 
@@ -203,15 +198,10 @@ def _followed(events: Sequence[int], approvals: Sequence[int], *, now: datetime)
     """
     lines = selection.followed_events(events, approvals, now=now)
     undo = [one.approval for one in lines if one.approval is not None and one.undoable]
-    times = [approval.due_at for approval in undo if approval.due_at is not None]
-    return {
-        "lines": lines,
-        "undo": [approval.id for approval in undo],
-        "until": min(times, default=None),
-        "query": urlencode(
-            {"events": ",".join(map(str, events)), "approvals": ",".join(map(str, approvals))}, safe=","
-        ),
-    }
+    until = min((approval.due_at for approval in undo if approval.due_at is not None), default=None)
+    followed = {"events": ",".join(map(str, events)), "approvals": ",".join(map(str, approvals))}
+    query = urlencode(followed, safe=",")
+    return {"lines": lines, "undo": [approval.id for approval in undo], "until": until, "query": query}
 
 
 @read_view("bulk/state/", "bulk-state")

@@ -44,16 +44,14 @@ def cache_page(request: Asked, cache_id: int) -> HttpResponseBase:
 
     def body() -> dict[str, Any]:
         heard = maintenances.of_cache(cache_id=cache_id, size=HISTORY_SIZE)
-        return {"notifications": heard, **drawn().context}
+        return {"notifications": heard, **drawn()}
 
     return page(
         request,
         "caches/page.html",
         {
             "caches/cache_body.html": body,
-            "caches/cache_history.html": lambda: history(
-                entries.for_cache(cache_id=cache_id, cursor=None, size=HISTORY_SIZE), cache=cache_id
-            ),
+            "caches/cache_history.html": lambda: history(partial(entries.for_cache, cache_id=cache_id), cache=cache_id),
         },
         detail=found,
         query=timeline.query_of(request),
@@ -63,9 +61,8 @@ def cache_page(request: Asked, cache_id: int) -> HttpResponseBase:
 
 @read_view("maintenances/<int:maintenance_id>/", "maintenance")
 def maintenance_page(request: Asked, maintenance_id: int) -> HttpResponse:
-    found = known(
-        maintenances.detail(maintenance_id=maintenance_id, now=request.now), "No maintenance has this number."
-    )
+    detail = maintenances.detail(maintenance_id=maintenance_id, now=request.now)
+    found = known(detail, "No maintenance has this number.")
     return page(
         request,
         "caches/maintenance.html",
@@ -86,7 +83,7 @@ def service_answer(request: Asked, /, name: str = "", **context: Any) -> HttpRes
     found = known(service.detail(service=name, now=request.now) if name else None, "No service has this name.")
 
     @cache
-    def seen() -> tuple[timeline.TimelinePart, list[service.MeetingRow]]:
+    def seen() -> tuple[dict[str, Any], list[service.MeetingRow]]:
         since = spans.enrolled_since(availability_set__service__iexact=found.name)
         choice, types = timeline.requested(request, since)
         read = spans.of_service(found.name, choice.window, types=types, now=request.now)
@@ -102,11 +99,11 @@ def service_answer(request: Asked, /, name: str = "", **context: Any) -> HttpRes
         few = found.group.worst_first(ROOM)
         cells, (picture, meetings) = draw_cells(few, page_reader(request.now), named=named), seen()
         more = found.group.size - few.size
-        return {"cells": cells, "more": more, "named": named, "meetings": meetings, **picture.context}
+        return {"cells": cells, "more": more, "named": named, "meetings": meetings, **picture}
 
     def story() -> dict[str, Any]:
         rows = entries.without_sightings(EntryFilter({"service": found.name}).qs)
-        return history(entries.fleet(entries=rows, size=HISTORY_SIZE), service=found.name)
+        return history(partial(entries.fleet, entries=rows), service=found.name)
 
     return page(
         request,

@@ -23,8 +23,6 @@ BAR = 14
 # Longest label of a row of horizontal bars, in characters.
 LABEL = 44
 DASH = "\N{EN DASH}"
-# Segments that are longer than this leave a gap of one unit to the next one.
-THIN = 3
 
 
 def as_text(number: float | None) -> str:
@@ -177,8 +175,10 @@ def _parts(table: Table, row: Row) -> Iterator[tuple[str, float, str]]:
 
 
 def _with_gap(length: float) -> float:
-    """Return the drawn length of a segment: with a gap to the next one unless it is thin, and never invisible."""
-    return length - 1 if length > THIN else max(length, 1)
+    """Return the drawn length of a segment: with a gap of one unit to the next one unless it is thin, and never
+    invisible.
+    """
+    return length - 1 if length > 3 else max(length, 1)
 
 
 def _ticks(most: float, *, least: float = 0) -> list[float]:

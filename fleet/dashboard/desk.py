@@ -18,7 +18,7 @@ from fleet.dashboard.places import ADMIN, PLACES, Tab
 from fleet.dashboard.sets import KINDS
 from fleet.domain.blind_spots import ORDER
 from fleet.domain.machines.enrolment import CHOICES
-from fleet.domain.people import Right, Rights
+from fleet.domain.people import Right
 from fleet.domain.reasons import Reason
 from fleet.operations import profile, saved_views
 from fleet.operations.machines import entrance
@@ -47,25 +47,15 @@ def blind_spot_page(request: Asked) -> HttpResponse:
 
 # The front page: events that need a decision, then the sets, then the fleet's timeline.
 
-# Number of sets below the queue, by the number of events in it.
+# Number of sets below the queue, by the number of events in it: the page stays small while many events wait.
 SETS_BELOW = ((queue.CARDS, 12), (queue.SHOWN, 6), (float("inf"), 3))
 # Parts that every open front page requests at each change.
 SAME = ("desk/head.html", "desk/queue.html", "desk/cards.html", "desk/under_maintenance.html", "desk/recent.html")
 
-
-# Filters are offered above this many events.
-FILTERED_FROM = 5
 # At most this many types and services are offered as filters.
 MAX_OFFERED = 8
 # The filter by claim that leads to the reader's own name.
 MINE = "me"
-
-
-def _sets(waiting: queue.DecisionQueue) -> int:
-    """Return the number of sets to show. It is smaller below a long queue, to keep the page small while many events
-    wait.
-    """
-    return next(most for up_to, most in SETS_BELOW if len(waiting.items) <= up_to)
 
 
 def _choices(request: Asked, found: queue.DecisionQueue, asked: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -106,7 +96,14 @@ def decision_queue(request: Asked) -> HttpResponse:
     asked = {name: request.GET[name] for name in queue.FILTERS if request.GET.get(name)}
     only = queue.filter_of(asked)
     waiting = cache(lambda: queue.decision_queue(now=now, rights=request.rights, only=only))
-    beginning = {"desk/first_steps.html": lambda: first_step_parts(request)} if opens_on_first_steps(request) else {}
+    # For administrators, the page begins with the onboarding checklist while there was no event.
+    may_begin = request.rights.may(Right.ADMINISTER) and request.own.first_steps and readiness.is_new()
+    beginning = {"desk/first_steps.html": lambda: first_step_parts(request)} if may_begin else {}
+
+    def cards() -> dict[str, Any]:
+        most = next(most for up_to, most in SETS_BELOW if len(waiting().items) <= up_to)
+        return {"cards": sets.cards(now=now, first=waiting().set_ids, limit=most)}
+
     return page(
         request,
         "desk/page.html",
@@ -120,12 +117,11 @@ def decision_queue(request: Asked) -> HttpResponse:
                 "asked": asked,
                 # All of a list can be selected only without a filter.
                 "selectable": 0 if asked else waiting().counts["waiting"],
-                "choices": _choices(request, waiting(), asked)
-                if asked or waiting().counts["waiting"] > FILTERED_FROM
-                else (),
+                # Filters are offered above five events.
+                "choices": _choices(request, waiting(), asked) if asked or waiting().counts["waiting"] > 5 else (),
                 "query": urlencode(asked),
             },
-            "desk/cards.html": lambda: {"cards": sets.cards(now=now, first=waiting().set_ids, limit=_sets(waiting()))},
+            "desk/cards.html": cards,
             "desk/under_maintenance.html": lambda: {"under_maintenance": maintenances.active()},
             "desk/recent.html": lambda: {"entries": entries.without_accounts(size=15).results},
         },
@@ -146,14 +142,6 @@ OWN = (Tab("Your settings and tokens", "you"), Tab("Your views", "views"), Tab("
 LONGEST = 200
 
 
-def pages_named(text: str, rights: Rights) -> list[Tab]:
-    """Return the pages that these rights allow and whose name contains each word of the text."""
-    words = text.lower().split()
-    named = [(f"{area.label} {tab.label}", tab) for area in (*PLACES, ADMIN) for tab in area.tabs_for(rights)]
-    named += [(tab.label, tab) for tab in OWN]
-    return [tab for name, tab in named if words and all(word in name.lower() for word in words)]
-
-
 @read_view("find/", "find")
 def find_page(request: Asked) -> HttpResponse:
     """Show the results of a search over all named objects. The search box requests only the results while the user
@@ -162,9 +150,13 @@ def find_page(request: Asked) -> HttpResponse:
     text = request.GET.get("q", "")[:LONGEST].strip()
 
     def found() -> dict[str, Any]:
+        words = text.lower().split()
+        named = [(f"{one.label} {tab.label}", tab) for one in (*PLACES, ADMIN) for tab in one.tabs_for(request.rights)]
+        named += [(tab.label, tab) for tab in OWN]
         return {
             "found": find.find(text, rights=request.rights),
-            "pages": pages_named(text, request.rights),
+            # Pages whose name contains each word.
+            "pages": [tab for name, tab in named if words and all(word in name.lower() for word in words)],
             "views": find.saved_views(user_id=request.user.pk, named=text),
         }
 
@@ -198,8 +190,6 @@ def delete_view(request: Asked, view_id: int) -> HttpResponse:
 
 # First steps: a checklist that creates a join token, shows the first agent, and ends with a drill.
 
-# For the first machines; the page of join tokens offers other times.
-FIRST_TOKEN_SECONDS = 86_400
 FIRST_USES = 20
 POLICIES = {
     "join": "A join token admits machines",
@@ -207,8 +197,6 @@ POLICIES = {
     "attested": "Azure attested documents admit machines of your subscriptions; all others are refused",
     "admit": "An administrator admits each machine",
 }
-# The first drill is short: the user is waiting for it.
-FIRST_DRILL = {"type": "Freeze", "notice_seconds": 120, "duration_seconds": 10}
 
 
 def first_step_parts(request: Asked) -> dict[str, Any]:
@@ -216,17 +204,11 @@ def first_step_parts(request: Asked) -> dict[str, Any]:
     return {
         "steps": readiness.first_steps(now=request.now),
         "kinds": KINDS,
-        "first_drill": FIRST_DRILL,
+        # It is short: the user is waiting for it.
+        "first_drill": {"type": "Freeze", "notice_seconds": 120, "duration_seconds": 10},
         "first_uses": FIRST_USES,
         "policies": POLICIES,
     }
-
-
-def opens_on_first_steps(request: Asked) -> bool:
-    """Return whether the front page begins with the onboarding checklist: for administrators while there was no
-    event.
-    """
-    return request.rights.may(Right.ADMINISTER) and request.own.first_steps and readiness.is_new()
 
 
 def steps_answer(request: Asked, /, **context: Any) -> HttpResponse:
@@ -262,7 +244,8 @@ def choose_entrance(request: Asked) -> HttpResponse:
 @sensitive_post_parameters()
 @action_view("first-steps/token/", "first-steps-token", steps_answer)
 def make_token(request: Asked) -> HttpResponse:
-    stated = {"comment": "the first machines", "expires_in_seconds": FIRST_TOKEN_SECONDS, "max_uses": FIRST_USES}
+    # For the first machines; the page of join tokens offers other times.
+    stated = {"comment": "the first machines", "expires_in_seconds": 86_400, "max_uses": FIRST_USES}
     sent = {name: text for name, text in request.POST.items() if text}
     return steps_answer(request, **created_token(request, entrance.JoinTokenForm(stated | sent)))
 

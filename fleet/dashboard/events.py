@@ -3,23 +3,21 @@ post-mortem.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from django import forms
-from django.db.models import QuerySet
 from django.http import HttpResponse, JsonResponse
 
-from fleet.dashboard.export import exported
+from fleet.dashboard.export import exported, named
 from fleet.dashboard.forms import CommentForm, Sent, commented, line, of_guards
 from fleet.dashboard.lanes.timeline import draw_event
 from fleet.dashboard.pages import Asked, Panel, action_view, done, history, known, listed, loaded, page, read_view
 from fleet.dashboard.reauthentication import proved
 from fleet.domain.approvals.conditions import LATER, When, uncovered
 from fleet.domain.approvals.guards import TAKE_REASONS, Need
-from fleet.domain.people import Right, Rights
+from fleet.domain.people import Right
 from fleet.domain.reasons import Reason
 from fleet.domain.states import ApprovalState
 from fleet.operations.approvals import approve as operations
@@ -42,8 +40,6 @@ from fleet.wording.times import page_reader
 UNKNOWN = "No such event is known: check its EventId."
 # At most this many other open events of the set are named.
 MOST_OTHERS = 20
-# At most this many notes are next to the decision.
-MOST_NOTES = 3
 SILENCE_HOURS = (1, 4, 12, 24)
 # Set by annexes, for the top of an event's page and of its report; each loads its value for the event and the request.
 HEAD_PANELS: list[Panel] = []
@@ -54,19 +50,14 @@ REPORT_PANELS: list[Panel] = []
 def event_list(request: Asked) -> HttpResponse:
     found = EventFilter(request.GET, now=request.now).qs
     read = partial(event_rows.listing, now=request.now, events=found)
-    context: dict[str, Any] = {"orders": ("first_seen_at", "not_before"), "pick": _pick(request, found)}
+    context: dict[str, Any] = {"orders": ("first_seen_at", "not_before"), "pick": None}
+    # For bulk selection: how many events the user may decide, and the filters that match them.
+    if request.rights.may(Right.APPROVE):
+        undecided = selection.undecided(found, now=request.now, rights=request.rights)
+        filters = [(name, text) for name in EventFilter.base_filters for text in request.GET.getlist(name)]
+        if count := selection.count_of(undecided):
+            context["pick"] = {"count": count, "filters": filters, "most": selection.MOST}
     return listed(request, "events/list.html", "events/event_rows.html", read, **context)
-
-
-def _pick(request: Asked, found: QuerySet[Any]) -> dict[str, Any] | None:
-    """Return the template context for bulk selection in a list: how many events the user may decide, and the filters
-    that match them. None if the user may decide none.
-    """
-    if not request.rights.may(Right.APPROVE):
-        return None
-    count = selection.count_of(selection.undecided(found, now=request.now, rights=request.rights))
-    filters = [(name, text) for name in EventFilter.base_filters for text in request.GET.getlist(name)]
-    return {"count": count, "filters": filters, "most": selection.MOST} if count else None
 
 
 def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context: Any) -> HttpResponse:
@@ -76,22 +67,19 @@ def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context:
     found = known(event_detail(event_id=event_id, now=request.now), UNKNOWN)
 
     def decision() -> dict[str, Any]:
-        sent = {name: context.get(name) for name in ("refusal", "sent")}
-        me = panel_of(request.actor.name, request.rights, found, now=request.now, **sent)
-        notes = entries.notes_of_event(event_id=event_id, size=MOST_NOTES)
-        users = deciders(found.place) if me.may and found.event.open else []
+        me = panel_of(request, found, context.get("refusal"), context.get("sent"))
+        notes = entries.notes_of_event(event_id=event_id, size=3)
+        users = deciders(found.place) if me["may"] and found.event.open else []
         return {"me": me, "notes": notes.results, "more_notes": notes.next, "deciders": users, "hours": SILENCE_HOURS}
 
     def body() -> dict[str, Any]:
-        story = history(entries.for_event(event_id=event_id, size=200), event=event_id)
+        story = history(partial(entries.for_event, event_id=event_id), size=200, event=event_id)
         open_in_set = event_rows.named_events(found.other_open[:MOST_OTHERS])
-        more = found.other_open_count - len(open_in_set)
-        left = ARCHIVE.archived_at(found.event.id)
         return {
             "lanes": draw_event(found, now=request.now),
             "open_in_set": open_in_set,
-            "more_open": more,
-            "archived_at": left,
+            "more_open": found.other_open_count - len(open_in_set),
+            "archived_at": ARCHIVE.archived_at(found.event.id),
             "panels": loaded(HEAD_PANELS, found.event, request),
             **story,
         }
@@ -150,122 +138,73 @@ def event_export(request: Asked, event_id: str) -> HttpResponse:
     raw = known(intake.for_event(event_id=event_id), UNKNOWN)
     left = ARCHIVE.entries_of(event_id)
     timeline = [*entries.rows_of(left.entries), *entries.for_event(event_id=event_id, size=500).results]
-    known_type = effect_of(found.event)
-    values = {"event": found, "type": known_type, "timeline": timeline, "documents": raw.documents}
+    values = {"event": found, "type": effect_of(found.event), "timeline": timeline, "documents": raw.documents}
     if left.fault or raw.fault:
         values["missing"] = left.fault or raw.fault
     answer = JsonResponse(exported(values), json_dumps_params={"indent": 2})
-    answer["Content-Disposition"] = f'attachment; filename="{found.event.event_id}.json"'
-    return answer
-
-
-@dataclass(frozen=True, slots=True)
-class PanelGuard:
-    """A guard in the decision panel: its `sentence`, what it `needs`, and `asks` with the same in words.
-
-    `shown` are the digests of what it shows; the form sends them back. `takes_reason`: the form has a field for the
-    reason of an override, with the submitted text `reason`.
-    """
-
-    code: str
-    sentence: str
-    needs: Need
-    asks: str
-    shown: str
-    takes_reason: bool
-    reason: str
-
-    @property
-    def waits(self) -> tuple[str, ...]:
-        """Return the kinds of approvals that need no reason, because they wait instead."""
-        return tuple(when.value for when, codes in LATER.items() if self.code in codes)
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionPanel:
-    """State of the decision panel. `title` is the state of the decision. `missing` and `second_missing` name a right
-    that the user lacks; empty if the user has it. `verb` is Approve or Propose.
-    """
-
-    title: str
-    may: bool
-    may_override: bool
-    missing: str
-    second_missing: str
-    guards: tuple[PanelGuard, ...]
-    blocked: bool
-    verb: str
-
-    @property
-    def start_now(self) -> str:
-        """Return the beginning of the label of the button that starts the event at once; the template adds the event's
-        name.
-        """
-        return "Start now" if self.verb == "Approve" else "Propose to start now"
+    return named(answer, f"{found.event.event_id}.json")
 
 
 def panel_of(
-    name: str,
-    rights: Rights,
-    detail: EventDetail,
-    *,
-    now: datetime,
-    refusal: Mapping[str, Any] | None = None,
-    sent: Mapping[str, str] | None = None,
-) -> DecisionPanel:
-    """Return the decision panel for a user. After a refused form, `refusal` is the reason, `sent` are its values."""
-    approval = detail.event.approval
+    request: Asked, detail: EventDetail, refusal: Mapping[str, Any] | None, sent: Mapping[str, str] | None
+) -> dict[str, Any]:
+    """Return the state of the decision panel for this user. After a refused form, `refusal` is the reason, `sent` are
+    its values.
+
+    `title` is the state of the decision. `missing` and `second_missing` name a right that the user lacks; empty if the
+    user has it. `verb` is Approve or Propose, and `start_now` the beginning of the label of the button that starts the
+    event at once; the template adds the event's name.
+
+    Each of its `guards` has its `sentence`, what it `needs`, and `asks` with the same in words. `shown` are the digests
+    of what it shows; the form sends them back. `takes_reason`: the form has a field for the reason of an override, with
+    the submitted text `reason`. `waits` are the kinds of approvals that need no reason, because they wait instead.
+    """
+    refusal, sent, rights, words = refusal or {}, sent or {}, request.rights, page_reader(request.now)
+    approval, standing_guards = detail.event.approval, detail.guards
     proposed = approval is not None and approval.state is ApprovalState.PROPOSED
-    hidden = {"already-decided"} if proposed else set()
-    standing_guards = detail.guards
     if approval is not None and proposed and approval.decision is not None:
         asked = {guard.code for guard in uncovered(approval.decision, detail.guards)}
         standing_guards = tuple(g for g in detail.guards if g.code in asked or g.needs is Need.NOTE)
     may_override = rights.may(Right.OVERRIDE, detail.place)
-    words = page_reader(now)
     found = {guard.code: (say(guard.sentence, words), guard.needs, guard.overridable) for guard in standing_guards}
     digests: dict[str, list[str]] = {}
     for guard in standing_guards:
         digests.setdefault(guard.code, []).append(guard.shown)
     # The refusal may name a guard that applies only to the requested time.
-    for one in (refusal or {}).get("guards", ()):
+    for one in refusal.get("guards", ()):
         known = digests.setdefault(one["code"], [])
-        new = [
-            digest for digest in (refusal or {}).get("shown", {}).get(one["code"], "").split() if digest not in known
-        ]
+        new = [digest for digest in refusal.get("shown", {}).get(one["code"], "").split() if digest not in known]
         if new or one["code"] not in found:
             found[one["code"]] = (one["sentence"], Need(one["needs"]), one["overridable"])
             known += new
-    open_guards = [(code, *rest) for code, rest in found.items() if code not in hidden]
+    open_guards = [(code, *rest) for code, rest in found.items() if not (proposed and code == "already-decided")]
     stuck = {code for code, _, needs, past in open_guards if needs is Need.BLOCKS and not (past and may_override)}
-    return DecisionPanel(
-        title=standing(detail.event),
-        may=rights.may(Right.APPROVE, detail.place),
-        may_override=may_override,
-        missing=say(rights.missing(Right.APPROVE, detail.place, doing="approve") or "", words),
-        second_missing=say(_no_second(name, rights, detail), words),
-        guards=tuple(
-            PanelGuard(
-                code,
-                sentence,
-                needs,
-                asks_for(needs, overridable=past, may_override=may_override),
-                " ".join(digests[code]),
-                takes_reason=code in TAKE_REASONS and code not in stuck,
-                reason=(sent or {}).get(f"reason-{code}", ""),
-            )
+    own = approval is not None and approval.by == request.actor.name
+    lacks = Reason("consent-of-proposer") if own else rights.missing(Right.OVERRIDE, detail.place, doing="consent")
+    is_proposal = any(needs is Need.SECOND for _, _, needs, _ in open_guards)
+    return {
+        "title": standing(detail.event),
+        "may": rights.may(Right.APPROVE, detail.place),
+        "may_override": may_override,
+        "missing": say(rights.missing(Right.APPROVE, detail.place, doing="approve") or "", words),
+        "second_missing": say(lacks or "", words),
+        "guards": [
+            {
+                "code": code,
+                "sentence": sentence,
+                "needs": needs,
+                "asks": asks_for(needs, overridable=past, may_override=may_override),
+                "shown": " ".join(digests[code]),
+                "takes_reason": code in TAKE_REASONS and code not in stuck,
+                "reason": sent.get(f"reason-{code}", ""),
+                "waits": [when.value for when, codes in LATER.items() if code in codes],
+            }
             for code, sentence, needs, past in open_guards
-        ),
-        blocked=bool(stuck),
-        verb="Propose" if any(needs is Need.SECOND for _, _, needs, _ in open_guards) else "Approve",
-    )
-
-
-def _no_second(name: str, rights: Rights, detail: EventDetail) -> Reason | str:
-    approval = detail.event.approval
-    if approval is not None and approval.by == name:
-        return Reason("consent-of-proposer")
-    return rights.missing(Right.OVERRIDE, detail.place, doing="consent") or ""
+        ],
+        "blocked": bool(stuck),
+        "verb": "Propose" if is_proposal else "Approve",
+        "start_now": "Propose to start now" if is_proposal else "Start now",
+    }
 
 
 # Forms of the decision panel: approve, agree, withdraw, claim, hold. Each parses, calls one operation, and responds.

@@ -16,16 +16,7 @@ from fleet.dashboard.export import csv_file
 from fleet.dashboard.pages import Asked, page, query_with, read_view
 from fleet.domain.desk import CacheState, WorstState
 from fleet.domain.states import Presence
-from fleet.projections.desk.fleet_map import (
-    DIMENSIONS,
-    NOT_STATED,
-    CacheCell,
-    FleetMap,
-    MapFilter,
-    MapGroup,
-    SetCell,
-    fleet_map,
-)
+from fleet.projections.desk import fleet_map as maps
 from fleet.wording.badges import badge_of
 from fleet.wording.say import say
 from fleet.wording.sets import KINDS
@@ -53,11 +44,11 @@ COUNTS = ("undecided", "scheduled", "started", "without_agent")
 @gzip_page
 @read_view("fleet/", "fleet")
 def map_page(request: Asked) -> HttpResponse:
-    chosen = MapFilter.of(request.GET.dict())
+    chosen = maps.MapFilter.of(request.GET.dict())
     as_table = request.GET.get("as") == "table"
 
     def body() -> dict[str, Any]:
-        found = fleet_map(now=request.now, chosen=chosen)
+        found = maps.fleet_map(now=request.now, chosen=chosen)
         shown = _rows(found, request) if as_table else _laid_out(found, request)
         chips = {"set": _chips(found.counts, request), "cache": _chips(found.cache_counts, request, kind="cache")}
         offered = [(name, label, getattr(chosen, name), found.choices[name]) for name, label in LABELS.items()]
@@ -81,22 +72,23 @@ def map_page(request: Asked) -> HttpResponse:
 @read_view("fleet/export.csv", "fleet-csv")
 def map_csv(request: Asked) -> StreamingHttpResponse:
     """Return every set that matches the page's filter as a CSV file, the worst state first."""
-    found = fleet_map(now=request.now, chosen=MapFilter.of(request.GET.dict()))
+    found = maps.fleet_map(now=request.now, chosen=maps.MapFilter.of(request.GET.dict()))
     columns = [*COLUMNS, *(presence.value for presence in Presence), *COUNTS]
     return csv_file("fleet", columns, map(_csv_row, found.cells))
 
 
-def _laid_out(found: FleetMap, request: Asked) -> dict[str, Any]:
+def _laid_out(found: maps.FleetMap, request: Asked) -> dict[str, Any]:
     """Return the template context of the map, with the level of detail for which there is space."""
     if found.size <= FEW:
         return {"level": "cards"}
     reader, by = page_reader(request.now), request.GET.get("by", "")
-    by = by if by in DIMENSIONS else DIMENSIONS[0]
+    by = by if by in maps.DIMENSIONS else maps.DIMENSIONS[0]
     groups = found.grouped(by)
     if found.size > ROOM and len(groups) == 1:
         # The next dimension that divides them.
-        by, groups = next(((name, parts) for name in DIMENSIONS if len(parts := found.grouped(name)) > 1), (by, groups))
-    ways = [(LABELS[name], _with(request, by=name), name == by) for name in DIMENSIONS]
+        parted = ((name, parts) for name in maps.DIMENSIONS if len(parts := found.grouped(name)) > 1)
+        by, groups = next(parted, (by, groups))
+    ways = [(LABELS[name], _with(request, by=name), name == by) for name in maps.DIMENSIONS]
     if found.size > ROOM and len(groups) > 1:
         tiles, more = _tiles(groups, by, request, reader)
         return {"level": "heat", "ways": ways, "tiles": tiles, "more": more}
@@ -108,7 +100,7 @@ def _laid_out(found: FleetMap, request: Asked) -> dict[str, Any]:
     return {"level": "names" if named else "cells", "by": by, "ways": ways, "groups": drawn, "more": more}
 
 
-def draw_cells(group: MapGroup, reader: Reader, *, named: bool) -> SafeString:
+def draw_cells(group: maps.MapGroup, reader: Reader, *, named: bool) -> SafeString:
     """Return the HTML of a group's cells: one link for each. It is as short as possible, because a page has
     hundreds.
     """
@@ -120,12 +112,12 @@ def draw_cells(group: MapGroup, reader: Reader, *, named: bool) -> SafeString:
     return mark_safe("".join(drawn))  # noqa: S308
 
 
-def _zoom(group: MapGroup, by: str, request: Asked) -> str:
+def _zoom(group: maps.MapGroup, by: str, request: Asked) -> str:
     """Return the URL of the map of this group alone."""
-    return _with(request, **{by: group.name or NOT_STATED, "by": ""})
+    return _with(request, **{by: group.name or maps.NOT_STATED, "by": ""})
 
 
-def _tiles(groups: Sequence[MapGroup], by: str, request: Asked, reader: Reader) -> tuple[SafeString, int]:
+def _tiles(groups: Sequence[maps.MapGroup], by: str, request: Asked, reader: Reader) -> tuple[SafeString, int]:
     """Return the HTML of a tile for each group, and the number of groups for which there is no space. A tile links to
     the map of its group, and has a dot for each set and cache.
     """
@@ -167,13 +159,13 @@ def _dots(counts: Iterable[tuple[WorstState | CacheState, int]], columns: int, b
 
 
 def _drawn(
-    cells: Iterable[SetCell | CacheCell], base: str, reader: Reader, *, named: bool, also: str = ""
+    cells: Iterable[maps.SetCell | maps.CacheCell], base: str, reader: Reader, *, named: bool, also: str = ""
 ) -> Iterator[str]:
     for cell in cells:
         # Most are live: a cell without a class is drawn as live.
         marks = [*([] if cell.state == WorstState.LIVE.value else [f"g-{cell.state}"]), *([also] if also else [])]
         mark = f' class="{" ".join(marks)}"' if marks else ""
-        label = cell.label if isinstance(cell, SetCell) else cell.name
+        label = cell.label if isinstance(cell, maps.SetCell) else cell.name
         # The title already contains the name and the state.
         name = f"<span aria-hidden=true>{escape(say(label, reader))}</span>" if named else ""
         yield f'<a href={base}{cell.id}/{mark} title="{escape(say(cell.title, reader))}">{name}</a>'
@@ -202,13 +194,13 @@ def _chips(
     return found
 
 
-def _zoomed(chosen: MapFilter, request: Asked) -> list[tuple[str, str, str]]:
+def _zoomed(chosen: maps.MapFilter, request: Asked) -> list[tuple[str, str, str]]:
     """Return each filter except the one by state: label, value, and the URL without it."""
     labels = LABELS | {"q": "Name", "presence": "Machines", "kind": "Kind"}
     return [
         (
             labels[name],
-            (KINDS if name == "kind" else {NOT_STATED: "not stated"}).get(value, value),
+            (KINDS if name == "kind" else {maps.NOT_STATED: "not stated"}).get(value, value),
             _with(request, **{name: ""}),
         )
         for name, value in asdict(chosen).items()
@@ -216,14 +208,14 @@ def _zoomed(chosen: MapFilter, request: Asked) -> list[tuple[str, str, str]]:
     ]
 
 
-def _rows(found: FleetMap, request: Asked) -> dict[str, Any]:
+def _rows(found: maps.FleetMap, request: Asked) -> dict[str, Any]:
     rows = Paginator(found.cells, ROWS).get_page(request.GET.get("page"))
     newer = _with(request, page=str(rows.number - 1)) if rows.has_previous() else ""
     older = _with(request, page=str(rows.number + 1)) if rows.has_next() else ""
     return {"rows": rows.object_list, "newer": newer, "older": older}
 
 
-def _csv_row(cell: SetCell) -> tuple[Any, ...]:
+def _csv_row(cell: maps.SetCell) -> tuple[Any, ...]:
     return (
         say(cell.label, API),
         cell.kind,

@@ -12,25 +12,13 @@ from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.urls import reverse
 
-from fleet.dashboard import charts, timeline
-from fleet.dashboard.agent_package import installer_address, packages, requirement, requirements_address
-from fleet.dashboard.charts import Chart, Row, Series
+from fleet.dashboard import charts, pages, timeline
+from fleet.dashboard.agent_package import installer_address, packages, requirement
+from fleet.dashboard.charts import Row, Series
 from fleet.dashboard.forms import CommentForm, Sent, commented, refused_form
-from fleet.dashboard.pages import (
-    HISTORY_SIZE,
-    Asked,
-    action_view,
-    done,
-    form_view,
-    history,
-    known,
-    listed,
-    page,
-    query_with,
-    read_view,
-    refused,
-)
+from fleet.dashboard.pages import Asked, action_view, done, form_view, history, known, listed, page, read_view
 from fleet.domain.machines.enrolment import CA_FILE, install_lines
 from fleet.domain.machines.inventory import read_inventory, read_json
 from fleet.domain.people import Right
@@ -45,7 +33,6 @@ from fleet.operations.sets.changes import move_machine
 from fleet.projections import counts, machines, sets
 from fleet.projections.filters import MachineFilter
 from fleet.projections.places import IdsField
-from fleet.projections.refs import PresenceCounts
 from fleet.projections.timeline import entries
 from fleet.wording.badges import badge_of
 from fleet.wording.machines import VALUE_LABELS
@@ -57,7 +44,6 @@ MOST_BYTES = 32 * 1024 * 1024
 MOST_PASTED = 1024 * 1024
 # The form with all of its fields.
 MAX_FORM_BYTES = MOST_BYTES + 2 * MOST_PASTED
-NOT_HEARD = (Presence.SILENT, Presence.GONE, Presence.EXPECTED)
 # Labels of machines whose value is not listed, or not known.
 OTHER, NOT_STATED = "other", "not stated"
 # At most this many rows of a trial are shown; the counts above them include all rows.
@@ -107,9 +93,8 @@ def take_inventory(request: Asked) -> HttpResponse:
         # The form carries exactly the tried text to the import, unless it is too long.
         text = json.dumps(items, ensure_ascii=False, separators=(",", ":"))
         carried = text if len(text) <= MOST_PASTED else ""
-        rest = max(0, len(trial.changes) - MOST_CHANGES)
-        shown_of = trial.changes[:MOST_CHANGES]
-        return inventory_answer(request, trial=trial, changes=shown_of, rest=rest, kept=carried, sent=sent)
+        shown, rest = trial.changes[:MOST_CHANGES], max(0, len(trial.changes) - MOST_CHANGES)
+        return inventory_answer(request, trial=trial, changes=shown, rest=rest, kept=carried, sent=sent)
     found = import_inventory(inventory=inventory, actor=request.actor, now=request.now, complete=complete)
     said = f"Imported: {found.machines} machines, {found.new} of them new, {found.without_agent} without an agent."
     return done(request, said, "inventory")
@@ -153,7 +138,7 @@ def machine_list(request: Asked) -> HttpResponse:
     # Counting reads all machines that match, so the page requests it afterwards; without scripts, a link does.
     is_counting = bool(request.htmx) or request.GET.get("as") == "counts"
     counted = {"machines/machine_counts.html": lambda: _chips(request, rows)} if is_counting else {}
-    kept = parse_qsl(query_with(request, q="", cursor=""))
+    kept = parse_qsl(pages.query_with(request, q="", cursor=""))
     filters = [(name, value) for name in MachineFilter.base_filters for value in request.GET.getlist(name)]
     context: dict[str, Any] = {"kept": kept, "filters": filters, "most": MOST_AT_ONCE}
     return listed(request, "machines/list.html", "machines/machine_rows.html", read, counted, **context)
@@ -175,7 +160,8 @@ def decommission_answer(request: Asked, /, **context: Any) -> HttpResponse:
     form = DecommissionForm(request.POST if request.method == "POST" else request.GET)
     ids = form.cleaned_data["machine"] if form.is_valid() else []
     if form.is_valid() and form.cleaned_data["all"]:
-        found = counts.with_presences(MachineFilter(request.GET, now=request.now).qs, *NOT_HEARD, now=request.now)
+        not_heard = Presence.SILENT, Presence.GONE, Presence.EXPECTED
+        found = counts.with_presences(MachineFilter(request.GET, now=request.now).qs, *not_heard, now=request.now)
         ids = list(found.order_by("resource_name", "pk").values_list("pk", flat=True)[:MOST_AT_ONCE])
     rows = machines.chosen(machine_ids=ids, now=request.now)
     return page(request, "machines/decommission.html", rows=rows, **context)
@@ -186,7 +172,7 @@ def decommission_machines(request: Asked) -> HttpResponse:
     try:
         return _decommission(request) if request.method == "POST" else decommission_answer(request)
     except Refused as error:
-        return decommission_answer(request, sent=request.POST, **refused(error))
+        return decommission_answer(request, sent=request.POST, **pages.refused(error))
 
 
 def _decommission(request: Asked) -> HttpResponse:
@@ -197,7 +183,7 @@ def _decommission(request: Asked) -> HttpResponse:
     actor = request.actor.because(sent["comment"])
     found = decommission.decommission_each(machine_ids=sent["machine"], actor=actor, now=request.now)
     results = [
-        (machine_id, names.get(machine_id, machine_id), refused(error)["refusal"] if error is not None else None)
+        (machine_id, names.get(machine_id, machine_id), pages.refused(error)["refusal"] if error is not None else None)
         for machine_id, error in found.items()
     ]
     return page(request, "machines/decommission.html", results=results)
@@ -208,23 +194,18 @@ def _chips(request: Asked, rows: Any) -> dict[str, Any]:
     list, and the chart of their versions.
     """
     found = counts.machines_by_value(rows)
+    by_version = [
+        Row(OTHER if version is None else version or NOT_STATED, tuple(getattr(count, one.value) for one in Presence))
+        for version, count in counts.presence_by_version(rows, now=request.now)
+    ]
+    series = [Series(badge.label, badge.tone) for badge in map(badge_of, Presence)]
+    table = charts.counted("versions", "Agent versions and presence", "Version", series, by_version)
     return {
         "value_chips": [
             (label, [_chip(request, name, row) for row in getattr(found, name)]) for name, label in VALUE_LABELS.items()
         ],
-        "version_chart": _version_chart(counts.presence_by_version(rows, now=request.now)),
+        "version_chart": charts.bars(table) if table else None,
     }
-
-
-def _version_chart(found: Iterable[tuple[str | None, PresenceCounts]]) -> Chart | None:
-    """Return the chart of machines by agent version and presence, or None without machines."""
-    rows = [
-        Row(OTHER if version is None else version or NOT_STATED, tuple(getattr(count, one.value) for one in Presence))
-        for version, count in found
-    ]
-    series = [Series(badge.label, badge.tone) for badge in map(badge_of, Presence)]
-    table = charts.counted("versions", "Agent versions and presence", "Version", series, rows)
-    return charts.bars(table) if table else None
 
 
 def _chip(request: Asked, name: str, row: counts.ValueCount) -> dict[str, Any]:
@@ -235,7 +216,7 @@ def _chip(request: Asked, name: str, row: counts.ValueCount) -> dict[str, Any]:
         return {"label": OTHER, "machines": row.machines}
     parameter, value, label = (name, row.value, row.value) if row.value else ("not_stated", name, NOT_STATED)
     is_chosen = value.lower() in (each.lower() for each in request.GET.getlist(parameter))
-    query = query_with(request, **{"cursor": "", parameter: "" if is_chosen else value})
+    query = pages.query_with(request, **{"cursor": "", parameter: "" if is_chosen else value})
     return {"label": label, "machines": row.machines, "link": f"?{query}", "is_chosen": is_chosen}
 
 
@@ -251,9 +232,9 @@ def machine_answer(request: Asked, /, machine_id: int, **context: Any) -> HttpRe
         "machines/page.html",
         {
             "machines/machine_body.html": dict,
-            "machines/machine_timeline.html": lambda: drawn().context,
+            "machines/machine_timeline.html": drawn,
             "timeline/history.html": lambda: history(
-                entries.for_machine(machine_id=machine_id, cursor=None, size=HISTORY_SIZE), machine=machine_id
+                partial(entries.for_machine, machine_id=machine_id), machine=machine_id
             ),
         },
         detail=found,
@@ -299,10 +280,6 @@ def lift(request: Asked, machine_id: int) -> HttpResponse:
     return done(request, said, "machine", machine_id=machine_id)
 
 
-# More than this would be too many to review in one form.
-ADMISSIONS_A_PAGE = 50
-
-
 class AdmissionsForm(CommentForm):
     wrong = "Select at least one request. The comment has up to 2,000 characters."
     ids = IdsField()
@@ -314,7 +291,8 @@ def admissions_answer(request: Asked, /, **context: Any) -> HttpResponse:
     reason.
     """
     q, who = request.GET.get("q", "").replace("\x00", ""), request.GET.get("who", "")
-    read = partial(machines.page_of_waiting, size=ADMISSIONS_A_PAGE, q=q, who=who)
+    # More would be too many to review in one form.
+    read = partial(machines.page_of_waiting, size=50, q=q, who=who)
     context["refused"] = machines.refused_enrolments()
     return listed(
         request, "machines/admissions.html", "machines/admission_rows.html", read, filtered=q or who, **context
@@ -362,7 +340,8 @@ def created_token(request: Asked, form: JoinTokenForm) -> dict[str, Any]:
         fleet_url=settings.BASE_URL,
         join_token=plain,
         package=requirement(),
-        current=requirements_address(),
+        # This file names the current agent for as long as the backend exists.
+        current=f"{settings.BASE_URL}{reverse('agent-requirements')}",
         installer=installer_address(),
         certificates=certificates,
     )

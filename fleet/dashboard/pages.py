@@ -221,6 +221,11 @@ def common(request: HttpRequest) -> dict[str, Any]:
     """Return the context that all templates share (a Django context processor)."""
     if (asked := as_asked(request)) is None:
         return {}
+    saved: dict[str, Any] = {}
+    name = request.resolver_match.url_name or "" if request.resolver_match else ""
+    if name in LISTS:
+        views = SimpleLazyObject(lambda: find.saved_views(user_id=asked.user.pk, page=name))
+        saved = {"saved_views": views, "filters_now": filters_of(request.GET)}
     return {
         "now": asked.now,
         "own": asked.own,
@@ -232,20 +237,11 @@ def common(request: HttpRequest) -> dict[str, Any]:
         "may_administer": asked.rights.may(Right.ADMINISTER),
         "stop": SimpleLazyObject(rules.current),
         "pulse": SimpleLazyObject(lambda: queue.pulse(now=asked.now, rights=asked.rights)),
-        **_saved_views(asked),
+        **saved,
         "oldest": SimpleLazyObject(lambda: queue.oldest(now=asked.now, rights=asked.rights)),
         "strip": SimpleLazyObject(lambda: status_bar.CACHED.at(asked.now)),
         "archived_until": SimpleLazyObject(ARCHIVE.archived_until),
     }
-
-
-def _saved_views(request: Asked) -> dict[str, Any]:
-    """Return the template context of saved views on list pages; empty on other pages."""
-    name = request.resolver_match.url_name or "" if request.resolver_match else ""
-    if name not in LISTS:
-        return {}
-    views = SimpleLazyObject(lambda: find.saved_views(user_id=request.user.pk, page=name))
-    return {"saved_views": views, "filters_now": filters_of(request.GET)}
 
 
 def filters_of(asked: QueryDict) -> str:
@@ -281,18 +277,17 @@ def page(
         return render(request, name, built, status=status)
 
     # The result of a reader with limited visibility is not shared.
-    shared = request.htmx and name in same and not visibility.is_limited()
-    answer = HttpResponse(single_flight.once(_cache_key(request), lambda: make().content)) if shared else make()
+    if request.htmx and name in same and not visibility.is_limited():
+        own = replace(request.own, handover_read_until=None)
+        # What determines the content of a part that several readers share.
+        key = request.get_full_path(), request.rights, own, timezone.get_current_timezone_name()
+        answer = HttpResponse(single_flight.once(key, lambda: make().content))
+    else:
+        answer = make()
     patch_vary_headers(answer, ["HX-Request"])
     # The browser counts down by the server's time.
     answer["X-Drydock-Time"] = times.iso(clock.now())
     return answer
-
-
-def _cache_key(request: Asked) -> tuple[Any, ...]:
-    """Return the values that determine the content of a part that several readers share."""
-    own = replace(request.own, handover_read_until=None)
-    return (request.get_full_path(), request.rights, own, timezone.get_current_timezone_name())
 
 
 def listed(
@@ -339,8 +334,9 @@ def query_with(request: HttpRequest, **changed: str) -> str:
     return query.urlencode()
 
 
-def history(found: Page[TimelineRow], **of: Any) -> dict[str, Any]:
-    """Return the template context with the newest entries about an object, and the filter that shows all of them on the
-    timeline (`jump`: from a time).
+def history(read: Callable[..., Page[TimelineRow]], size: int = HISTORY_SIZE, **of: Any) -> dict[str, Any]:
+    """Return the template context with the newest entries about an object, which `read` returns, and the filter that
+    shows all of them on the timeline (`jump`: from a time).
     """
+    found = read(size=size)
     return {"entries": found.results, "more": urlencode(of) if found.next else "", "jump": of.items()}

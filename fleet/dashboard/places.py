@@ -29,9 +29,6 @@ class Area:
     icon: str
     tabs: tuple[Tab, ...]
 
-    def tab_of(self, name: str) -> Tab | None:
-        return next((tab for tab in self.tabs if tab.holds(name)), None)
-
     def tabs_for(self, rights: Rights) -> tuple[Tab, ...]:
         return tuple(tab for tab in self.tabs if rights.may(tab.needs))
 
@@ -90,6 +87,6 @@ ADMIN = Area(
 )
 
 
-def area_of(name: str) -> Area | None:
-    """Return the area of the URL with this name; None if it has none, such as a user's own page."""
-    return next((area for area in (*PLACES, ADMIN) if area.tab_of(name)), None)
+def place_of(name: str) -> tuple[Area, Tab] | tuple[None, None]:
+    """Return the area and the tab of the URL with this name; None if it has none, such as a user's own page."""
+    return next(((area, tab) for area in (*PLACES, ADMIN) for tab in area.tabs if tab.holds(name)), (None, None))

@@ -11,9 +11,7 @@ from django.http.response import HttpResponseBase
 
 COOKIE = "drydock_last_user"
 COOKIE_SECONDS = 30 * 86400
-COOKIE_RENEWAL_SECONDS = 86400
 FORM_SALT = "drydock.saved-form"
-FORM_SECONDS = 3600
 FORM_MAX_CHARACTERS = 64 * 1024
 # Fields of a form that users do not fill in.
 HIDDEN_FIELDS = ("expected_version", "when", "event", "all", "count", "of", "do")
@@ -21,7 +19,7 @@ HIDDEN_FIELDS = ("expected_version", "when", "event", "all", "count", "of", "do"
 
 def remember_user(request: HttpRequest, answer: HttpResponseBase, username: str) -> None:
     """Store the username in a cookie, at most once a day. The cookie grants no access."""
-    if request.get_signed_cookie(COOKIE, default="", max_age=COOKIE_RENEWAL_SECONDS) != username:
+    if request.get_signed_cookie(COOKIE, default="", max_age=86400) != username:
         answer.set_signed_cookie(
             COOKIE,
             username,
@@ -85,7 +83,7 @@ def save_form(request: HttpRequest, username: str) -> SavedForm | None:
 def load_form(text: str) -> SavedForm | None:
     """Return the form from the signed text of `SavedForm.sealed`; None if the signature is wrong or too old."""
     try:
-        to, username, fields = signing.loads(text, salt=FORM_SALT, max_age=FORM_SECONDS)
+        to, username, fields = signing.loads(text, salt=FORM_SALT, max_age=3600)
     except signing.BadSignature:
         return None
     return SavedForm(to, username, [(name, value) for name, value in fields])

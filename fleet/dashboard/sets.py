@@ -1,5 +1,5 @@
 """Views of availability sets: the list, the page of one set, and the forms to name it, merge it and change its
-requirements.
+requirements. Views of drills, which rehearse an event of a set, and of waves, which take events one after the other.
 """
 
 from collections.abc import Callable
@@ -12,17 +12,21 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
-from fleet.dashboard import timeline
-from fleet.dashboard.forms import CommentForm, Sent
-from fleet.dashboard.pages import HISTORY_SIZE, Asked, action_view, done, history, known, listed, page, pager, read_view
+from fleet.dashboard import pages, timeline
+from fleet.dashboard.forms import CommentForm, Sent, commented, line, of_guards
+from fleet.dashboard.pages import Asked, action_view, done, form_view, history, known, listed, page, read_view
 from fleet.dashboard.reauthentication import proved
-from fleet.domain import drills
+from fleet.domain import drills as rules
 from fleet.domain.people import Right
+from fleet.domain.reasons import Refused
 from fleet.domain.sets import MAX_NEEDS, NAMED_KINDS
+from fleet.operations import waves as wave_operations
+from fleet.operations.drills import begin
+from fleet.operations.drills.begin import Wanted
 from fleet.operations.machines import admissions
 from fleet.operations.sets import changes
 from fleet.operations.sets.changes import RequirementForm, SetNameForm
-from fleet.projections import set_summaries, sets
+from fleet.projections import drills, set_summaries, sets, waves
 from fleet.projections.filters import SetFilter
 from fleet.projections.pages import BadCursorError
 from fleet.projections.timeline import entries
@@ -34,12 +38,12 @@ KINDS = [(kind, wording.KINDS[kind]) for kind in NAMED_KINDS]
 # How long a set admits returning machines, in hours, as the form offers it; 0 ends it.
 ADMIT_HOURS = [(1, "1 hour"), (4, "4 hours"), (24, "1 day"), (168, "1 week")]
 DRILL_FORM = {
-    "kinds": drills.KINDS,
-    "type": drills.DEFAULT_TYPE,
-    "notice": drills.NOTICE_SECONDS,
-    "duration": drills.DURATION_SECONDS,
-    "notice_seconds": drills.DEFAULT_NOTICE_SECONDS,
-    "duration_seconds": drills.DEFAULT_DURATION_SECONDS,
+    "kinds": rules.KINDS,
+    "type": rules.DEFAULT_TYPE,
+    "notice": rules.NOTICE_SECONDS,
+    "duration": rules.DURATION_SECONDS,
+    "notice_seconds": rules.DEFAULT_NOTICE_SECONDS,
+    "duration_seconds": rules.DEFAULT_DURATION_SECONDS,
 }
 
 
@@ -73,12 +77,10 @@ def set_answer(request: Asked, /, set_id: int, **context: Any) -> HttpResponseBa
     if request.rights.may(Right.ADMINISTER):
         context |= {"admit_hours": ADMIT_HOURS, "kinds": KINDS, "max_needs": MAX_NEEDS}
         context["merge_targets"] = sets.merge_targets(set_id=home)
-    parts = {
+    parts: pages.Parts = {
         "sets/set_body.html": lambda: _agents(request, found),
-        "sets/set_timeline.html": lambda: drawn().context,
-        "timeline/history.html": lambda: history(
-            entries.for_set(set_id=home, cursor=None, size=HISTORY_SIZE), set=home
-        ),
+        "sets/set_timeline.html": drawn,
+        "timeline/history.html": lambda: history(partial(entries.for_set, set_id=home), set=home),
     }
     try:
         return page(request, "sets/page.html", parts, detail=found, query=timeline.query_of(request), **context)
@@ -96,7 +98,7 @@ def _agents(request: Asked, found: sets.SetDetail) -> dict[str, Any]:
     rows = set_summaries.page(
         set_id=found.set.id, hit=hit, now=request.now, cursor=request.GET.get("cursor"), size=sets.MOST_SHOWN
     )
-    return pager(request, rows)
+    return pages.pager(request, rows)
 
 
 set_page = read_view("sets/<int:set_id>/", "set")(set_answer)
@@ -169,3 +171,134 @@ def admit_by_rule(request: Asked, set_id: int) -> HttpResponse:
     admissions.set_rule(set_id=set_id, until=until, actor=actor, now=request.now)
     who = "are admitted automatically" if until else "wait for admission"
     return done(request, f"Machines of this set that enrol again {who}.", "set", set_id=set_id)
+
+
+# Drills: the list, the report of one, and the forms to begin and stop one.
+
+
+class DrillForm(CommentForm):
+    """Form of a drill. The machines are validated separately, because they depend on the set."""
+
+    wrong = ""
+    type = forms.ChoiceField(choices=[(kind, kind) for kind in rules.KINDS])
+    notice_seconds = forms.IntegerField(min_value=rules.NOTICE_SECONDS[0], max_value=rules.NOTICE_SECONDS[1])
+    duration_seconds = forms.IntegerField(min_value=rules.DURATION_SECONDS[0], max_value=rules.DURATION_SECONDS[1])
+
+
+@read_view("drills/", "drills")
+def drill_list(request: Asked) -> HttpResponse:
+    return listed(request, "drills/list.html", "drills/drill_rows.html", drills.listing)
+
+
+def drill_answer(request: Asked, /, drill_id: int, **context: Any) -> HttpResponse:
+    """Return the report page of a drill. It is also the response to a refused form, with the reason."""
+    found = known(drills.report(drill_id=drill_id, now=request.now), "No drill has this number.")
+    return page(request, "drills/page.html", {"drills/drill_body.html": dict}, report=found, **context)
+
+
+drill_page = read_view("drills/<int:drill_id>/", "drill")(drill_answer)
+
+
+@action_view("sets/<int:set_id>/drill/", "set-drill", set_answer)
+def begin_drill(request: Asked, set_id: int) -> HttpResponse:
+    values = DrillForm(request.POST).values
+    drill = begin.begin(
+        set_id=set_id,
+        actor=request.actor.because(values["comment"]),
+        now=request.now,
+        wanted=Wanted(
+            event_type=values["type"],
+            machines=request.POST.getlist("machines"),
+            notice_seconds=values["notice_seconds"],
+            duration_seconds=values["duration_seconds"],
+        ),
+    )
+    said = "The drill was started. Decide its event as you would decide a real one."
+    return done(request, said, "drill", drill_id=drill.pk)
+
+
+@action_view("drills/<int:drill_id>/stop/", "drill-stop", drill_answer)
+def stop_drill(request: Asked, drill_id: int) -> HttpResponse:
+    begin.stop(drill_id=drill_id, actor=commented(request), now=request.now)
+    return done(request, "Drill stopped. Drydock notifies the machines.", "drill", drill_id=drill_id)
+
+
+# Waves: the list, the page of one, and the forms to begin and stop one.
+
+
+class BeginWaveForm(CommentForm):
+    """Form of a new wave: the service or set of the events, the comment and the reason. The selected events are read
+    separately from the checkboxes.
+    """
+
+    wrong = "The comment and the reason may have up to 2,000 characters."
+    service = line(200)
+    set = forms.IntegerField(required=False, min_value=1, max_value=2**63 - 1)
+    reason = line()
+
+
+@read_view("waves/", "waves")
+def wave_list(request: Asked) -> HttpResponse:
+    read = partial(waves.listing, now=request.now, size=25)
+    return listed(request, "waves/list.html", "waves/wave_rows.html", read)
+
+
+def wave_answer(request: Asked, /, wave_id: int, **context: Any) -> HttpResponse:
+    """Return the page of a wave. It is also the response to a refused request to stop it."""
+    found = known(waves.detail(wave_id=wave_id, now=request.now), "No wave has this number.")
+    return page(request, "waves/page.html", {"waves/wave_body.html": dict}, wave=found, **context)
+
+
+wave_page = read_view("waves/<int:wave_id>/", "wave")(wave_answer)
+
+
+@form_view("waves/begin/", "wave-begin")
+def begin_wave(request: Asked) -> HttpResponse:
+    """Show the events of a service (`?service=`) or a set (`?set=`) for selection (GET), or begin the wave (POST)."""
+    sent = request.POST if request.method == "POST" else request.GET
+    form = BeginWaveForm(sent)
+    context: dict[str, Any] = {"sent": sent}
+    # The versions of the events on the submitted page, each as `ID:version`.
+    pairs = [one.partition(":")[::2] for one in request.POST.getlist("version")]
+    if request.method == "POST":
+        try:
+            reason = form.values["reason"]
+            wave = wave_operations.begin(
+                actor=request.actor.because(form.values["comment"]),
+                events=request.POST.getlist("events"),
+                shown=of_guards("shown", request),
+                versions={event_id: int(version) for event_id, version in pairs if version.isdecimal()},
+                overrides=dict.fromkeys(request.POST.getlist("override"), reason) if reason else {},
+                now=request.now,
+            )
+        except Refused as error:
+            context |= pages.refused(error) | {"takes_reason": _takes_reason(error)}
+        else:
+            return done(request, "The wave was started.", "wave", wave_id=wave.pk)
+    place = form.cleaned_data if form.is_valid() else {}
+    service, set_id = str(place.get("service", "")), place.get("set")
+    candidates = waves.candidates(now=request.now, service=service, set_id=set_id)
+    chosen = {candidate.event_id for candidate in candidates if not candidate.far_ahead}
+    if request.method == "POST":
+        chosen = set(request.POST.getlist("events"))
+    context |= {"candidates": candidates, "chosen": chosen, "service": service, "set_id": set_id}
+    return page(request, "waves/begin.html", **context)
+
+
+def _takes_reason(refusal: Refused) -> list[dict[str, Any]]:
+    """Return each guard of the refused events that a reason can override. One reason applies to all of these events."""
+    guards: dict[str, dict[str, Any]] = {}
+    for event in refusal.details.get("events", []):
+        for guard in event.get("guards", []):
+            if guard["needs"] == "reason" or guard["overridable"]:
+                before = guards.get(guard["code"], {"shown": ""})["shown"]
+                shown = event.get("shown", {}).get(guard["code"], "")
+                guards[guard["code"]] = {**guard, "shown": f"{before} {shown}".strip()}
+    return list(guards.values())
+
+
+@action_view("waves/<int:wave_id>/stop/", "wave-stop", wave_answer)
+def stop_wave(request: Asked, wave_id: int) -> HttpResponse:
+    wave_operations.stop(wave_id=wave_id, actor=commented(request), now=request.now)
+    message = "Wave stopped. Waiting approvals are withdrawn; approvals already sent continue."
+    return done(request, message, "wave", wave_id=wave_id)

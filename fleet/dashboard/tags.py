@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from fleet.dashboard.places import ADMIN, PLACES, area_of
+from fleet.dashboard.places import ADMIN, PLACES, place_of
 from fleet.domain.event_types import event_type_of
 from fleet.domain.people import Rights
 from fleet.domain.reasons import Reason
@@ -101,9 +101,7 @@ def places(context: Any) -> dict[str, Any]:
     rights = getattr(request, "rights", Rights())
     name = request.resolver_match.url_name or "" if request.resolver_match else ""
     # Some pages belong to different lists at different times.
-    behind = context.get("lies_behind") or name
-    area = area_of(behind)
-    tab = area.tab_of(behind) if area else None
+    area, tab = place_of(context.get("lies_behind") or name)
     return {
         "places": PLACES,
         "admin": ADMIN.tabs_for(rights),
@@ -211,14 +209,11 @@ def time_left(context: Any, since: datetime, until: datetime | None) -> SafeStri
     )
 
 
-# Larger sets are shown as text only.
-MAX_SQUARES = 16
-
-
 @register.simple_tag
 def squares(blast: BlastRadius) -> SafeString:
     """Return a square for each machine of the set: affected, remaining live, or unavailable. The text follows it."""
-    if blast.total > MAX_SQUARES:
+    # Larger sets are shown as text only.
+    if blast.total > 16:
         return mark_safe("")
     counts = {"hit": blast.hit, "up": blast.stay_up, "away": blast.total - blast.hit - blast.stay_up}
     kinds = [(kind,) for kind, count in counts.items() for _ in range(count)]

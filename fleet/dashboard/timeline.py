@@ -1,7 +1,7 @@
 """Timeline pictures on pages: the period, the filter, the table and the CSV file."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache, partial
 from typing import Any
@@ -12,19 +12,8 @@ from django.urls import reverse
 
 from fleet.dashboard.export import csv_file
 from fleet.dashboard.forms import Sent
-from fleet.dashboard.lanes.picture import Interval, Moment, Picture, Row, Scale, draw
-from fleet.dashboard.lanes.timeline import (
-    Choice,
-    Line,
-    Way,
-    cache_row,
-    chosen_window,
-    lines_of,
-    listener_rows,
-    rows_by,
-    shard_rows,
-    within,
-)
+from fleet.dashboard.lanes import timeline as lanes
+from fleet.dashboard.lanes.picture import Interval, Moment, Row, Scale, draw
 from fleet.dashboard.pages import Asked, listed, query_with, read_view, refused
 from fleet.dashboard.tags import service_url
 from fleet.domain.event_types import TYPES
@@ -49,30 +38,10 @@ MAINTENANCE = "maintenance"
 SHOWN = {"": "Everything", **{name: name for name in TYPES}, MAINTENANCE: "Cache maintenance"}
 # At most this many services of the fleet, and lanes of other subjects, are drawn. The table has all of them.
 SERVICES, MOST_LANES = 20, 40
-NOT_WATCHED = "No live agent"
 COLUMNS = ("what", "where", "state", "begin", "until", "address")
 
 
-@dataclass(frozen=True, slots=True)
-class TimelinePart:
-    """Template context of `timeline/picture.html`: a picture with its table. `left_out` counts the lanes that are not
-    drawn; `more`: not all events were read.
-    """
-
-    choice: Choice
-    picture: Picture | None
-    lines: tuple[Line, ...]
-    left_out: int
-    more: bool
-    shown: tuple[Way, ...]
-    file: str
-
-    @property
-    def context(self) -> dict[str, Any]:
-        return {"timeline": self, "lanes": self.picture}
-
-
-def of_fleet(request: Asked) -> TimelinePart:
+def of_fleet(request: Asked) -> dict[str, Any]:
     """Return the timeline of the fleet, with a lane for each service."""
     choice, types = requested(request, spans.enrolled_since())
     found = spans.of_fleet(choice.window, types=types, now=request.now, whole=wants_file(request))
@@ -80,22 +49,22 @@ def of_fleet(request: Asked) -> TimelinePart:
     def names(event: EventSpan) -> list[tuple[str, str]]:
         return [(event.service, service_url(event.service)) if event.service else ("no service", reverse("fleet"))]
 
-    rows = sorted(rows_by(found.events, names, now=request.now), key=lambda row: -len(row.intervals))
+    rows = sorted(lanes.rows_by(found.events, names, now=request.now), key=lambda row: -len(row.intervals))
     # The services with most events are drawn; the table has all of them.
     rows = [*_sorted(rows[:SERVICES]), *_sorted(rows[SERVICES:])]
     return _part(request, choice, rows, found, most=SERVICES)
 
 
-def of_service(request: Asked, found: Spans, choice: Choice, bands: Iterable[Interval]) -> TimelinePart:
+def of_service(request: Asked, found: Spans, choice: lanes.Choice, bands: Iterable[Interval]) -> dict[str, Any]:
     """Return the timeline of a service, with a lane for each set and each cache."""
 
     def names(event: EventSpan) -> list[tuple[str, str]]:
         return [(say(event.set.label, page_reader()), reverse("set", args=[event.set.id]))]
 
-    return _part(request, choice, _sorted(rows_by(found.events, names, now=request.now)), found, bands)
+    return _part(request, choice, _sorted(lanes.rows_by(found.events, names, now=request.now)), found, bands)
 
 
-def of_set(request: Asked, row: SetRow) -> TimelinePart:
+def of_set(request: Asked, row: SetRow) -> dict[str, Any]:
     """Return the timeline of a set, with a lane for each machine that has events, and one for all others."""
     choice, types = requested(request, spans.enrolled_since(availability_set=row.id))
     found = spans.of_machines(row.id, choice.window, types=types, now=request.now, availability_set=row.id)
@@ -106,13 +75,13 @@ def of_set(request: Asked, row: SetRow) -> TimelinePart:
     def names(event: EventSpan) -> list[tuple[str, str]]:
         return [machines.get(plain_name(name), (name, "")) for name in event.resources] or [("no named machine", "")]
 
-    rows = _sorted(rows_by(found.events, names, now=request.now))
+    rows = _sorted(lanes.rows_by(found.events, names, now=request.now))
     if row.omitted or {*machines.values()} - {(lane.name, lane.href) for lane in rows}:
         rows.append(Row("other machines" if rows else "all machines", []))
     return _part(request, choice, rows, found)
 
 
-def of_machine(request: Asked, detail: MachineDetail) -> TimelinePart:
+def of_machine(request: Asked, detail: MachineDetail) -> dict[str, Any]:
     """Return the timeline of a machine, with one lane for its own events and one for events of other machines in its
     set.
     """
@@ -125,43 +94,43 @@ def of_machine(request: Asked, detail: MachineDetail) -> TimelinePart:
     def names(event: EventSpan) -> list[tuple[str, str]]:
         return [own if plain_name(own[0]) in map(plain_name, event.resources) else rest]
 
-    rows = rows_by(found.events, names, now=request.now, first=[own])
+    rows = lanes.rows_by(found.events, names, now=request.now, first=[own])
     return _part(request, choice, [replace(rows[0], hit=True), *rows[1:]], found)
 
 
-def of_cache(request: Asked, choice: Choice, detail: CacheDetail) -> TimelinePart:
+def of_cache(request: Asked, choice: lanes.Choice, detail: CacheDetail) -> dict[str, Any]:
     """Return the timeline of a cache, with a lane for each shard, and one for each machine that reported whether it
     listens.
     """
     found = spans.of_cache(detail.cache.id, choice.window, now=request.now)
     (own,) = found.caches
-    lanes = [*shard_rows(own.maintenances, now=request.now), *listener_rows(detail.stretches)]
-    return _part(request, choice, lanes, Spans((), (), False, detail.gaps), gap_said="No listener", kinds={})
+    rows = [*lanes.shard_rows(own.maintenances, now=request.now), *lanes.listener_rows(detail.stretches)]
+    return _part(request, choice, rows, Spans((), (), False, detail.gaps), gap_said="No listener", kinds={})
 
 
-def as_file(request: Asked, part: TimelinePart, name: str) -> StreamingHttpResponse:
+def as_file(request: Asked, part: dict[str, Any], name: str) -> StreamingHttpResponse:
     """Return the picture's table as a CSV file."""
-    return csv_file(name, COLUMNS, (_csv_row(line, request) for line in part.lines))
 
+    def row(line: lanes.Line) -> tuple[str, ...]:
+        until = iso(line.until) if line.until else ""
+        address = request.build_absolute_uri(line.href) if line.href else ""
+        return line.what, line.where, line.state, iso(line.begin), until, address
 
-def _csv_row(line: Line, request: Asked) -> tuple[str, ...]:
-    until = iso(line.until) if line.until else ""
-    address = request.build_absolute_uri(line.href) if line.href else ""
-    return line.what, line.where, line.state, iso(line.begin), until, address
+    return csv_file(name, COLUMNS, map(row, part["timeline"]["lines"]))
 
 
 def wants_file(request: Asked) -> bool:
     return request.GET.get("as") == "csv"
 
 
-def requested(request: Asked, since: datetime | None) -> tuple[Choice, tuple[str, ...]]:
+def requested(request: Asked, since: datetime | None) -> tuple[lanes.Choice, tuple[str, ...]]:
     """Return the period and the event types that the URL requests. `since` is the time from which there are
     observations.
     """
     shown = _shown(request)
     # No event has the type `-`; the number of queries stays the same.
     types = () if shown == "" else ("-",) if shown == MAINTENANCE else (shown,)
-    return chosen_window(request.GET.dict(), now=request.now, since=since), types
+    return lanes.chosen_window(request.GET.dict(), now=request.now, since=since), types
 
 
 def _shown(request: Asked) -> str:
@@ -175,24 +144,27 @@ def _sorted(rows: Iterable[Row]) -> list[Row]:
 
 def _part(
     request: Asked,
-    choice: Choice,
+    choice: lanes.Choice,
     rows: list[Row],
     found: Spans,
     bands: Iterable[Interval] = (),
     *,
     most: int = MOST_LANES,
-    gap_said: str = NOT_WATCHED,
+    gap_said: str = "No live agent",
     kinds: Mapping[str, str] = SHOWN,
-) -> TimelinePart:
-    """Return the timeline of these rows and of the caches in `found`. Empty lanes come last; if all are empty, no
-    picture is drawn. `gap_said` is the text of the gaps, and `kinds` are the choices of the parameter `show`.
+) -> dict[str, Any]:
+    """Return the template context of `timeline/picture.html`: the picture (`lanes`) of these rows and of the caches in
+    `found`, with its table. Empty lanes come last; if all are empty, no picture is drawn.
+
+    `gap_said` is the text of the gaps, and `kinds` are the choices of the parameter `show`. `left_out` counts the lanes
+    that are not drawn; `more`: not all events were read.
     """
     chosen, now, window = _shown(request), request.now, choice.window
     # With one type of events, maintenance of caches is not shown.
-    caches = [cache_row(cache, now=now) for cache in found.caches if chosen in ("", MAINTENANCE)]
+    caches = [lanes.cache_row(cache, now=now) for cache in found.caches if chosen in ("", MAINTENANCE)]
     rows, most = [*rows[:most], *caches, *rows[most:]], min(MOST_LANES, most + len(caches))
     scale = Scale(window.begin, window.end)
-    lines = lines_of(rows, scale)
+    lines = lanes.lines_of(rows, scale)
     gaps = [gap for span in found.unwatched if scale.holds(gap := Interval(span.begin, span.end, "", gap_said))]
     summary = f"{counted(len(lines), 'thing')} in {counted(len(rows), 'lane')}"
     if gaps:
@@ -204,15 +176,21 @@ def _part(
         summary=f"{summary}.",
         bands=[band for band in bands if scale.holds(band)],
         gaps=gaps,
-        zoom=partial(within, request.GET.dict()),
+        zoom=partial(lanes.within, request.GET.dict()),
     )
 
     def address(show: str, file: str = "") -> str:
         return f"?{query_with(request, **{'cursor': '', 'show': show, 'as': file})}"
 
-    shown = tuple(Way(label, address(value), "", value == chosen) for value, label in kinds.items())
-    left_out, file = max(0, len(rows) - most), address(chosen if kinds else "", "csv")
-    return TimelinePart(choice, picture if rows else None, lines, left_out, found.more, shown, file)
+    timeline = {
+        "choice": choice,
+        "lines": lines,
+        "left_out": max(0, len(rows) - most),
+        "more": found.more,
+        "shown": [lanes.Way(label, address(value), "", value == chosen) for value, label in kinds.items()],
+        "file": address(chosen if kinds else "", "csv"),
+    }
+    return {"timeline": timeline, "lanes": picture if rows else None}
 
 
 def query_of(request: Asked) -> str:
@@ -223,7 +201,7 @@ def query_of(request: Asked) -> str:
 # The fleet's timeline.
 
 
-def _groups(request: Asked) -> list[Way]:
+def _groups(request: Asked) -> list[lanes.Way]:
     """Return the filters by group of kinds, which keep the other filters of the page."""
     chosen, found = set(request.GET.getlist("kind")), []
     for label in GROUPS:
@@ -232,7 +210,7 @@ def _groups(request: Asked) -> list[Way]:
         query.setlist("kind", kinds)
         for name in ("cursor", "part"):
             query.pop(name, None)
-        found.append(Way(label, f"?{query.urlencode()}", "", set(kinds) == chosen))
+        found.append(lanes.Way(label, f"?{query.urlencode()}", "", set(kinds) == chosen))
     return found
 
 
@@ -262,7 +240,7 @@ def fleet_timeline(request: Asked) -> HttpResponseBase:
         return as_file(request, drawn(), "fleet-timeline")
     # A timeline filtered by one object has no picture here: the object's own page has it.
     whole = start is None and not any(request.GET.get(name) for name in (*EntryFilter.base_filters, "cursor"))
-    more_parts = {"timeline/fleet_picture.html": lambda: drawn().context} if whole else {}
+    more_parts = {"timeline/fleet_picture.html": drawn} if whole else {}
     return listed(
         request,
         "timeline/page.html",

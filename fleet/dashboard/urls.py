@@ -4,19 +4,7 @@ from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 from django.views.generic import RedirectView
 
-from fleet.dashboard import (
-    agent_package,
-    bulk,
-    caches,
-    desk,
-    events,
-    fleet_map,
-    machines,
-    policy,
-    sets,
-    timeline,
-    waves,
-)
+from fleet.dashboard import agent_package, bulk, caches, desk, events, fleet_map, machines, policy, sets, timeline
 from fleet.dashboard.pages import pages_of
 from fleet.domain.intake import EVENT_ID
 
@@ -30,7 +18,7 @@ class EventId(StringConverter):
 register_converter(EventId, "event")
 
 PAGES = [
-    *pages_of(bulk, caches, desk, events, fleet_map, machines, policy, sets, timeline, waves),
+    *pages_of(bulk, caches, desk, events, fleet_map, machines, policy, sets, timeline),
     path("services/<path:name>/", caches.service_page, name="service"),
     path("agent/requirements.txt", agent_package.requirements, name="agent-requirements"),
     path("agent/install.ps1", agent_package.download_installer, name="agent-installer"),

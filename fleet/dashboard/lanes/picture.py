@@ -104,12 +104,6 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
-    x: float
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
 class Picture:
     """A drawn picture. `gaps` are times without a listener, `bands` emphasised times such as overlaps; both cross all
     lanes.
@@ -121,7 +115,7 @@ class Picture:
     gaps: tuple[Bar, ...]
     bands: tuple[Bar, ...]
     marks: tuple[Mark, ...]
-    ticks: tuple[Tick, ...]
+    ticks: tuple[tuple[float, str], ...]
     summary: str
     width: int = WIDTH
     left: int = LEFT
@@ -145,7 +139,6 @@ Zoom = Callable[[datetime, datetime], str]
 RIGHT = 16
 TOP = 8
 ROW = 15
-LANE = 24
 # Overlapping items of a lane are drawn below each other in tracks, up to `MOST_TRACKS`. Beyond that, they become one
 # bar with a count, in a pattern that is none of their states.
 TRACK = 15
@@ -197,7 +190,8 @@ class Scale:
         outline = _outline(x, y, width, left=torn_left, right=torn_right) if torn_left or torn_right else ""
         return Bar(interval, x, y, width, self.title(interval, name), outline)
 
-    def ticks(self) -> Iterable[Tick]:
+    def ticks(self) -> Iterable[tuple[float, str]]:
+        """Yield the coordinate and the label of each tick."""
         seconds = (self.end - self.begin).total_seconds()
         step = next((tick for tick in TICKS if seconds / tick <= 8), max(TICKS[-1], ceil(seconds / 8)))
         at = ceil(self.begin.timestamp() / step) * step
@@ -205,7 +199,7 @@ class Scale:
             moment = local(datetime.fromtimestamp(at, UTC))
             midnight = (moment.hour, moment.minute, moment.second) == (0, 0, 0)
             shown = "%d %b" if step >= DAY.total_seconds() or midnight else "%H:%M:%S" if step < 60 else "%H:%M"
-            yield Tick(x=self.x(moment), label=moment.strftime(shown))
+            yield self.x(moment), moment.strftime(shown)
             at += step
 
     def marks(self, moments: Iterable[Moment]) -> Iterable[Mark]:
@@ -227,13 +221,11 @@ class Scale:
         tracks = self._tracks(items) if len(items) <= MOST_ITEMS else []
         if items and not 0 < len(tracks) <= MOST_TRACKS:
             tracks = [list(self._folded(items, zoom))]
-        bars: list[Bar] = []
-        for number, track in enumerate(tracks):
-            for item in track:
-                bars += self._bars(item, row.name, top + 6 + TRACK * number)
-        height = LANE + TRACK * (max(len(tracks), 1) - 1)
+        heights = [(item, top + 6 + TRACK * number) for number, track in enumerate(tracks) for item in track]
+        bars = tuple(bar for item, y in heights for bar in self._bars(item, row.name, y))
+        height = 24 + TRACK * (max(len(tracks), 1) - 1)
         gaps = tuple(self.bar(gap, row.name, top, least=2.0) for gap in row.gaps if self.holds(gap))
-        return Lane(row, top, height, tuple(bars), gaps)
+        return Lane(row, top, height, bars, gaps)
 
     def _bars(self, item: Item, name: str, y: int) -> Iterator[Bar]:
         """Yield a bar for each part of an item. A part that is shorter than a pixel covers no other part."""
@@ -254,15 +246,13 @@ class Scale:
     def _tracks(self, items: Iterable[Item]) -> list[list[Item]]:
         """Assign each item to the first track that has space for it, and return the tracks."""
         tracks: list[list[Item]] = []
-        ends: list[float] = []
         for item in items:
             x = self.x(item[0].begin)
-            number = next((number for number, end in enumerate(ends) if end <= x), len(tracks))
-            if number == len(tracks):
-                tracks.append([])
-                ends.append(0)
-            tracks[number].append(item)
-            ends[number] = self._right(item)
+            track = next((track for track in tracks if self._right(track[-1]) <= x), None)
+            if track is None:
+                tracks.append([item])
+            else:
+                track.append(item)
         return tracks
 
     def _folded(self, items: Iterable[Item], zoom: Zoom | None) -> Iterator[Item]:

@@ -121,7 +121,6 @@ DAY = timedelta(days=1)
 LENGTHS = (DAY, timedelta(hours=1), timedelta(hours=6), timedelta(days=7), timedelta(days=30))
 # Share of the future in the picture. Most events are announced fifteen minutes ahead, and last fifteen minutes at most.
 AHEAD = 1 / 16
-LEAST_AHEAD = timedelta(minutes=35)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +164,7 @@ def chosen_window(asked: Mapping[str, str], *, now: datetime, since: datetime | 
         begin = max(begin, min(since, now) - SHORTEST)
     begin = max(begin, end - LONGEST)
     if live:
-        end = now + max((now - begin) * AHEAD, LEAST_AHEAD)
+        end = now + max((now - begin) * AHEAD, timedelta(minutes=35))
     window = Span(begin, max(end, begin + SHORTEST))
     rest = _other_parameters(asked)
     lengths = tuple(
@@ -215,22 +214,14 @@ def _time(text: str) -> datetime | None:
         return None
 
 
-# Further listeners are in the table only.
-MOST_LISTENERS = 30
-
-
 def shard_rows(maintenances: Iterable[MaintenanceRow], *, now: datetime) -> list[Row]:
     """Return one lane for each shard, and at least one lane."""
-    shards: dict[int | None, list[MaintenanceRow]] = defaultdict(list)
+    shards: dict[int | None, list[Interval]] = defaultdict(list)
     for row in maintenances:
-        shards[row.shard].append(row)
+        shards[row.shard] += maintenance_intervals(row, now=now, linked=True)
     lanes = [
-        Row(
-            "shard not stated" if shard is None else f"shard {shard}",
-            [interval for row in rows for interval in maintenance_intervals(row, now=now, linked=True)],
-            hit=True,
-        )
-        for shard, rows in sorted(shards.items(), key=lambda item: -1 if item[0] is None else item[0])
+        Row("shard not stated" if shard is None else f"shard {shard}", intervals, hit=True)
+        for shard, intervals in sorted(shards.items(), key=lambda item: -1 if item[0] is None else item[0])
     ]
     return lanes or [Row("maintenance", [], hit=True)]
 
@@ -269,7 +260,8 @@ def draw_maintenance(detail: MaintenanceDetail) -> Picture:
     summary = f"{len(detail.members)} notifications; {len(listeners)} machines reported whether they listen"
     return draw(
         Scale(detail.begin, max(detail.end, detail.begin + timedelta(seconds=30))),
-        [*lanes, *listeners[:MOST_LISTENERS]],
+        # Further listeners are in the table only.
+        [*lanes, *listeners[:30]],
         moments=moments,
         gaps=[Interval(gap.begin, gap.end, "", "No listener") for gap in detail.gaps],
         summary=f"{summary}; times without a listener: {len(detail.gaps)}.",
@@ -295,13 +287,8 @@ def maintenance_intervals(row: MaintenanceRow, *, now: datetime, linked: bool = 
 
 
 def _until(row: MaintenanceRow, now: datetime) -> datetime:
-    if row.ended_at is not None:
-        return row.ended_at
-    if row.active:
-        return now
-    if row.status is MaintenanceStatus.NEVER_STARTED and row.expected_at is not None:
-        return row.expected_at
-    return row.last_at
+    stated = row.expected_at if row.status is MaintenanceStatus.NEVER_STARTED else None
+    return row.ended_at or (now if row.active else stated or row.last_at)
 
 
 # Picture of an event: one lane a machine, with its listings of the event.
@@ -321,11 +308,11 @@ def draw_event(detail: EventDetail, *, now: datetime) -> Picture | None:
     named = {hit.machine.id for hit in detail.hit if hit.machine}
     until = detail.event.ended_at or now
     seen = say(detail.seen_summary, page_reader(now))
-    rows = []
-    for row in detail.sightings:
-        machine = row.machine
-        address = reverse("machine", args=[machine.id])
-        rows.append(Row(machine.resource_name, _sighting_intervals(row, until), address, hit=machine.id in named))
+    lanes = [(row.machine, _sighting_intervals(row, until)) for row in detail.sightings]
+    rows = [
+        Row(machine.resource_name, seen_at, reverse("machine", args=[machine.id]), hit=machine.id in named)
+        for machine, seen_at in lanes
+    ]
     summary = f"{len(detail.sightings)} machines; first seen {at_clock(first)}; {seen}."
     return draw(Scale(first - span * 0.03, last + span * 0.08), rows, moments=moments, summary=summary)
 
