@@ -45,26 +45,20 @@ def module_name(path: Path, top: Path) -> str:
 
 
 @cache
-def imports(path: Path, top: Path) -> list[Imported]:
-    """Everything the file imports, relative imports resolved; `from a import b` counts as `a` and as `a.b`."""
-    name = module_name(path, top)
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    return list(_imports(tree(path), package))
+def imports(path: Path) -> list[Imported]:
+    """Everything the file imports; `from a import b` counts as `a` and as `a.b`. Ruff forbids relative imports."""
+    return list(_imports(tree(path)))
 
 
-def _imports(node: ast.AST, package: str) -> Iterator[Imported]:
+def _imports(node: ast.AST) -> Iterator[Imported]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import):
             yield from (Imported(alias.name, child.lineno) for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
-            base = child.module or ""
-            if child.level:
-                above = package.split(".")
-                base = ".".join([*above[: len(above) - child.level + 1], *([base] if base else [])])
-            yield Imported(base, child.lineno)
-            yield from (Imported(f"{base}.{alias.name}", child.lineno) for alias in child.names)
+            yield Imported(child.module or "", child.lineno)
+            yield from (Imported(f"{child.module}.{alias.name}", child.lineno) for alias in child.names)
         elif not isinstance(child, ast.expr):
-            yield from _imports(child, package)
+            yield from _imports(child)
 
 
 def shown(path: Path) -> str:

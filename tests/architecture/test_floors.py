@@ -21,7 +21,7 @@ def rooms(folder: Path = OPERATIONS, top: Path = ROOT) -> Rooms:
     found: Rooms = {path.stem: set() for path in folder.iterdir() if not path.name.startswith("__")}
     for path in files(folder, ".py"):
         room = path.relative_to(folder).parts[0].removesuffix(".py")
-        for item in imports(path, top):
+        for item in imports(path):
             other = item.module.removeprefix(package).split(".")[0]
             if item.module.startswith(package) and other in found and other != room:
                 found[room].add(other)

@@ -10,17 +10,7 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from fleet.domain.states import (
-    APPROVAL_MOVES,
-    CORRECTABLE_APPROVALS,
-    EVENT_MOVES,
-    LIVE_APPROVALS,
-    OPEN_ORDERS,
-    ORDER_MOVES,
-    ApprovalState,
-    EventStatus,
-    OrderState,
-)
+from fleet.domain import states
 from fleet.domain.timeline import EntryKind
 from fleet.management import documentation
 from fleet.wording.badges import BY_KIND
@@ -89,7 +79,7 @@ def test_the_diagrams_hold_every_move_and_no_other() -> None:
     drawn = set(re.findall(r"^    (\w+) --> (\w+)$", text, flags=re.MULTILINE))
     moves = {
         (source.value, target.value)
-        for table in (EVENT_MOVES, APPROVAL_MOVES, ORDER_MOVES)
+        for table in (states.EVENT_MOVES, states.APPROVAL_MOVES, states.ORDER_MOVES)
         for source, targets in table.items()
         for target in targets
     }
@@ -97,21 +87,21 @@ def test_the_diagrams_hold_every_move_and_no_other() -> None:
 
 
 def test_every_state_has_its_moves() -> None:
-    assert set(EVENT_MOVES) == set(EventStatus)
-    assert set(APPROVAL_MOVES) == set(ApprovalState)
-    assert set(ORDER_MOVES) == set(OrderState)
+    assert set(states.EVENT_MOVES) == set(states.EventStatus)
+    assert set(states.APPROVAL_MOVES) == set(states.ApprovalState)
+    assert set(states.ORDER_MOVES) == set(states.OrderState)
 
 
 def test_a_live_state_leads_on_and_a_closed_one_leads_nowhere() -> None:
-    leading_on = {state for state, targets in APPROVAL_MOVES.items() if targets}
-    assert leading_on - set(CORRECTABLE_APPROVALS) == set(LIVE_APPROVALS)
-    assert {state for state, targets in ORDER_MOVES.items() if targets} == set(OPEN_ORDERS)
+    leading_on = {state for state, targets in states.APPROVAL_MOVES.items() if targets}
+    assert leading_on - set(states.CORRECTABLE_APPROVALS) == set(states.LIVE_APPROVALS)
+    assert {state for state, targets in states.ORDER_MOVES.items() if targets} == set(states.OPEN_ORDERS)
 
 
 def test_every_state_and_every_kind_has_a_look() -> None:
     for kind, looks in BY_KIND.items():
         assert set(kind) == set(looks)  # type: ignore[call-overload]
-    assert {EventStatus, ApprovalState, OrderState, EntryKind} <= set(BY_KIND)
+    assert {states.EventStatus, states.ApprovalState, states.OrderState, EntryKind} <= set(BY_KIND)
     tones = {"calm", "due", "busy", "good", "bad", "quiet"}
     assert {look.tone for looks in BY_KIND.values() for look in looks.values()} <= tones
 

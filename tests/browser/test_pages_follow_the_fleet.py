@@ -83,17 +83,6 @@ def test_the_focus_stays_where_it_was_while_parts_are_renewed(fleet: Fleet, open
     expect(watch).to_be_focused()
 
 
-def test_two_operators_one_decision_and_the_other_sees_it_at_once(fleet: Fleet, open_page: OpenPage) -> None:
-    event = factories.announced(fleet)
-    factories.operator("olga")
-    mine = open_page(f"/events/{event.event_id}/").page
-    hers = open_page(f"/events/{event.event_id}/", who="olga").page
-    mine.get_by_role("button", name=START_NOW).click()
-    expect(mine.locator("#decision")).to_contain_text("by otto")
-    expect(hers.locator("#decision")).to_contain_text("by otto")
-    expect(hers.get_by_role("button", name=START_NOW)).to_have_count(0)
-
-
 def test_a_cut_stream_is_replaced_by_asking_every_ten_seconds(fleet: Fleet, open_page: OpenPage) -> None:
     fleet.enrol_set()
     watched = open_page("/sets/", live=False)

@@ -4,21 +4,7 @@ import re
 
 from django.template.loader import render_to_string
 
-from fleet.dashboard.charts import (
-    BOTTOM,
-    DASH,
-    LEFT,
-    PLOT,
-    WIDTH,
-    Chart,
-    Row,
-    Series,
-    Table,
-    bars,
-    columns,
-    counted,
-    line,
-)
+from fleet.dashboard.charts import BOTTOM, LEFT, PLOT, WIDTH, Chart, Row, Series, Table, bars, columns, counted, line
 
 HOSTILE = '<script>alert("1")</script>'
 BOTH = (Series("Freeze", "1"), Series("Reboot", "2"))
@@ -74,7 +60,7 @@ def test_a_line_leaves_out_what_has_no_number() -> None:
     points = [[tuple(map(float, point.split(","))) for point in path.split()] for _, path in (stored, expected)]
     assert [len(path) for path in points] == [2, 2] and points[0][1] == points[1][0]
     assert points[1][1][1] == BOTTOM - PLOT == numbers(chart, "line", "y1")[-1]
-    assert rows[0].texts == ("1", DASH)
+    assert rows[0].texts == ("1", "\N{EN DASH}")
 
 
 def test_series_of_zeros_are_left_out_and_no_numbers_are_no_table() -> None:

@@ -13,7 +13,8 @@ from fleet.projections import machines, sets
 from fleet.projections.events import rows as event_rows
 from fleet.projections.timeline import entries
 from tests.caches.walking import Listeners
-from tests.dashboard.hot import calls, grow, queries
+from tests.dashboard.hot import calls, grow
+from tests.plans import queries
 
 # The number of queries of each page. If this file is missing, the test writes it.
 COMMITTED = Path(__file__).with_name("queries.json")

@@ -4,9 +4,7 @@ import re
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 
 from fleet.models import Cache, Machine
 from fleet.models.index_scan import BETWEEN
@@ -14,7 +12,7 @@ from fleet.projections.desk.find import MOST
 from tests import factories
 from tests.dashboard.conftest import text_of
 from tests.factories import Fleet
-from tests.plans import is_answered_by
+from tests.plans import is_answered_by, queries
 
 
 def found(client: Client, text: str) -> tuple[str, list[str]]:
@@ -92,8 +90,7 @@ def test_what_belongs_to_me_comes_first(fleet: Fleet, operator: Client) -> None:
 
 
 def test_few_of_many_are_shown_at_the_same_cost_and_by_an_index(shop: Fleet, operator: Client) -> None:
-    with CaptureQueriesContext(connection) as before:
-        found(operator, "vm1")
+    before = queries(found, operator, "vm1")
     home = shop.agents["web-vm0"].machine.availability_set
     Machine.objects.bulk_create(
         Machine(
@@ -104,11 +101,10 @@ def test_few_of_many_are_shown_at_the_same_cost_and_by_an_index(shop: Fleet, ope
         )
         for number in range(3000)
     )
-    with CaptureQueriesContext(connection) as after:
-        _, links = found(operator, "vm1")
+    after = queries(found, operator, "vm1")
     assert len(after) == len(before)
-    assert len([to for to in links if to.startswith("/machines/")]) == MOST
-    [asked] = [one["sql"] for one in after if one["sql"].startswith('SELECT "fleet_machine"')]
+    assert len([to for to in found(operator, "vm1")[1] if to.startswith("/machines/")]) == MOST
+    [asked] = [sql for sql in after if sql.startswith('SELECT "fleet_machine"')]
     # Beginnings of vmIds go by the index that Django makes for them.
     assert is_answered_by(asked, "machine_by_words", "fleet_machine_vm_id_23090f5d_like", "machine_by_node_name")
 

@@ -15,7 +15,8 @@ from django.test import Client
 from fleet import models
 from fleet.notifications import models as notification_models
 from tests.caches.walking import Listeners
-from tests.dashboard.hot import calls, grow, queries
+from tests.dashboard.hot import calls, grow
+from tests.plans import queries
 
 # What grows with the fleet or with time.
 GROWING = {

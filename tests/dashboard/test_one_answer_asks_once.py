@@ -1,9 +1,7 @@
 """Request cache: parts of one answer share one query, and a request that writes sees its own changes."""
 
 import pytest
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 
 from fleet.domain.people import Rights
 from fleet.models import StaleSet
@@ -11,14 +9,13 @@ from fleet.projections import visibility
 from fleet.projections.counts import changed_sets
 from fleet.projections.request_cache import cached_in_request, request_cache
 from tests.factories import Fleet
+from tests.plans import queries
 
 
 def test_a_page_asks_once_which_sets_have_changed(fleet: Fleet, operator: Client) -> None:
     fleet.enrol_set(3)
     for address in ("/", "/fleet/", "/blind-spots/", "/sets/"):
-        with CaptureQueriesContext(connection) as caught:
-            operator.get(address)
-        asked = [one["sql"] for one in caught.captured_queries if one["sql"].startswith("SELECT DISTINCT")]
+        asked = [sql for sql in queries(operator.get, address) if sql.startswith("SELECT DISTINCT")]
         assert len([sql for sql in asked if "fleet_staleset" in sql]) == 1, address
 
 

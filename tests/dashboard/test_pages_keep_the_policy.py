@@ -101,6 +101,9 @@ class Outline(HTMLParser):
         wrong = [tag for tag, attrs in self.tags if tag == "style" or (tag == "script" and not attrs.get("src"))]
         for tag, attrs in self.tags:
             wrong += [f"{tag} {name}" for name in attrs if name == "style" or re.match(r"on|hx-on", name)]
+            wrong += [
+                f"{tag} {value}" for value in attrs.values() if str(value).strip().lower().startswith("javascript:")
+            ]
         return wrong
 
     @property

@@ -10,7 +10,6 @@ from fleet.models import NoApprovalWindow, Rule
 from fleet.operations.policy import apply
 from tests import factories
 from tests.dashboard.conftest import codes, logged_in, marks, states, text_of
-from tests.dashboard.test_pages_keep_the_policy import Outline
 from tests.plans import queries
 from tests.policy.conftest import made
 
@@ -34,9 +33,6 @@ def test_the_page_lists_rules_in_order_with_all_that_people_ask(admin: Client, o
         assert seen.index("first") < seen.index("second")
         assert "short pauses are harmless" in seen and "ada" in seen
         assert ('role="switch"' in answer.content.decode()) is forms
-        outline = Outline(answer.content.decode())
-        assert (outline.inline, outline.count("h1")) == ([], 1)
-        assert len(set(outline.ids)) == len(outline.ids)
     assert '<a href="/policy/" aria-current="page">' in answer.content.decode()
 
 
@@ -50,8 +46,6 @@ def test_a_rule_is_tried_before_it_is_saved_and_saved_off(fleet: factories.Fleet
     row = Rule.objects.get()
     assert answer.redirect_chain == [(f"/rules/{row.pk}/", 302)]
     assert (row.enabled, row.event_types, row.max_duration_seconds) == (False, ["Freeze"], 8)
-    outline = Outline(answer.content.decode())
-    assert (outline.inline, len(set(outline.ids)) == len(outline.ids)) == ([], True)
 
 
 def test_form_error_is_at_its_field_with_the_sent_values(admin: Client) -> None:

@@ -16,6 +16,7 @@ from fleet.projections.desk import status_bar as glance
 from fleet.wording.problems import FAILURES
 from tests import factories
 from tests.dashboard.conftest import text_of
+from tests.dashboard.test_pages_keep_the_policy import Outline
 
 
 def test_form_of_an_unknown_visitor_leads_to_sign_in(fleet: factories.Fleet) -> None:
@@ -51,6 +52,7 @@ def test_every_failure_says_what_happened_and_leads_to_the_queue() -> None:
     for status, (title, reason) in FAILURES.items():
         shown = page_of(status).decode()
         assert title in shown and reason and 'href="/"' in shown, status
+        assert Outline(shown).inline == [], status
 
 
 @pytest.fixture
