@@ -49,7 +49,6 @@ NOT_LONG = (
     "tests/browser/test_deciding_in_a_browser.py::test_a_click_can_be_undone_in_front_of_everybody",
     "tests/browser/test_everybody_can_use_it.py::test_a_long_queue_and_a_decision_can_be_used_by_everybody[chromium-zoomed]",
     "tests/browser/test_pages_follow_the_fleet.py::test_a_comment_that_is_being_typed_is_not_swept_away",
-    "tests/browser/test_pages_follow_the_fleet.py::test_two_operators_one_decision_and_the_other_sees_it_at_once",
     "tests/browser/test_pages_follow_the_fleet.py::test_without_scripts_everything_can_still_be_done",
     "tests/demo/test_the_demo_starts_and_ends.py::test_a_taken_port_is_one_sentence",
     "tests/gateway/test_outages.py::test_one_locked_event_delays_no_report_and_no_order_of_the_others",

@@ -59,12 +59,11 @@ def _encoded(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-def caller(user: User, *scopes: str, expires_in: timedelta = timedelta(days=1)) -> Caller:
+def caller(user: User, *scopes: str) -> Caller:
     """A caller with a new token of this person: all scopes unless some are named."""
     secret = new_secret("dd")
-    TokenFactory(
-        secret=secret, user=user, scopes=list(scopes or TOKEN_SCOPES), expires_at=datetime.now(UTC) + expires_in
-    )
+    in_a_day = datetime.now(UTC) + timedelta(days=1)
+    TokenFactory(secret=secret, user=user, scopes=list(scopes or TOKEN_SCOPES), expires_at=in_a_day)
     return Caller(secret, user)
 
 

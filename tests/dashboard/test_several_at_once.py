@@ -92,9 +92,8 @@ def test_each_is_approved_on_its_own_and_one_click_undoes_all(fleet: Fleet, thre
     assert results(operator.post("/bulk/undo/", {"approval": ids})) == (2, 0)
     assert {one.state for one in Approval.objects.all()} == {ApprovalState.WITHDRAWN.value}
     assert not Order.objects.exists()
-    # A repeated undo and an unknown approval are reported line by line; a viewer who may not undo gets an answer, too.
+    # A repeated undo and an unknown approval are reported line by line.
     assert results(operator.post("/bulk/undo/", {"approval": [*ids, "7" * 30, "x"]})) == (0, 4)
-    assert logged_in(factories.viewer()).post("/bulk/undo/", {"approval": ids}).status_code in (200, 403)
     # A line that was refused follows its event too.
     fleet.later(1)
     fleet.all_say(names=["s2-1", "s2-2"])
@@ -208,9 +207,9 @@ def test_all_that_match_go_by_filter_and_count_and_a_list_that_has_changed_is_re
 ) -> None:
     assert 'name="count" value="4"' in operator.get("/history/?type=&needs_decision=true").content.decode()
     assert len(ticked(look(operator, "claim", all="on", of="queue", count=3))) == 3
-    for refused in (look(operator, "approve", all="on", of="queue", count=7),):
-        assert (refused.status_code, marks(refused, "data-refusal")) == (409, ["count-changed"])
-        assert "count=3" in refused.content.decode()
+    refused = look(operator, "approve", all="on", of="queue", count=7)
+    assert (refused.status_code, marks(refused, "data-refusal")) == (409, ["count-changed"])
+    assert "count=3" in refused.content.decode()
     looked = look(operator, "approve", all="on", of="queue", count=3)
     assert results(send(operator, look(operator, "claim", all="on", of="events", count=3, type="freeze"))) == (3, 0)
     fleet.approve(three[0])
