@@ -2,9 +2,8 @@
 sessions.
 """
 
-from collections.abc import Callable
-from functools import cache, partial, wraps
-from typing import Any, Concatenate
+from functools import cache, partial
+from typing import Any
 from zoneinfo import available_timezones
 
 from allauth.account.adapter import get_adapter
@@ -14,7 +13,7 @@ from django.contrib.auth import logout, update_session_auth_hash
 from django.contrib.auth.forms import PasswordChangeForm
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
@@ -37,22 +36,10 @@ from fleet.accounts.service_accounts import NewServiceForm, ServiceForm
 from fleet.accounts.services import ChangePersonForm, PersonForm
 from fleet.accounts.text import OUTSIDE, PASSWORD_WRONG, all_roles
 from fleet.accounts.tokens import TokenForm
+from fleet.dashboard import pages
 from fleet.dashboard.forms import refused_form
-from fleet.dashboard.pages import (
-    Asked,
-    P,
-    Panel,
-    action_view,
-    done,
-    known,
-    listed,
-    loaded,
-    page,
-    read_view,
-    refused,
-    require_reader,
-)
-from fleet.domain.people import TOKEN_SCOPES, Right
+from fleet.dashboard.pages import Asked, Panel, action_view, done, known, listed, loaded, page, read_view
+from fleet.domain.people import TOKEN_SCOPES
 from fleet.domain.reasons import Refused
 from fleet.operations import profile
 from fleet.projections.pages import MAX_PAGE_SIZE
@@ -157,7 +144,7 @@ def end_calendar(request: Asked, prefix: str) -> HttpResponse:
 
 
 @sensitive_post_parameters()
-@require_reader
+@pages.require_reader
 def password(request: Asked) -> HttpResponse:
     """Change the password of the signed-in user, after checking the old password and validating the new one."""
     who, sent = request.user, request.method == "POST"
@@ -180,18 +167,7 @@ MOST_SESSIONS = 100
 UNKNOWN_USER = "No user has this name."
 
 
-def for_admins(
-    answer: Callable[Concatenate[Asked, P], HttpResponse],
-) -> Callable[Concatenate[Asked, P], HttpResponse]:
-    """Decorate a view so that it answers 403 to all users except administrators."""
-
-    @wraps(answer)
-    def checked(request: Asked, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
-        if request.rights.may(Right.ADMINISTER):
-            return answer(request, *args, **kwargs)
-        return render(request, "403.html", {"reason": "Managing users requires the role admin."}, status=403)
-
-    return checked
+for_admins = pages.for_admins("Managing users requires the role admin.")
 
 
 @for_admins
@@ -268,7 +244,7 @@ def forget_answer(request: Asked, /, username: str, **context: Any) -> HttpRespo
     try:
         plan = privacy.preview(username=username, actor=request.actor)
     except Refused as error:
-        context = {**refused(error), **context}
+        context = {**pages.refused(error), **context}
     return page(request, "people/forget.html", plan=plan, username=username, **context)
 
 
@@ -329,7 +305,7 @@ def invitation_answer(request: Asked, /, invitation: str, **context: Any) -> Htt
         kind, team, account, name = external_accounts.invited(invitation)
         shown = {"kind": OUTSIDE.get(kind, kind), "team": team, "account": account, "name": name}
     except Refused as error:
-        shown = refused(error)
+        shown = pages.refused(error)
     return page(request, "people/account.html", **{"invitation": invitation, **shown, **context})
 
 

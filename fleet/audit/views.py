@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.http import Http404, HttpResponse, JsonResponse, StreamingHttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.urls import reverse
 
@@ -18,13 +18,13 @@ from fleet.audit.months import Counts
 from fleet.audit.queries import storage
 from fleet.audit.reports import EventReport, event_report, handover, span
 from fleet.audit.text import COLUMNS, COUNTS, FILTER_LABELS, FIRST_COLUMNS, month_named
+from fleet.dashboard import pages
 from fleet.dashboard.events import REPORT_PANELS, UNKNOWN
 from fleet.dashboard.export import csv_file, exported, named
 from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.lanes.timeline import draw_event
 from fleet.dashboard.pages import Asked, action_view, done, known, listed, loaded, page, query_with, read_view
 from fleet.domain.history import FIRST_YEAR, Month, month_of
-from fleet.domain.people import Right
 from fleet.domain.timeline import EntryKind
 from fleet.operations import profile
 from fleet.operations.inputs import MomentField
@@ -236,9 +236,8 @@ def _event_cells(row: EventRow) -> Iterable[Any]:
 
 
 @read_view("storage/", "storage")
+@pages.for_admins("Seeing storage needs the right of an admin.")
 def storage_page(request: Asked) -> HttpResponse:
-    if not request.rights.may(Right.ADMINISTER):
-        return render(request, "403.html", {"reason": "Seeing storage needs the right of an admin."}, status=403)
     found = storage(now=request.now)
     return page(request, "timeline/storage.html", storage=found, chart=size_chart(found))
 

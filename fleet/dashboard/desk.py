@@ -7,13 +7,13 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.http import HttpResponse, QueryDict
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
 from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.machines import created_token
-from fleet.dashboard.pages import Asked, action_view, done, filters_of, listed, page, query_with, read_view
+from fleet.dashboard.pages import Asked, action_view, done, filters_of, for_admins, listed, page, query_with, read_view
 from fleet.dashboard.places import ADMIN, PLACES, Tab
 from fleet.dashboard.sets import KINDS
 from fleet.domain.blind_spots import ORDER
@@ -211,14 +211,12 @@ def first_step_parts(request: Asked) -> dict[str, Any]:
     }
 
 
+@for_admins("You need the role admin to see the first steps.")
 def steps_answer(request: Asked, /, **context: Any) -> HttpResponse:
     """Return the page of the onboarding checklist. It is also the response to its forms: refused, or with a new join
     token.
     """
     context.pop("set_id", None)
-    if not request.rights.may(Right.ADMINISTER):
-        reason = "You need the role admin to see the first steps."
-        return render(request, "403.html", {"reason": reason}, status=403)
     return page(
         request, "desk/first_steps_page.html", {"desk/first_steps.html": lambda: first_step_parts(request)}, **context
     )

@@ -11,7 +11,6 @@ from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import render
 from django.urls import reverse
 
 from fleet.dashboard import charts, pages, timeline
@@ -57,13 +56,11 @@ class InventoryForm(Sent):
     what = forms.ChoiceField(choices=[("try", ""), ("import", "")])
 
 
+@pages.for_admins("You need the role admin to see the inventory.")
 def inventory_answer(request: Asked, /, status: int = 200, **context: Any) -> HttpResponse:
     """Return the inventory page, with the submitted text `kept` in the form. It is also the response to a refused or
     tried import.
     """
-    if not request.rights.may(Right.ADMINISTER):
-        reason = "You need the role admin to see the inventory."
-        return render(request, "403.html", {"reason": reason}, status=403)
     q, only = request.GET.get("q", "").replace("\x00", ""), request.GET.get("agent") == "none"
     read = partial(machines.inventory, q=q, without_agent=only)
     return listed(
@@ -150,13 +147,11 @@ class DecommissionForm(CommentForm):
     all = forms.BooleanField(required=False)
 
 
+@pages.for_admins("You need the role admin to decommission machines.")
 def decommission_answer(request: Asked, /, **context: Any) -> HttpResponse:
     """Return the page that shows the selected machines before they are decommissioned. It is also the response to a
     refused form.
     """
-    if not request.rights.may(Right.ADMINISTER):
-        reason = "You need the role admin to decommission machines."
-        return render(request, "403.html", {"reason": reason}, status=403)
     form = DecommissionForm(request.POST if request.method == "POST" else request.GET)
     ids = form.cleaned_data["machine"] if form.is_valid() else []
     if form.is_valid() and form.cleaned_data["all"]:

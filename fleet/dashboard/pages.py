@@ -62,6 +62,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Answer = Callable[..., HttpResponseBase]
 View = Callable[Concatenate[Asked, P], HttpResponseBase]
+PageView = Callable[Concatenate[Asked, P], HttpResponse]
 Routed = Callable[Concatenate[HttpRequest, P], HttpResponseBase]
 # Parts of a page that can be requested alone: the function that returns the context, by template.
 Parts = Mapping[str, Callable[[], Mapping[str, Any]]]
@@ -159,6 +160,21 @@ def action_view(address: str, name: str, answer: Answer) -> Callable[[View[P]], 
                 return answer(request, *args, **kwargs, sent=request.POST, **refused(error))
 
         return _routed(address, name, require_POST(require_reader(guarded)))
+
+    return decorate
+
+
+def for_admins(reason: str) -> Callable[[PageView[P]], PageView[P]]:
+    """Return a decorator for a page of administrators. Other users get the 403 page with this reason."""
+
+    def decorate(answer: PageView[P]) -> PageView[P]:
+        @wraps(answer)
+        def checked(request: Asked, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+            if request.rights.may(Right.ADMINISTER):
+                return answer(request, *args, **kwargs)
+            return render(request, "403.html", {"reason": reason}, status=403)
+
+        return checked
 
     return decorate
 

@@ -1,7 +1,7 @@
 """Callers of the API, and a fleet whose story happens now, for the API goes by the real clock."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -62,8 +62,7 @@ def _encoded(data: dict[str, Any]) -> dict[str, Any]:
 def caller(user: User, *scopes: str) -> Caller:
     """A caller with a new token of this person: all scopes unless some are named."""
     secret = new_secret("dd")
-    in_a_day = datetime.now(UTC) + timedelta(days=1)
-    TokenFactory(secret=secret, user=user, scopes=list(scopes or TOKEN_SCOPES), expires_at=in_a_day)
+    TokenFactory(secret=secret, user=user, scopes=list(scopes or TOKEN_SCOPES))
     return Caller(secret, user)
 
 
