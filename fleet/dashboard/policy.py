@@ -3,9 +3,7 @@
 from typing import Any
 
 from django import forms
-from django.contrib import messages
 from django.http import HttpResponse
-from django.shortcuts import redirect
 from django.urls import reverse
 
 from fleet.dashboard.forms import commented
@@ -87,15 +85,15 @@ def form_answer(request: Asked, found: RuleRow | None) -> HttpResponse:
             row = operations.change_rule(
                 form, rule_id=found.id, actor=request.actor, now=request.now, expected=_seen(request)
             )
-            messages.success(request, "Saved. Earlier decisions keep the wording that they were made by.")
+            said = "Saved. Earlier decisions keep the wording that they were made by."
         else:
             row = operations.create_rule(form, actor=request.actor, now=request.now)
-            messages.success(request, f"“{row.name}” has been created. It is off: try it, then switch it on.")
+            said = f"“{row.name}” has been created. It is off: try it, then switch it on."
     except Refused as error:
         context = refused(error)
         form.show(context.pop("refusal"))
         return rule_answer(request, form, found, **context)
-    return redirect("rule", rule_id=row.pk)
+    return done(request, said, "rule", rule_id=row.pk)
 
 
 @action_view("rules/<int:rule_id>/switch/", "rule-switch", list_answer)

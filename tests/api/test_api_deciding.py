@@ -77,23 +77,14 @@ def listed(who: Caller) -> list[dict[str, Any]]:
     return found
 
 
-def test_an_event_is_claimed_taken_over_and_given_back(fleet: factories.Fleet, operator: Caller) -> None:
-    event = factories.announced(fleet)
-    address = f"events/{event.event_id}/claims/"
-    made = operator.post(address, {"comment": "draining"})
-    assert made.status_code == 201, made.content
-    assert (made.json()["by"], made.json()["comment"], made.json()["ended_at"]) == ("otto", "draining", None)
-    shown = operator.get(f"events/{event.event_id}/").json()["claim"]
-    assert shown == {"by": "otto", "at": made.json()["at"], "comment": "draining"}
+def test_a_claim_is_taken_over_and_given_back(fleet: factories.Fleet, operator: Caller) -> None:
+    address = f"events/{factories.announced(fleet).event_id}/claims/"
+    assert operator.post(address, {"comment": "draining"}).json()["ended_at"] is None
     olga = caller(factories.operator("olga"))
     refused = problem(olga.post(address, {}), 409, "already-claimed")
     assert (refused["by"], refused["comment"]) == ("otto", "draining")
     assert olga.post(address, {"take_over": True}).json()["by"] == "olga"
-    problem(operator.delete(address), 403, "not-permitted")
     assert olga.delete(address).json()["ended_at"] is not None
-    problem(olga.delete(address), 409, "not-claimed")
-    for what, body in (("claims/", {}), ("holds/", {"reason": "x"})):
-        problem(operator.post(f"events/no-such/{what}", body), 404, "unknown-event")
 
 
 def test_an_event_is_held_and_the_hold_lifted(fleet: factories.Fleet, operator: Caller) -> None:

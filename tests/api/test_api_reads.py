@@ -88,13 +88,15 @@ def test_an_empty_fleet_is_an_empty_list(viewer: Caller) -> None:
         assert viewer.get(address).json() == {"next": None, "previous": None, "results": []}
 
 
-def test_unknown_things_are_problems(viewer: Caller) -> None:
+def test_unknown_things_are_problems(viewer: Caller, operator: Caller) -> None:
     for address in ("sets/1/", "caches/1/", "maintenances/1/"):
         problem(viewer.get(address), 404, "not-found")
     problem(viewer.get("machines/1/"), 404, "unknown-machine")
     problem(viewer.get("approvals/1/"), 404, "unknown-approval")
     for address in ("", "timeline/", "documents/"):
         problem(viewer.get(f"events/nobody-saw-this/{address}"), 404, "unknown-event")
+    for address, body in (("claims/", {}), ("holds/", {"reason": "x"})):
+        problem(operator.post(f"events/nobody-saw-this/{address}", body), 404, "unknown-event")
 
 
 def test_the_api_tells_sizes(fleet: factories.Fleet, admin: Caller, settings: Any, tmp_path: Path) -> None:

@@ -109,12 +109,6 @@ def test_machines_and_sets_by_how_present_a_machine_is(fleet: factories.Fleet, v
     assert [error["field"] for error in refused["errors"]] == ["presence"]
 
 
-def test_bulk_calls_take_the_same_filters(two: dict[str, AvailabilitySet], operator: Caller) -> None:
-    wanted = {"filter": {"resource_group": ["shop"], "set_name": "web"}, "expected_count": 1, "comment": "mine"}
-    done = operator.post("bulk/claims/", wanted).json()
-    assert [each["event_id"] for each in done["results"]] == ["EVENT-HERE"]
-
-
 def test_events_go_by_a_column_where_one_is_named(two: dict[str, AvailabilitySet], viewer: Caller) -> None:
     ScheduledEvent.objects.filter(event_id="EVENT-HERE").update(not_before=None)
     assert event_ids(viewer, "ordering=not_before") == ["EVENT-THERE", "EVENT-HERE"]

@@ -15,14 +15,6 @@ def test_a_stranger_is_sent_to_sign_in_and_then_back(client: Client) -> None:
     assert (answer.status_code, answer["Location"]) == (302, "/accounts/login/?next=%2Fsets%2F%3Fq%3Dweb")
 
 
-def test_a_login_leads_to_the_queue_and_a_logout_ends_it(fleet: factories.Fleet, client: Client) -> None:
-    factories.operator()
-    answer = client.post("/accounts/login/", {"login": "otto", "password": "harbour-otto"}, follow=True)
-    assert answer.redirect_chain == [("/", 302)]
-    assert client.post("/accounts/logout/").status_code == 302
-    assert client.get("/").status_code == 302
-
-
 def test_the_admin_deletes_no_role_and_shows_no_secret(fleet: factories.Fleet) -> None:
     """docs/dev/access/admin.csv has what it may do with each model, which tests/access holds against Django's admin."""
     client = logged_in(PersonFactory(username="root", is_superuser=True, is_staff=True))
