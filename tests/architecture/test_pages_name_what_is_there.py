@@ -11,6 +11,7 @@ from tests.architecture.sources import ROOT, files, tree
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *files(ROOT / "docs", ".md")]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FILE = re.compile(r"`((?:agents|docs|examples|fleet|templates|tests)/[\w./-]+)`")
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 NAME = re.compile(r"`(fleet(?:\.\w+)+)`")
 
 
@@ -44,8 +45,14 @@ def defined(name: str) -> bool:
     )
 
 
+def tests_of(file: str) -> set[str]:
+    body = tree(ROOT / file).body if (ROOT / file).is_file() else []
+    return {node.name for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+
+
 def missing(text: str) -> list[str]:
     found = [name for name in FILE.findall(text) if not (ROOT / name).exists()]
+    found += [f"{file}::{name}" for file, name in TEST.findall(text) if name not in tests_of(file)]
     return found + [name for name in NAME.findall(text) if not defined(name)]
 
 
@@ -71,3 +78,8 @@ def test_what_is_not_there_is_seen(tmp_path: Path) -> None:
     assert dead_links(page) == ["page.md#two", "gone.md"]
     text = "`fleet/gone.py` `fleet/urls.py` `fleet.urls` `fleet.urls.gone` `fleet.domain.drills.ending_of`"
     assert missing(text) == ["fleet/gone.py", "fleet.urls.gone"]
+    gone = [
+        f"tests/architecture/{name}"
+        for name in ("test_gone.py::test_x", "test_arrows.py::test_gone", "test_arrows.py::below")
+    ]
+    assert missing(" ".join(f"`{name}`" for name in gone)) == gone

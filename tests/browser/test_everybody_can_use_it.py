@@ -18,7 +18,7 @@ from fleet.urls import PAGES
 from tests import accounts, factories
 from tests.access.walks import pages
 from tests.access.world import busy_world
-from tests.browser.conftest import PHONE, WIDE, OpenPage, Watched, described, width_beyond
+from tests.browser.conftest import PHONE, OpenPage, Watched, described, width_beyond
 from tests.browser.story import START_NOW
 from tests.browser.test_deciding_in_a_browser import announce
 from tests.dashboard.conftest import logged_in
@@ -221,28 +221,6 @@ def test_axe_finds_nothing_serious_where_an_admin_makes_join_tokens(fleet: Fleet
     page.get_by_role("button", name="Create the join token").click()
     expect(page.locator("#install-linux")).to_contain_text("DRYDOCK_JOIN_TOKEN=join_")
     assert watched.faults() == []
-
-
-@pytest.mark.parametrize("size", [WIDE, pytest.param(PHONE, marks=pytest.mark.long)])
-def test_axe_finds_nothing_serious_where_an_admin_names_and_merges_sets(
-    fleet: Fleet, open_page: OpenPage, size: object
-) -> None:
-    fleet.enrol("vm1")
-    stray = fleet.enrol("stray-vm", availability_set="").machine.availability_set_id
-    factories.admin()
-    watched = open_page(f"/sets/{stray}/", who="ada", viewport=size)
-    page = watched.page
-    page.get_by_text("Merge this set into another").click()
-    assert watched.faults() == []
-    page.get_by_label("Name", exact=True).fill("harbour")
-    page.get_by_label("Kind").select_option("cloud_service")
-    page.get_by_role("button", name="Save the name").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("harbour")
-    page.get_by_text("Merge this set into another").click()
-    page.get_by_label("The set that remains").select_option(label="web (availability set)")
-    page.get_by_role("button", name="Merge").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("web")
-    expect(page.locator("#history")).to_contain_text("ada merged")
 
 
 def test_a_decision_can_be_made_with_the_keyboard_alone(fleet: Fleet, open_page: OpenPage) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from fleet.models import AvailabilitySet, Drill, Rule
+from fleet.models import AvailabilitySet, Rule
 from fleet.operations import waves
 from fleet.operations.policy import rules
 from tests import factories
@@ -20,18 +20,6 @@ from tests.gateway_process import Gateway
 from tests.policy.conftest import made
 
 pytestmark = [pytest.mark.browser, pytest.mark.real_time]
-
-
-def test_an_operator_begins_a_drill_on_the_page_of_a_set(fleet: Fleet, open_page: OpenPage) -> None:
-    fleet.enrol_set(3)
-    watched = open_page("/")
-    watched.open(f"/sets/{factories.the_set().pk}/")
-    page = watched.page
-    page.get_by_text("Start a drill", exact=True).click()
-    page.get_by_label("vm2").check()
-    page.get_by_role("button", name="Start the drill").click()
-    expect(page.locator("#drill-body h1")).to_contain_text("of vm2")
-    assert Drill.objects.get().event.resources == ["vm2"]
 
 
 def test_a_wave_stops_before_the_eyes_of_who_looks_at_it(fleet: Fleet, open_page: OpenPage) -> None:
