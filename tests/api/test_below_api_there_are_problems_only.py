@@ -3,6 +3,7 @@
 import json
 from itertools import product
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.db import OperationalError
@@ -161,22 +162,16 @@ def test_half_a_letter_is_no_text(admin: Caller) -> None:
 def test_failure_outside_a_call_is_a_problem_and_is_logged(
     blunt: Caller, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("the cable was cut")
-
-    monkeypatch.setattr("fleet.api.calls.Call.finalize_response", broken)
+    monkeypatch.setattr("fleet.api.calls.Call.finalize_response", Mock(side_effect=RuntimeError("the cable was cut")))
     answer = blunt.get("events/")
     problem(answer, 500, "failed")
     assert "the cable was cut" in caplog.text
 
 
 def test_database_outage_before_a_call_is_a_problem(blunt: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(*_: object, **__: object) -> None:
-        raise OperationalError("the connection is lost")
-
     for where in ("fleet.api.calls.Call.finalize_response", "fleet.accounts.tokens.person_of_token"):
         with monkeypatch.context() as patch:
-            patch.setattr(where, away)
+            patch.setattr(where, Mock(side_effect=OperationalError("the connection is lost")))
             answer = blunt.get("events/")
             problem(answer, 503, "busy")
             assert int(answer["Retry-After"]) > 0
@@ -187,11 +182,7 @@ def test_failure_of_a_call_is_a_problem_and_is_logged(
     blunt: Caller, settings: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, debug: bool
 ) -> None:
     settings.DEBUG = debug
-
-    def broken(**_: object) -> None:
-        raise RuntimeError("the cable was cut")
-
-    monkeypatch.setattr("fleet.projections.sets.listing", broken)
+    monkeypatch.setattr("fleet.projections.sets.listing", Mock(side_effect=RuntimeError("the cable was cut")))
     problem(blunt.get("sets/"), 500, "failed")
     assert "the cable was cut" in caplog.text
     problem(blunt.get("nothing/"), 404, "not-found")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import Literal
+from unittest.mock import Mock
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
@@ -31,11 +32,7 @@ def base_url() -> str:
 @pytest.fixture(autouse=True)
 def no_database(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every query for the database's time fail."""
-
-    def away() -> None:
-        raise OperationalError
-
-    monkeypatch.setattr(clock, "measure", away)
+    monkeypatch.setattr(clock, "measure", Mock(side_effect=OperationalError))
 
 
 @pytest.fixture

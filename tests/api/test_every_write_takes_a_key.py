@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import product
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -139,20 +140,14 @@ def test_an_act_that_fails_leaves_the_key_free(db: None) -> None:
     user = factories.operator()
     now = datetime.now(UTC)
 
-    def fail() -> Answer:
-        raise RuntimeError("the cable was cut")
-
-    def go() -> Answer:
-        return Answer(status=201, body={"done": True})
-
+    once = partial(answer_once, user=user, key="one", now=now)
+    fail, go = Mock(side_effect=RuntimeError("the cable was cut")), Mock(return_value=Answer(201, {"done": True}))
     with pytest.raises(RuntimeError, match="the cable was cut"):
-        answer_once(user=user, key="one", request="a", now=now, act=fail)
-    assert answer_once(user=user, key="one", request="a", now=now, act=go).repeated is False
-    assert answer_once(user=user, key="one", request="a", now=now, act=fail) == Answer(
-        201, {"done": True}, repeated=True
-    )
+        once(request="a", act=fail)
+    assert once(request="a", act=go).repeated is False
+    assert once(request="a", act=fail) == Answer(201, {"done": True}, repeated=True)
     with pytest.raises(KeyReused):
-        answer_once(user=user, key="one", request="b", now=now, act=go)
+        once(request="b", act=go)
 
 
 def test_a_fingerprint_knows_method_path_and_body() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.contrib.sessions.backends.db import SessionStore as DatabaseSessions
@@ -30,10 +31,7 @@ def test_form_of_an_unknown_visitor_leads_to_sign_in(fleet: factories.Fleet) -> 
 def test_a_mistake_of_ours_names_the_request_and_claims_nothing(
     operator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(**_: Any) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(glance, "overview", broken)
+    monkeypatch.setattr(glance, "overview", Mock(side_effect=ZeroDivisionError))
     operator.raise_request_exception = False
     answer = operator.get("/", headers={"X-Request-ID": "night-42"})
     assert answer.status_code == 500
@@ -59,13 +57,8 @@ def test_every_failure_says_what_happened_and_leads_to_the_queue() -> None:
 def away(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Return a function that makes the database unreachable from then on."""
 
-    def cut() -> None:
-        def refused(*_: Any, **__: Any) -> None:
-            raise OperationalError("connection refused")
-
-        monkeypatch.setattr(DatabaseSessions, "load", refused)
-
-    return cut
+    refused = Mock(side_effect=OperationalError("connection refused"))
+    return lambda: monkeypatch.setattr(DatabaseSessions, "load", refused)
 
 
 @pytest.mark.parametrize("signed_in", [True, False])
