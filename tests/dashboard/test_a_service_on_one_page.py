@@ -98,23 +98,15 @@ def test_whatever_a_service_is_called_it_has_a_page(db: None, viewer: Client) ->
         AvailabilitySet.objects.create(
             key=name, kind="standalone", name="one", service=name, created_at=datetime.now(UTC)
         )
-    for name in names:
-        has_a_page(viewer, name)
-
-
-def has_a_page(viewer: Client, name: str) -> None:
     page = viewer.get("/fleet/").content.decode()
-    assert f'href="{service_url(name).replace("&", "&amp;")}"' in page
-    answer = viewer.get(service_url(name))
-    assert answer.status_code == 200
-    body = answer.content.decode()
-    assert "<script>alert" not in body
-    assert Outline(body).inline == []
-    # Each part that keeps itself new is found under its own address.
-    for _, attrs in Outline(body).tags:
-        if attrs.get("data-live") is not None:
+    for name in names:
+        assert f'href="{service_url(name).replace("&", "&amp;")}"' in page
+        body = viewer.get(service_url(name)).content.decode()
+        assert "<h1" in body and "<script>alert" not in body and Outline(body).inline == [], name
+        # Each part that keeps itself new is found under its own address.
+        for attrs in (attrs for _, attrs in Outline(body).tags if attrs.get("data-live") is not None):
             part = viewer.get(str(attrs["hx-get"]), headers={"HX-Request": "true"})
-            assert f'id="{attrs["id"]}"' in part.content.decode()
+            assert f'id="{attrs["id"]}"' in part.content.decode(), name
 
 
 def test_unknown_service_is_404(viewer: Client) -> None:

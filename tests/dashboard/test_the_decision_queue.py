@@ -11,7 +11,6 @@ from tests import factories
 from tests.dashboard.conftest import acts, codes, marks, text_of
 
 OTHER = "0A1B2C3D-0000-4000-8000-000000000001"
-THIRD = "0A1B2C3D-0000-4000-8000-000000000002"
 
 
 def part(client: Client, name: str) -> Any:
@@ -55,7 +54,7 @@ def test_event_of_a_degraded_host_is_in_its_own_section(fleet: factories.Fleet, 
 
 def test_the_head_of_every_page_carries_the_count_and_the_next_time(fleet: factories.Fleet, operator: Client) -> None:
     event = factories.announced(fleet)
-    fleet.say("vm3", factories.listing(THIRD, resources=("vm3",), not_before=fleet.now + timedelta(minutes=30)))
+    fleet.say("vm3", factories.listing(OTHER, resources=("vm3",), not_before=fleet.now + timedelta(minutes=30)))
     head = operator.get("/machines/").content.decode()
     assert 'data-waiting="2"' in head
     assert event.not_before is not None

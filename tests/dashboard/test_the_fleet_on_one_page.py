@@ -19,8 +19,6 @@ from tests.caches.walking import Listeners, line
 from tests.dashboard.conftest import marks, text_of
 from tests.plans import queries
 
-E2 = "0A1B2C3D-0000-4000-8000-000000000002"
-
 
 def service(name: str, **compute: Any) -> dict[str, Any]:
     return {"tagsList": [{"name": "drydock:service", "value": name}], **compute}
@@ -73,7 +71,7 @@ def test_the_more_sets_the_less_each_shows(
 def test_few_sets_show_their_numbers_and_next_event(listeners: Listeners, viewer: Client) -> None:
     due, later = (listeners.now + timedelta(minutes=minutes) for minutes in (15, 120))
     listeners.all_say(
-        factories.listing(E2, event_type="Freeze", not_before=later),
+        factories.listing("0A1B2C3D-0000-4000-8000-000000000002", event_type="Freeze", not_before=later),
         factories.listing(event_type="Reboot", not_before=due),
         names=["vm1", "vm2"],
     )
