@@ -59,10 +59,10 @@ def _encoded(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-def caller(user: User, *scopes: str) -> Caller:
+def caller(user: User, *scopes: str, **columns: object) -> Caller:
     """A caller with a new token of this person: all scopes unless some are named."""
     secret = new_secret("dd")
-    TokenFactory(secret=secret, user=user, scopes=list(scopes or TOKEN_SCOPES))
+    TokenFactory(secret=secret, user=user, scopes=list(scopes or TOKEN_SCOPES), **columns)
     return Caller(secret, user)
 
 

@@ -108,7 +108,8 @@ def test_a_token_gives_no_more_than_its_person_and_its_own_token_have() -> None:
     problem(caller(otto).post("tokens/", {"name": "x", "scopes": ["read", "admin"]}), 403, "not-permitted")
     narrow = caller(factories.admin(), "read", "approve")
     problem(narrow.post("tokens/", {"name": "x", "scopes": ["admin"]}), 403, "not-permitted")
-    short, wanted = caller(otto, "read", "approve", expires_in=timedelta(hours=1)), ["read", "approve"]
+    wanted = ["read", "approve"]
+    short = caller(otto, *wanted, expires_at=datetime.now(UTC) + timedelta(hours=1))
     made = short.post("tokens/", {"name": "mine", "scopes": wanted, "expires_in_seconds": 86400 * 300}).json()
     assert datetime.fromisoformat(made["expires_at"]) < datetime.now(UTC) + timedelta(hours=2)
     mine = Caller(made["token"])
