@@ -126,11 +126,8 @@ def describe(
         gone = missing or (tuple(unknown[-1:]) if unknown and returned.may_be_missing else None)
         status = 204 if returned.shown is None else 201 if location else 200
         contract = CallContract(body, returned, gone, status, version, location, keyless, by_parts, matches)
-        taken = [
-            *parameters,
-            *(contract.conditions() if writes else ()),
-            *(page_parameters(page_size) if returned.page else ()),
-        ]
+        taken = [*parameters, *(contract.conditions() if writes else ())]
+        taken += page_parameters(page_size) if returned.page else []
         kinds = {*OF_EVERY_CALL, *problems, *contract.problems(writes=writes), *(unknown if writes else ())}
         kinds |= {"not-found"} if places else set()
         summary, _, description = inspect.getdoc(method).partition("\n\n")  # type: ignore[union-attr]
