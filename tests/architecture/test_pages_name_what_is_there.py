@@ -45,14 +45,14 @@ def defined(name: str) -> bool:
     )
 
 
-def tests_of(file: str) -> set[str]:
+def functions_of(file: str) -> set[str]:
     body = tree(ROOT / file).body if (ROOT / file).is_file() else []
     return {node.name for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
 
 
 def missing(text: str) -> list[str]:
     found = [name for name in FILE.findall(text) if not (ROOT / name).exists()]
-    found += [f"{file}::{name}" for file, name in TEST.findall(text) if name not in tests_of(file)]
+    found += [f"{file}::{name}" for file, name in TEST.findall(text) if name not in functions_of(file)]
     return found + [name for name in NAME.findall(text) if not defined(name)]
 
 
