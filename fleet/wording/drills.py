@@ -1,12 +1,8 @@
 """Texts of drills. They never state that Azure knows about a drill."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from fleet.domain.timeline import EntryKind
 from fleet.wording.orders import refusal
 from fleet.wording.sentences import EntryText, Sentence
-from fleet.wording.times import Reader
 
 STEPS = {
     "began": "Drill started",
@@ -46,16 +42,13 @@ def without_azure(text: str) -> str:
     return f"{said.replace('Azure', 'the rehearsal')}{quote}{comment}"
 
 
-def refused(values: Mapping[str, Any], reader: Reader) -> str:
-    # No document lists the event of a drill: an agent that searches for it there does not support drills.
-    too_old = values["reason"] == "not-listed"
-    return "the agent is too old for drills" if too_old else refusal(values["reason"])
-
-
 SENTENCES: dict[str, Sentence] = {
     "rehearsed": lambda values, reader: without_azure(values["said"]),
     "drill-left-out": "its agent was {presence:Presence} when the drill started",
-    "drill-refused": refused,
+    # No document lists the event of a drill: an agent that searches for it there does not support drills.
+    "drill-refused": lambda values, reader: (
+        "the agent is too old for drills" if values["reason"] == "not-listed" else refusal(values["reason"])
+    ),
     "drill-unheard-of": "its agent received the order and reported nothing more",
     "drill-unreached": "its agent did not receive the order",
     "drill-overtaken": "Azure announced a real event ({event_type:or of unknown type}), which has priority.",

@@ -11,7 +11,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import sentences
 from fleet.wording.drills import in_drill
-from fleet.wording.sentences import EntryText, Sentence, machine_named, service_named
+from fleet.wording.sentences import EntryText, Sentence, machine_named
 from fleet.wording.times import API, Reader
 
 NAMES = "approvals blind_spots caches desk drills events intake machines orders policy sets timeline waves"
@@ -68,7 +68,7 @@ def who_acted(row: TimelineRow) -> str:
     confusion.
     """
     if row.actor_kind is ActorKind.SERVICE:
-        return service_named(row.actor, row.actor_owner)
+        return f"service account {row.actor} ({f'owner {row.actor_owner}' if row.actor_owner else 'no owner'})"
     if row.actor_kind is not ActorKind.MACHINE:
         return row.actor
     if row.kind is EntryKind.EVENT_SIGHTED and len(row.data.get("names", ())) > 1:

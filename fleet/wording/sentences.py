@@ -87,11 +87,6 @@ def machine_named(name: str) -> str:
     return f"machine {name}"
 
 
-def service_named(name: str, owner: str) -> str:
-    """Return a service account's name for a sentence, such as `service account deploy-bot (owner ada)`."""
-    return f"service account {name} ({f'owner {owner}' if owner else 'no owner'})"
-
-
 def spoken(text: str) -> str:
     """Return text that a machine reported: in quotation marks, unless it is one plain word."""
     text = " ".join(text.split())

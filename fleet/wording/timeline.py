@@ -82,10 +82,9 @@ SENTENCES: dict[str, Sentence] = {
     "seal-begins-no-chain": "Seal 1 names an earlier hash, but must be the first of the chain.",
     "seal-ends-early": "Seal {seal} ends before the previous seal: it was edited.",
     "seal-over-other-rows": lambda values, reader: sentences.fill(
-        "Seal {seal} of {at:time} covers {rows} rows, but {found} exist: "
-        + ("rows were deleted" if values["found"] < values["rows"] else "rows were inserted")
-        + ", or the seal was edited.",
-        values,
+        "Seal {seal} of {at:time} covers {rows} rows, but {found} exist: rows were {fewer:?deleted|inserted}, or the"
+        " seal was edited.",
+        {**values, "fewer": values["found"] < values["rows"]},
         reader,
     ),
     "seal-hash-edited": "The hash of seal {seal} of {at:time} was edited; its {rows} rows are unchanged.",
