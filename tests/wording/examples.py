@@ -16,7 +16,7 @@ STATED = {
 ELSEWHERE = STATED | {"name": "db", "source": "tag"}
 
 # Names by the values that several have.
-ALIKE: dict[tuple[Any, ...], str] = {
+NAMES_BY_VALUES: dict[tuple[Any, ...], str] = {
     (True, False): "approved certain complete fallen listened prepared proposed supported watched",
     (False, True): "approved_elsewhere drill elsewhere gone inferred late only own pauses revoked shared unannounced"
     " unknown was_replica withdrew_rule",
@@ -27,7 +27,7 @@ ALIKE: dict[tuple[Any, ...], str] = {
     ("approve",): "doing right scope",
 }
 EXAMPLES: dict[str, tuple[Any, ...]] = {
-    **{name: values for values, names in ALIKE.items() for name in names.split()},
+    **{name: values for values, names in NAMES_BY_VALUES.items() for name in names.split()},
     "account": ("U024BE7LH",),
     "address": ("192.0.2.7", ""),
     "after_seconds": (42.0, None),

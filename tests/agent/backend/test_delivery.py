@@ -1,4 +1,4 @@
-"""Report delivery: no report is lost while the backend is away, drops answers, refuses, sheds or lost its data."""
+"""Report delivery: no report is lost if the backend is unavailable, drops answers, refuses, sheds or lost its data."""
 
 import itertools
 from datetime import timedelta
