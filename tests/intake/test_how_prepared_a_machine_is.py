@@ -17,9 +17,7 @@ def say(fleet: Fleet, name: str, phase: str, step: str, outcome: str, **fields: 
 
 
 def word(name: str) -> Prepared:
-    row = Preparation.objects.get(machine__resource_name=name)
-    planned = row.prepare_planned_at is not None
-    return prepared_of(prepare_outcome=row.prepare_outcome, recover_outcome=row.recover_outcome, planned=planned)
+    return prepared_of(Preparation.objects.get(machine__resource_name=name))
 
 
 def test_a_machine_is_preparing_then_prepared_and_each_hook_is_an_entry(fleet: Fleet) -> None:
