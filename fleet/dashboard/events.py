@@ -19,6 +19,7 @@ from fleet.domain.approvals.conditions import LATER, When, uncovered
 from fleet.domain.approvals.guards import TAKE_REASONS, Need
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason
+from fleet.domain.shapes import grouped
 from fleet.domain.states import ApprovalState
 from fleet.operations.approvals import approve as operations
 from fleet.operations.approvals import claims, conditions
@@ -167,9 +168,7 @@ def panel_of(
         standing_guards = tuple(g for g in detail.guards if g.code in asked or g.needs is Need.NOTE)
     may_override = rights.may(Right.OVERRIDE, detail.place)
     found = {guard.code: (say(guard.sentence, words), guard.needs, guard.overridable) for guard in standing_guards}
-    digests: dict[str, list[str]] = {}
-    for guard in standing_guards:
-        digests.setdefault(guard.code, []).append(guard.shown)
+    digests = grouped((guard.code, guard.shown) for guard in standing_guards)
     # The refusal may name a guard that applies only to the requested time.
     for one in refusal.get("guards", ()):
         known = digests.setdefault(one["code"], [])

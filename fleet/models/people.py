@@ -1,6 +1,5 @@
 """Users: settings, scopes, tokens, saved views, service accounts, and stored answers of repeated requests."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from fleet.domain.desk import LISTS
 from fleet.domain.people import ADMIN, BROWSER, TOKEN_SCOPES, Right, Rights, pattern_of
 from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.sets import PROVISIONAL
+from fleet.domain.shapes import grouped
 from fleet.models.fields import Line, ListOf, user_column, validate_time_zone
 from fleet.models.rows import Row
 
@@ -316,9 +316,7 @@ def prefetch_rights(people: Iterable[User]) -> None:
     rows = groups.values_list("user_id", Value("group"), F("group__name")).union(
         scopes.values_list("user_id", "kind", "pattern"), all=True
     )
-    found: dict[int, list[tuple[str, str]]] = defaultdict(list)
-    for pk, kind, text in rows:
-        found[pk].append((kind, text))
+    found = grouped((pk, (kind, text)) for pk, kind, text in rows)
     for one in unknown:
         held = sorted(found[one.pk])
         one._drydock_rights = Rights(  # type: ignore[attr-defined]

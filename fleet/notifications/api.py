@@ -9,7 +9,7 @@ from rest_framework.response import Response
 from fleet.api.authentication import person_of
 from fleet.api.calls import Call
 from fleet.api.repeats import SHOWN_ONCE, answered, once
-from fleet.api.schema import describe, detail_call, filters_of, list_call, ordering
+from fleet.api.schema import describe, detail_call, list_call
 from fleet.api.shapes.derive import shape
 from fleet.domain.event_types import Severity
 from fleet.domain.shapes import InApi
@@ -21,7 +21,6 @@ from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.queries import ChannelRow, RouteRow
 from fleet.notifications.route_services import RouteChangeSerializer, RouteFieldsSerializer, RouteRequestSerializer
 from fleet.operations.inputs import RequestSerializer
-from fleet.projections.pages import Page
 
 
 class RouteDryRunRequestSerializer(RequestSerializer):
@@ -177,16 +176,12 @@ class RotateChannel(Call, at="channels/<int:channel_id>/rotate/"):
 NO_MESSAGE = ("not-found", "There is no message with this id.")
 
 
+@list_call("list_messages", log.listing, log.MessageFilter, "rows", orders=("created_at",))
 class Messages(Call, at="messages/"):
-    @describe("list_messages", parameters=[*filters_of(log.MessageFilter), ordering("created_at")])
-    def get(self) -> Page[log.MessageRow]:
-        """List messages with their recipients, newest first
+    """List messages with their recipients, newest first
 
-        Messages of the installation's channels and of your own, including those that no route selected.
-        """
-        person = person_of(self.request)
-        rows = self.filtered(log.MessageFilter, queryset=log.messages_for(person))
-        return log.listing(rows, person=person, **self.place)
+    Messages of the installation's channels and of your own, including those that no route selected.
+    """
 
 
 @detail_call("get_message", log.detail, missing=NO_MESSAGE)

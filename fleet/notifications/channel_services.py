@@ -27,28 +27,11 @@ from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import ApiToken
 from fleet.notifications.channels import KINDS, ChannelKind, Lines, kinds_where
-from fleet.notifications.models import (
-    Channel,
-    Message,
-    MessageDelivery,
-    Reference,
-    Route,
-)
+from fleet.notifications.models import Channel, Message, MessageDelivery, Reference, Route
 from fleet.notifications.queries import OWN, for_reader
 from fleet.notifications.routing import OPEN_DELIVERIES, TEST
-from fleet.operations import wake_up
-from fleet.operations.audited import (
-    Audit,
-    AuditedForm,
-    AuditedSerializer,
-    Faults,
-    Sent,
-    ValueList,
-    Values,
-    delete_audited,
-    page_field,
-    save_audited,
-)
+from fleet.operations import audited, wake_up
+from fleet.operations.audited import Audit, AuditedForm, AuditedSerializer, Faults, Sent, Values
 from fleet.operations.locks import Lock, take
 from fleet.operations.rights import require_change
 from fleet.operations.timeline.entries import tell
@@ -125,46 +108,21 @@ class ChannelForm(AuditedForm):
 
     def __init__(self, *args: Any, kind: str, secrets_set: Collection[str] = (), **kwargs: Any) -> None:
         self.kind: ChannelKind = KINDS[kind]
-        fields = {name: self._field(name, name in secrets_set) for name in self.kind.fields}
+        hidden = {"widget": forms.PasswordInput({"autocomplete": "new-password"}), "strip": True}
+        fields: dict[str, Any] = {
+            name: audited.page_field(field, **(hidden if name in self.kind.secrets else {}))
+            for name, field in self.kind.fields.items()
+        }
+        for name in self.kind.secrets.intersection(secrets_set):
+            fields[name].required, fields[name].help_text = False, "Set: enter a new one to replace it."
         self.base_fields = {**type(self).base_fields, **fields}  # type: ignore[misc]
         super().__init__(*args, **kwargs)
-
-    def _field(self, name: str, is_set: bool) -> Any:
-        if name not in self.kind.secrets:
-            return page_field(self.kind.fields[name])
-        field = page_field(
-            self.kind.fields[name], widget=forms.PasswordInput({"autocomplete": "new-password"}), strip=True
-        )
-        if field and is_set:
-            field.required, field.help_text = False, "Set: enter a new one to replace it."
-        return field
 
     def apply(self, row: Any, optional: Any = ()) -> Faults:
         faults = [*super().apply(row, optional)]
         sent = {name: self.cleaned_data.get(name) for name in self.kind.fields}
         untouched = [name for name in self.kind.secrets if not sent[name]]
         return faults or write_settings(row, {name: sent[name] for name in sent if name not in untouched})
-
-
-def _setting_fields() -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-    """Return one serializer field for each setting of any kind, by name. The kind of the channel then validates the
-    value.
-    """
-    fields: dict[str, serializers.Field[Any, Any, Any, Any]] = {}
-    for name in {name: None for kind in KINDS.values() for name in kind.fields}:
-        kinds = [kind for kind, declared in KINDS.items() if name in declared.fields]
-        field = KINDS[kinds[0]].fields[name]
-        secret = " Never shown again." if any(name in KINDS[kind].secrets for kind in kinds) else ""
-        help_text = f"Of {', '.join(f'`{kind}`' for kind in kinds)}.{secret}"
-        stated: Any = {"required": False, "allow_null": True, "help_text": help_text, "source": f"stated.{name}"}
-        if isinstance(field, Lines):
-            line = serializers.CharField(max_length=2000, allow_blank=True)
-            fields[name] = ValueList(child=line, max_length=200, **stated)
-        elif field.get_internal_type() == "BooleanField":
-            fields[name] = serializers.BooleanField(**stated)
-        else:
-            fields[name] = serializers.CharField(allow_blank=True, max_length=2000, **stated)
-    return fields
 
 
 class ChannelFieldsSerializer(AuditedSerializer):
@@ -175,7 +133,22 @@ class ChannelFieldsSerializer(AuditedSerializer):
         fields: tuple[str, ...] = ("name", "enabled")
 
     def get_fields(self) -> dict[str, Any]:
-        return {**super().get_fields(), **_setting_fields()}
+        """Add a field for each setting of any kind. The kind of the channel then validates the value."""
+        fields = super().get_fields()
+        for name in {name: None for kind in KINDS.values() for name in kind.fields}:
+            kinds = [kind for kind, declared in KINDS.items() if name in declared.fields]
+            field = KINDS[kinds[0]].fields[name]
+            secret = " Never shown again." if any(name in KINDS[kind].secrets for kind in kinds) else ""
+            help_text = f"Of {', '.join(f'`{kind}`' for kind in kinds)}.{secret}"
+            stated: Any = {"required": False, "allow_null": True, "help_text": help_text, "source": f"stated.{name}"}
+            if isinstance(field, Lines):
+                line = serializers.CharField(max_length=2000, allow_blank=True)
+                fields[name] = audited.ValueList(child=line, max_length=200, **stated)
+            elif field.get_internal_type() == "BooleanField":
+                fields[name] = serializers.BooleanField(**stated)
+            else:
+                fields[name] = serializers.CharField(allow_blank=True, max_length=2000, **stated)
+        return fields
 
     def apply(self, row: Any, optional: Any = ()) -> Faults:
         faults = [*super().apply(row, optional)]
@@ -246,36 +219,30 @@ class ChannelAudit(Audit):
 
     def recorded(self, row: Any, before: Values | None, after: Values | None) -> tuple[Any, Any]:
         before, after = super().recorded(row, before, after)
-        old, new = (_without_secrets(row, values) if values is not None else None for values in (before, after))
+        old, new = (
+            {name: self.shown(row, name, value) for name, value in values.items()} if values is not None else None
+            for values in (before, after)
+        )
         if old and new:
             new |= {name: REPLACED for name in new if name in KINDS[row.kind].secrets and old[name] == new[name] == SET}
         return old, new
 
-
-def _without_secrets(row: Channel, values: Values) -> Values:
-    def shown(name: str, value: Any) -> Any:
+    def shown(self, row: Channel, name: str, value: Any) -> Any:
+        """Return a value as entries show it. Of an address only the host is shown, because the path may be a secret; a
+        short hash distinguishes addresses on this host.
+        """
         if value is None or name in ("name", "enabled"):
             return value
         if name in KINDS[row.kind].secrets:
             return UNREADABLE if value == UNREADABLE else SET
+        sign = hashlib.sha256(str(value).encode()).hexdigest()[:6]
         if row.owner_id is not None:
-            return f"{SET}…{_sign(str(value))}"
-        return _shortened(value) if name == "url" else value
-
-    return {name: shown(name, value) for name, value in values.items()}
-
-
-def _shortened(address: str) -> str:
-    """Return the host of an address, with a short hash that distinguishes addresses on this host. The path is omitted,
-    because it may be a secret.
-    """
-    url = urlsplit(address)
-    origin = f"{url.scheme}://{url.netloc}"
-    return origin if address.rstrip("/") == origin else f"{origin}/…{_sign(address)}"
-
-
-def _sign(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:6]
+            return f"{SET}…{sign}"
+        if name != "url":
+            return value
+        url = urlsplit(value)
+        origin = f"{url.scheme}://{url.netloc}"
+        return origin if value.rstrip("/") == origin else f"{origin}/…{sign}"
 
 
 CHANNELS = ChannelAudit(
@@ -292,8 +259,6 @@ CHANNELS = ChannelAudit(
     version="changed_at",
     right=Right.READ,
 )
-# After a rotation, the previous secret of a webhook also signs for this long.
-GRACE = timedelta(days=1)
 
 
 @transaction.atomic
@@ -306,7 +271,7 @@ def create(sent: Sent, *, actor: Actor, now: datetime, kind: str = "", own: bool
     others = Channel.objects.filter(owner=owner, deleted_at=None)
     require_room(others, MOST_OWN_CHANNELS if own else MOST_CHANNELS, "channels-too-many")
     row = Channel(kind=kind, owner=owner, created_at=now, changed_at=now, made_with=actor.token if own else None)
-    save_audited(sent, actor, CHANNELS, row=row, now=now, check=_faults)
+    audited.save_audited(sent, actor, CHANNELS, row=row, now=now, check=_faults)
     secret = _new_secret(row, now) if KINDS[row.kind].signs else None
     row.seal(row.opened)
     row.save(update_fields=["settings", "secrets"])
@@ -324,7 +289,7 @@ def change(
     """
     row = _locked(channel_id, actor)
     before, row.held_until = dict(row.opened), None
-    save_audited(sent, actor, CHANNELS, row=row, now=now, expected=expected, check=_faults)
+    audited.save_audited(sent, actor, CHANNELS, row=row, now=now, expected=expected, check=_faults)
     if row.opened != before:
         row.seal(row.opened)
         row.save(update_fields=["secrets"])
@@ -339,12 +304,10 @@ def delete(*, channel_id: int, actor: Actor, now: datetime, expected: Collection
     """
     row = _locked(channel_id, actor)
     require_version(row.changed_at, expected)
-    routes = (
-        Route.objects.filter(channel=row, deleted_at=None).order_by("position", "pk").values_list("name", flat=True)
-    )
-    if routes:
-        raise Refused("validation", Reason("channel-of-routes", routes=list(routes)))
-    delete_audited(row, actor, CHANNELS, now=now, enabled=False, secrets="", deleted_at=now)
+    routes = Route.objects.filter(channel=row, deleted_at=None).order_by("position", "pk")
+    if names := list(routes.values_list("name", flat=True)):
+        raise Refused("validation", Reason("channel-of-routes", routes=names))
+    audited.delete_audited(row, actor, CHANNELS, now=now, enabled=False, secrets="", deleted_at=now)
     return row
 
 
@@ -363,7 +326,7 @@ def rotate(
     before = {"secret_made_at": row.settings.get("secret_made_at")}
     if earlier := row.opened.get("secret"):
         row.opened["earlier_secret"] = earlier
-        row.settings["earlier_secret_until"] = iso(now + GRACE)
+        row.settings["earlier_secret_until"] = iso(now + timedelta(days=1))
     secret = _new_secret(row, now)
     row.seal(row.opened)
     row.changed_at = now
@@ -422,11 +385,6 @@ def end_made_with(token: ApiToken, *, actor: Actor, now: datetime) -> None:
         Channel.objects.filter(pk=channel.pk).update(enabled=False, changed_at=now)
         change = {"before": {"enabled": True}, "after": {"enabled": False}}
         tell(EntryKind.CHANNEL_CHANGED, actor, at=now, **change, **CHANNELS.data(channel))
-
-
-def count_own(person: User) -> int:
-    """Return the number of a user's personal channels."""
-    return Channel.objects.filter(owner=person).count()
 
 
 def empty_own(person: User, now: datetime) -> None:

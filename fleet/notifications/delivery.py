@@ -4,11 +4,11 @@ result.
 
 import importlib
 import random
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from types import ModuleType
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -19,29 +19,14 @@ from django.db.models import Count, F, Q
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.clock import AHEAD
 from fleet.domain.timeline import EntryKind
-from fleet.notifications import routing
+from fleet.notifications import models, routing
 from fleet.notifications.channel_services import in_use
 from fleet.notifications.channels import KINDS, kinds_where
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome, reader_of
 from fleet.notifications.grouping import Waiting, plan
-from fleet.notifications.models import (
-    Channel,
-    DeliveryAttempt,
-    Message,
-    MessageDelivery,
-    Reference,
-    UnreadableSecretsError,
-)
+from fleet.notifications.models import Channel, DeliveryAttempt, Message, MessageDelivery, Reference
 from fleet.notifications.news import MessageNews, news_of
-from fleet.notifications.routing import (
-    GROUP,
-    OF_DELIVERY,
-    OPEN_DELIVERIES,
-    TEST,
-    DeliveryState,
-    MessageState,
-    delivery_sources,
-)
+from fleet.notifications.routing import GROUP, OPEN_DELIVERIES, TEST, DeliveryState, MessageState
 from fleet.notifications.text import group_words, test_words
 from fleet.operations.clock import may_clock_decide
 from fleet.operations.timeline.entries import tell
@@ -49,8 +34,6 @@ from fleet.operations.timeline.entries import tell
 # Drydock's own errors are retried this often; then the delivery is given up.
 MOST_OWN_FAILURES = 5
 OWN_FAILURE = "own-failure"
-# Characters kept of a receiver's answer.
-MOST_ANSWER = 500
 
 Clock = Callable[[], datetime]
 
@@ -65,8 +48,6 @@ LEASE = timedelta(seconds=15)
 RENEW_SECONDS = 5.0
 # Messages that one round of a channel handles; the next round handles the rest.
 MOST = 2000
-# Interval at which a channel that mirrors open events is renewed.
-MIRROR_EVERY = timedelta(seconds=30)
 
 
 def schedule() -> list[tuple[int, datetime]]:
@@ -88,7 +69,8 @@ def schedule() -> list[tuple[int, datetime]]:
             WHERE enabled AND deleted_at IS NULL AND first.due_at IS NOT NULL
             ORDER BY id
             """,
-            [kinds_where(messages=False), MIRROR_EVERY.total_seconds()],
+            # A channel that mirrors open events is renewed every 30 seconds.
+            [kinds_where(messages=False), 30.0],
         )
         rows: list[tuple[int, datetime]] = cursor.fetchall()
     return rows
@@ -161,10 +143,8 @@ def pack(channel_id: int, *, now: datetime) -> None:
             due_at=now,
         )
         Message.objects.filter(pk__in=batch.ids).update(state=MessageState.BATCHED.value, delivery=delivery)
-    later: dict[datetime, list[int]] = defaultdict(list)
-    for message_id, at in planned.later.items():
-        later[at].append(message_id)
-    for at, ids in later.items():
+    for at in set(planned.later.values()):
+        ids = [message_id for message_id, due_at in planned.later.items() if due_at == at]
         Message.objects.filter(pk__in=ids).update(due_at=at)
 
 
@@ -202,12 +182,16 @@ def work_off(channel_id: int, *, clock: Clock) -> None:
         row = Channel.objects.get(pk=channel_id)
         try:
             values = in_use(row, now=clock())
-        except UnreadableSecretsError:
+        except models.UnreadableSecretsError:
             record_health(channel_id, Outcome(ok=False, again=True, error="secrets-unreadable"), now=clock())
             return
         channel = ChannelInUse(id=channel_id, kind=row.kind, name=row.name, values=values)
         if not KINDS[channel.kind].messages:
-            _mirror(channel, clock=clock)
+            mirror = partial(kind_of(channel.kind).mirror, channel, now=clock())
+            outcome = _without_raising(mirror, channel, again=True)
+            keep_references(channel.id, outcome.references, now=clock())
+            Channel.objects.filter(pk=channel.id).update(mirrored_at=clock())
+            record_health(channel.id, outcome, now=clock())
             return
         while may_clock_decide() and _send_next(channel, clock=clock):
             pass
@@ -215,31 +199,19 @@ def work_off(channel_id: int, *, clock: Clock) -> None:
         release(channel_id)
 
 
-def _mirror(channel: ChannelInUse, *, clock: Clock) -> None:
-    mirror = partial(kind_of(channel.kind).mirror, channel, now=clock())
-    outcome = _without_raising(mirror, channel, again=True)
-    keep_references(channel.id, outcome.references, now=clock())
-    Channel.objects.filter(pk=channel.id).update(mirrored_at=clock())
-    record_health(channel.id, outcome, now=clock())
-
-
 def _send_next(channel: ChannelInUse, *, clock: Clock) -> bool:
     """Send the next delivery of a channel. Return whether another one may follow immediately."""
     now = clock()
     # This sender has the lease, so no other one sends it.
-    unsettled = MessageDelivery.objects.filter(channel=channel.id, state__in=OPEN_DELIVERIES).order_by(
-        "created_at", "id"
-    )
+    unsettled = MessageDelivery.objects.filter(channel=channel.id, state__in=OPEN_DELIVERIES)
+    unsettled = unsettled.order_by("created_at", "id")
     delivery = unsettled.first()
-    if delivery is None:
-        ids = waiting(channel.id, now=now)
-        if not ids:
-            return False
+    if delivery is None and (ids := waiting(channel.id, now=now)):
         drop(_stale(ids, _news(ids, now=now)))
         pack(channel.id, now=now)
         delivery = unsettled.first()
-        if delivery is None:
-            return False
+    if delivery is None:
+        return False
     ids = list(Message.objects.filter(delivery=delivery).order_by("id").values_list("id", flat=True))
     news = _news(ids, now=now)
     stale = _stale(ids, news)
@@ -249,10 +221,9 @@ def _send_next(channel: ChannelInUse, *, clock: Clock) -> bool:
     drop(stale)
     number = _begin(delivery, now=now)
 
-    def send() -> Outcome:
+    def send() -> Any:
         rendered = _rendered(channel, delivery, [news[pk] for pk in ids if pk not in stale], now=now)
-        outcome: Outcome = kind_of(channel.kind).send(rendered, channel, now=now)
-        return outcome
+        return kind_of(channel.kind).send(rendered, channel, now=now)
 
     outcome = _without_raising(send, channel, again=number < MOST_OWN_FAILURES)
     return _record(channel, delivery, number, outcome, now=clock())
@@ -282,7 +253,7 @@ def _stale(message_ids: Collection[int], news: Mapping[int, MessageNews]) -> dic
 @transaction.atomic
 def _begin(delivery: MessageDelivery, *, now: datetime) -> int:
     """Record an attempt before it is made, and renew the lease. Return the number of the attempt."""
-    MessageDelivery.objects.filter(pk=delivery.pk, state__in=delivery_sources(DeliveryState.SENDING)).update(
+    MessageDelivery.objects.filter(pk=delivery.pk, state__in=routing.delivery_sources(DeliveryState.SENDING)).update(
         state=DeliveryState.SENDING.value, attempts=F("attempts") + 1
     )
     number: int = MessageDelivery.objects.values_list("attempts", flat=True).get(pk=delivery.pk)
@@ -329,20 +300,18 @@ def _without_raising(call: Callable[[], Outcome], channel: ChannelInUse, *, agai
 def _record(channel: ChannelInUse, delivery: MessageDelivery, number: int, outcome: Outcome, *, now: datetime) -> bool:
     """Record the outcome of an attempt. Return whether the channel may be used again immediately."""
     DeliveryAttempt.objects.filter(delivery=delivery, number=number).update(
-        ended_at=now, ok=outcome.ok, status=outcome.status, error=outcome.error, answer=outcome.answer[:MOST_ANSWER]
+        ended_at=now, ok=outcome.ok, status=outcome.status, error=outcome.error, answer=outcome.answer[:500]
     )
     keep_references(channel.id, outcome.references, now=now)
     if outcome.ok:
         settle(delivery.pk, DeliveryState.DELIVERED, now=now)
-    elif (
-        outcome.again
-        and not outcome.gone
-        and delivery.moment != TEST
-        and MessageDelivery.objects.filter(pk=delivery.pk, created_at__gt=now - routing.GIVE_UP_AFTER).exists()
-    ):
-        settle(delivery.pk, DeliveryState.QUEUED, now=now)
     else:
-        settle(delivery.pk, DeliveryState.GIVEN_UP, now=now, why=outcome.error or "refused")
+        # It may have been sent again meanwhile.
+        recent = MessageDelivery.objects.filter(pk=delivery.pk, created_at__gt=now - routing.GIVE_UP_AFTER)
+        if outcome.again and not outcome.gone and delivery.moment != TEST and recent.exists():
+            settle(delivery.pk, DeliveryState.QUEUED, now=now)
+        else:
+            settle(delivery.pk, DeliveryState.GIVEN_UP, now=now, why=outcome.error or "refused")
     record_health(channel.id, outcome, now=now)
     return outcome.wait_seconds is None if outcome.ok else not (outcome.again or outcome.gone)
 
@@ -353,9 +322,9 @@ def settle(delivery_id: UUID, state: DeliveryState, *, now: datetime, why: str =
     reason.
     """
     settled_at = None if state is DeliveryState.QUEUED else now
-    rows = MessageDelivery.objects.filter(pk=delivery_id, state__in=delivery_sources(state))
+    rows = MessageDelivery.objects.filter(pk=delivery_id, state__in=routing.delivery_sources(state))
     if rows.update(state=state.value, settled_at=settled_at, why=why):
-        Message.objects.filter(delivery=delivery_id).update(state=OF_DELIVERY[state].value, why=why)
+        Message.objects.filter(delivery=delivery_id).update(state=routing.OF_DELIVERY[state].value, why=why)
 
 
 def keep_references(channel_id: int, references: Mapping[str, Mapping[str, object] | None], *, now: datetime) -> None:

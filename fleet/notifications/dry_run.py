@@ -42,12 +42,9 @@ OF_CACHES = {
     for kind in notification_type.declared.entries
     if kind.value in MILESTONES and kind.value not in OF_EVENTS
 }
-# Notification types after which a step of escalation is not sent.
+# Notification types after which a step of escalation is not sent, and further ones for events that nobody claimed.
 DECIDED = frozenset({NotificationType.DECIDED, NotificationType.STARTED, NotificationType.ENDED})
-ENDS_STEP: Mapping[NotificationType, frozenset[NotificationType]] = {
-    NotificationType.UNDECIDED: DECIDED,
-    NotificationType.UNCLAIMED: DECIDED | {NotificationType.CLAIMED, NotificationType.PROPOSED},
-}
+CLAIMED = frozenset({NotificationType.CLAIMED, NotificationType.PROPOSED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +97,13 @@ def dry_run(*, route: Route, now: datetime, person: User | None = None) -> Route
     queries.
     """
     route.enabled, since = True, now - LOOKS_BACK
-    past, more = _past(since)
+    events, upkeep = list(events_since(since)), list(upkeep_since(since))
+    past = [*_stories(events[:MOST]), *map(_of_cache, reversed(upkeep[:MOST]))]
     messages = sorted(_messages(route, past, person), key=lambda message: message.at)
     days = [message.at.astimezone(zone_of(route.time_zone)).date() for message in messages]
     night = Route(from_time=time(22), until_time=time(7), time_zone=route.time_zone)
     weeks = Counter(day - timedelta(days=day.weekday()) for day in days)
+    moments = Counter(message.moment for message in messages)
     counts = {
         "messages": len(messages),
         "outside_working_hours": sum(in_hours(night, message.at) for message in messages),
@@ -118,13 +117,10 @@ def dry_run(*, route: Route, now: datetime, person: User | None = None) -> Route
         until=now,
         **counts,
         deliveries=len({message.at.replace(second=0, microsecond=0) for message in messages}),
-        by_notification_type=tuple(
-            MomentCount(moment, count)
-            for moment, count in Counter(message.moment for message in messages).most_common()
-        ),
+        by_notification_type=tuple(MomentCount(*each) for each in moments.most_common()),
         by_week=tuple(WeekCount(week.isoformat(), count) for week, count in sorted(weeks.items())),
         newest=tuple(messages[: -NEWEST - 1 : -1]),
-        more=more,
+        more=len(events) > MOST or len(upkeep) > MOST,
         unknown=tuple(map(Reason, UNKNOWABLE)),
         server_time=now,
     )
@@ -152,19 +148,12 @@ def entries_of(event_ids: Sequence[int]) -> QuerySet[Entry]:
     return visible(Entry).filter(event__in=event_ids, kind__in=OF_EVENTS).order_by("event", "at", "pk")
 
 
-def _past(since: datetime) -> tuple[list[_Story], bool]:
-    events, upkeep = list(events_since(since)), list(upkeep_since(since))
-    more = len(events) > MOST or len(upkeep) > MOST
-    return [*_stories(events[:MOST]), *map(_of_cache, reversed(upkeep[:MOST]))], more
-
-
 def _stories(events: Sequence[ScheduledEvent]) -> Iterator[_Story]:
     entries: dict[int, list[dict[str, Any]]] = defaultdict(list)
     undo = timedelta(seconds=settings.APPROVAL_UNDO_SECONDS)
-    rows = entries_of([event.pk for event in events])
-    for event_id, kind, at, actor, phase, outcome in rows.values_list(
-        "event_id", "kind", "at", "actor", "data__phase", "data__outcome"
-    ):
+    columns = ("event_id", "kind", "at", "actor", "data__phase", "data__outcome")
+    rows = entries_of([event.pk for event in events]).values_list(*columns)
+    for event_id, kind, at, actor, phase, outcome in rows:
         notification_type = type_of_entry(EntryKind(kind), {"phase": phase, "outcome": outcome})
         if notification_type is not None:
             entries[event_id].append({"moment": notification_type, "at": at, "by": actor})
@@ -209,4 +198,5 @@ def _messages(route: Route, past: Iterable[_Story], person: User | None) -> Iter
 
 
 def _settled(story: _Story, step: NotificationType, at: datetime) -> bool:
-    return any(facts.moment in ENDS_STEP[step] and facts.at <= at for facts, _ in story)
+    ends = DECIDED | CLAIMED if step is NotificationType.UNCLAIMED else DECIDED
+    return any(facts.moment in ends and facts.at <= at for facts, _ in story)

@@ -35,13 +35,12 @@ LOOKALIKES = str.maketrans({
 # Within a word, underscores are no markup.
 EMPHASIS = re.compile(r"(?<![^\W_])_+|_+(?![^\W_])")
 SCHEME = re.compile(r":(?=//)|(?<=\bwww)\.", re.IGNORECASE)
-NO_SCHEME = {":": "\N{FULLWIDTH COLON}", ".": "\N{ONE DOT LEADER}"}
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def without_links(text: str) -> str:
     """Change addresses in the text so that programs do not turn them into links."""
-    return SCHEME.sub(lambda match: NO_SCHEME[match[0]], text)
+    return SCHEME.sub(lambda match: "\N{FULLWIDTH COLON}" if match[0] == ":" else "\N{ONE DOT LEADER}", text)
 
 
 def for_chat(text: str) -> str:
@@ -65,27 +64,3 @@ def for_slack(text: str, most: int) -> str:
             return "".join(parts) + "…"
         parts.append(part)
     return "".join(parts) or "-"
-
-
-# Answers to the Claim button in a chat, visible to that user only. Only Drydock's own link stays a link.
-
-
-def claimed(person: str) -> str:
-    """Return the text for a user who has claimed an event from Slack."""
-    return f"You claimed the event as {without_links(person)}. Decide on the page of the event."
-
-
-def refused(sentence: str) -> str:
-    """Return the text for a user whose claim was refused for the reason `sentence`."""
-    return f"Nothing was claimed. {without_links(sentence)}"
-
-
-def stranger(account: str, address: str) -> str:
-    """Return the text for a Slack account (member id) that is not linked to a user. `address` is the invitation link,
-    valid for 10 minutes.
-    """
-    return (
-        "Nothing was claimed: Drydock does not know who you are. Open this within 10 minutes, sign in, and say that"
-        f" this account is yours; the link is for you alone: {address} An admin can do it as well: your member id is"
-        f" {without_links(account)}."
-    )

@@ -1,14 +1,14 @@
 """Grouping of notifications into deliveries, digests of storms, and health of channels."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TypeVar
 
-from fleet.domain.clock import seconds_since
 from fleet.domain.event_types import Severity
+from fleet.domain.shapes import grouped
 
 # The router runs every two seconds, the web process after five.
 ROUTED_WITHIN = timedelta(seconds=60)
@@ -28,29 +28,10 @@ class NotificationHealth(StrEnum):
     WORKS = "works"
 
 
-def worst_health(
-    *, channels: int, failing: int, undelivered: int, routed_at: datetime | None, now: datetime
-) -> NotificationHealth:
-    """Return the health of notifications: the worst state that applies. `channels` and `failing` count enabled and
-    failing channels, `undelivered` recent undelivered messages; `routed_at` is the last run of the router.
-    """
-    if not channels:
-        return NotificationHealth.NO_CHANNEL
-    if seconds_since(routed_at, now=now) > ROUTED_WITHIN.total_seconds():
-        return NotificationHealth.STANDS_STILL
-    if failing == channels:
-        return NotificationHealth.ALL_FAIL
-    if undelivered:
-        return NotificationHealth.UNDELIVERED
-    return NotificationHealth.SOME_FAIL if failing else NotificationHealth.WORKS
-
-
 # A digest: one message about a storm of events, which is edited while they continue.
 
-# A digest takes further events for this time and up to this number; after that, another one starts.
-OPEN_FOR = timedelta(hours=1)
+# A digest takes further events for an hour and up to this number; after that, another one starts.
 MOST = 1500
-NEAREST = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +61,7 @@ class Digest:
     place: Mapping[str, str] = field(default_factory=dict)
 
     def takes_in(self, *, now: datetime) -> bool:
-        return bool(self.events) and now - self.at < OPEN_FOR and len(self.events) < MOST
-
-    def end(self, subject: str) -> None:
-        if self.events.pop(subject, None) is not None:
-            self.over += 1
+        return bool(self.events) and now - self.at < timedelta(hours=1) and len(self.events) < MOST
 
     @property
     def total(self) -> int:
@@ -99,7 +76,7 @@ class Digest:
     def nearest(self) -> list[tuple[datetime, DigestEvent]]:
         """The events whose decisions are due next, with their deadlines."""
         due = [(event.deadline, event) for event in self.events.values() if event.waits and event.deadline]
-        return sorted(due, key=lambda one: (one[0], one[1].what))[:NEAREST]
+        return sorted(due, key=lambda one: (one[0], one[1].what))[:5]
 
     @property
     def urgency(self) -> tuple[int, float]:
@@ -115,10 +92,10 @@ class Digest:
         return sum(bool(getattr(event, which)) for event in self.events.values())
 
 
-def one_service(services: Iterable[str]) -> str:
-    """Return the service if all are the same, else an empty string."""
-    names = set(services)
-    return names.pop() if len(names) == 1 else ""
+def only(names: Iterable[str]) -> str:
+    """Return the name if all are the same, else an empty string."""
+    distinct = set(names)
+    return distinct.pop() if len(distinct) == 1 else ""
 
 
 # Grouping: few subjects are sent one by one, many together.
@@ -230,10 +207,7 @@ def _leaves(
 
 
 def _by(waiting: Sequence[Waiting], key: Callable[[Waiting], Key]) -> list[list[Waiting]]:
-    groups: dict[Key, list[Waiting]] = defaultdict(list)
-    for one in waiting:
-        groups[key(one)].append(one)
-    return list(groups.values())
+    return list(grouped((key(one), one) for one in waiting).values())
 
 
 def _batch(group: Sequence[Waiting]) -> Batch:

@@ -6,6 +6,7 @@ They can only claim events, with the same function as the pages.
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -28,11 +29,10 @@ from fleet.domain.reasons import Refused
 from fleet.domain.texts import parse_json, readable
 from fleet.domain.times import clamped
 from fleet.models import Claim, ScheduledEvent
-from fleet.notifications import formats
 from fleet.notifications.channel_services import in_use
 from fleet.notifications.channels import pagerduty
 from fleet.notifications.channels.slack import CLAIM_ACTION, MOST_TEXT
-from fleet.notifications.formats import for_slack
+from fleet.notifications.formats import for_slack, without_links
 from fleet.notifications.incidents import PagerState
 from fleet.notifications.models import Channel, HookCall, UnreadableSecretsError
 from fleet.notifications.routing import GROUP
@@ -42,9 +42,6 @@ from fleet.operations import clock
 from fleet.operations.approvals import claims
 from fleet.wording.say import refusal
 from fleet.wording.times import API
-
-# Accepted calls are remembered for this long, which is longer than any call is valid.
-KNOWN_FOR = timedelta(days=2)
 
 
 def claim_once(*, channel_id: int, key: str, event_id: str, actor: Actor, now: datetime) -> Claim | None:
@@ -71,7 +68,8 @@ def event_of(subject: str) -> str:
 
 
 def _first(channel_id: int, key: str, *, now: datetime) -> bool:
-    HookCall.objects.filter(at__lt=now - KNOWN_FOR).delete()
+    # Accepted calls are remembered for longer than any call is valid.
+    HookCall.objects.filter(at__lt=now - timedelta(days=2)).delete()
     return HookCall.objects.get_or_create(channel_id=channel_id, key=key, defaults={"at": now})[1]
 
 
@@ -80,7 +78,6 @@ def _first(channel_id: int, key: str, *, now: datetime) -> bool:
 
 # The same as the gateway's limit: a pressed button carries its whole card.
 MOST_BYTES = 256 * 1024
-HEX = frozenset("0123456789abcdef")
 # Largest row id.
 LARGEST = 2**63 - 1
 
@@ -95,7 +92,7 @@ def signed_channel(
     """Return the channel after verifying that one of `signatures` was made with its secret: HMAC-SHA256 in hex over
     `prefix` and the request body. Raises NotSignedError.
     """
-    wellformed = [each for each in signatures if len(each) == 64 and set(each) <= HEX][:8]
+    wellformed = [each for each in signatures if re.fullmatch("[0-9a-f]{64}", each)][:8]
     # A call without a signature costs no query.
     rows = Channel.objects.filter(pk=channel_id, kind=kind, enabled=True, deleted_at__isnull=True, owner=None)
     row = rows.first() if wellformed else None
@@ -179,9 +176,6 @@ def text_inside(value: Any, *names: str) -> str:
 
 # PagerDuty's webhooks, version 3: actions of users on incidents of Drydock.
 
-# PagerDuty repeats calls for hours while Drydock is unavailable; an old acknowledgement does not show the current
-# state.
-NEW_FOR = timedelta(minutes=15)
 STATES = {
     "incident.acknowledged": PagerState.ACKNOWLEDGED,
     "incident.resolved": PagerState.RESOLVED,
@@ -189,14 +183,15 @@ STATES = {
     "incident.reopened": PagerState.TRIGGERED,
 }
 MOST_KEY = 255
-MOST_ID = 100
 
 log = structlog.get_logger(__name__)
 
 
 @hook
 def webhook(request: HttpRequest, channel_id: int, now: datetime) -> HttpResponse:
-    """Handle a PagerDuty webhook call about an incident."""
+    """Handle a PagerDuty webhook call. Record the state that it reports for an open incident of this channel; an
+    acknowledgement also claims the event.
+    """
     parts = [part.strip().partition("=") for part in request.headers.get("X-PagerDuty-Signature", "").split(",")[:8]]
     signatures = [digest for version, _, digest in parts if version == "v1"]
     channel = signed_channel(request, channel_id, "pagerduty", signatures, now=now)
@@ -204,27 +199,18 @@ def webhook(request: HttpRequest, channel_id: int, now: datetime) -> HttpRespons
         event = inside(parse_json(request.body), "event")
     except ValueError:
         event = None
-    if isinstance(event, dict):
-        note_incident(request, channel, event, now=now)
+    state, name = STATES.get(text_inside(event, "event_type")), text_inside(event, "data", "incident_key")[:MOST_KEY]
+    incident = pagerduty.find_key(channel.pk, name) if state and name else None
+    if incident is not None and state is not None:
+        (owner, key), at = incident, min(time_of(event.get("occurred_at")) or now, now)
+        pagerduty.note_state(channel.pk, name, state=state, at=at, now=now)
+        # PagerDuty repeats calls for hours while Drydock is unavailable; an old acknowledgement does not show the
+        # current state. Acknowledging a digest claims none of its events.
+        is_news = state is PagerState.ACKNOWLEDGED and now - at <= timedelta(minutes=15)
+        if is_news and owner != GROUP and key.subjects:
+            claim(request, channel, event, event_of(key.subjects[0]), now=now)
     # The call need not be repeated.
     return HttpResponse(status=200)
-
-
-def note_incident(request: HttpRequest, channel: Channel, event: dict[str, Any], *, now: datetime) -> None:
-    """Record the state that a PagerDuty webhook reports for an open incident of this channel. An acknowledgement also
-    claims the event.
-    """
-    state = STATES.get(text_inside(event, "event_type"))
-    name = text_inside(event, "data", "incident_key")[:MOST_KEY]
-    incident = pagerduty.find_key(channel.pk, name) if state and name else None
-    if incident is None or state is None:
-        return
-    owner, key = incident
-    at = min(time_of(event.get("occurred_at")) or now, now)
-    pagerduty.note_state(channel.pk, name, state=state, at=at, now=now)
-    # Acknowledging a digest claims none of its events.
-    if state is PagerState.ACKNOWLEDGED and owner != GROUP and now - at <= NEW_FOR and key.subjects:
-        claim(request, channel, event, event_of(key.subjects[0]), now=now)
 
 
 def claim(request: HttpRequest, channel: Channel, event: dict[str, Any], event_id: str, *, now: datetime) -> None:
@@ -239,7 +225,7 @@ def claim(request: HttpRequest, channel: Channel, event: dict[str, Any], event_i
     if acting is None:
         return
     # The header may name several signatures in any order, so that a repeat could have another one.
-    key = text_inside(event, "id")[:MOST_ID] or hashlib.sha256(request.body).hexdigest()
+    key = text_inside(event, "id")[:100] or hashlib.sha256(request.body).hexdigest()
     try:
         claim_once(channel_id=channel.pk, key=key, event_id=event_id, actor=acting, now=now)
     except Refused as error:
@@ -249,11 +235,8 @@ def claim(request: HttpRequest, channel: Channel, event: dict[str, Any], event_i
 # Slack's interactivity: a user pressed Claim. Slack requires an answer within three seconds, so that the text for the
 # user is sent in the background.
 
-# Maximum difference between the timestamp of a press and now.
-TOLERANCE_SECONDS = 300
 # Addresses of Slack for messages that only one user sees.
 RESPONSES = ("https://hooks.slack.com/",)
-LIMIT_SECONDS = 8.0
 
 # Sending an answer may take a moment; no request waits for it.
 _behind = ThreadPoolExecutor(2, thread_name_prefix="slack answers")
@@ -270,8 +253,11 @@ def interactivity(request: HttpRequest, channel_id: int, now: datetime) -> HttpR
     press = pressed(request.body)
     if press is None:
         return HttpResponse(status=400)
-    event_id = claims_which(press)
-    if event_id:
+    actions = press.get("actions")
+    # Slack also reports clicks on links.
+    pressed_ones = actions if press.get("type") == "block_actions" and isinstance(actions, list) else []
+    claimed = (text_inside(one, "value") for one in pressed_ones if text_inside(one, "action_id") == CLAIM_ACTION)
+    if event_id := next(claimed, ""):
         text = claim_button(request, channel, press, event_id, signature, now=now)
         answer_user(text_inside(press, "response_url"), text, now=now)
     # The call need not be repeated.
@@ -279,9 +265,8 @@ def interactivity(request: HttpRequest, channel_id: int, now: datetime) -> HttpR
 
 
 def is_now(stated: str, now: datetime) -> bool:
-    """Return whether a timestamp from a request is close to the current time."""
-    sane = stated.isascii() and stated.isdecimal() and len(stated) <= 12
-    return sane and abs(now.timestamp() - int(stated)) <= TOLERANCE_SECONDS
+    """Return whether a timestamp from a request is at most five minutes from the current time."""
+    return bool(re.fullmatch("[0-9]{1,12}", stated)) and abs(now.timestamp() - int(stated)) <= 300
 
 
 def pressed(body: bytes) -> dict[str, Any] | None:
@@ -292,16 +277,6 @@ def pressed(body: bytes) -> dict[str, Any] | None:
     except (ValueError, KeyError):
         return None
     return press if isinstance(press, dict) else None
-
-
-def claims_which(press: dict[str, Any]) -> str:
-    """Return the EventId that a button press claims, or an empty string for other actions. Slack also reports clicks on
-    links.
-    """
-    actions = press.get("actions")
-    if press.get("type") != "block_actions" or not isinstance(actions, list):
-        return ""
-    return next((text_inside(one, "value") for one in actions if text_inside(one, "action_id") == CLAIM_ACTION), "")
 
 
 def claim_button(
@@ -316,13 +291,18 @@ def claim_button(
     acting = linked_actor(request, channel, account, name, now=now)
     if acting is None:
         address = reverse("you-account", args=[external_accounts.invitation(**account, name=name)])
-        return formats.stranger(account["account"], settings.BASE_URL.rstrip("/") + address)
+        return (
+            "Nothing was claimed: Drydock does not know who you are. Open this within 10 minutes, sign in, and say that"
+            f" this account is yours; the link is for you alone: {settings.BASE_URL.rstrip('/')}{address} An admin can"
+            f" do it as well: your member id is {without_links(account['account'])}."
+        )
     key = hashlib.sha256(signature.encode()).hexdigest()
     try:
         row = claim_once(channel_id=channel.pk, key=key, event_id=event_id[:200], actor=acting, now=now)
     except Refused as error:
-        return formats.refused(refusal(error, API)["sentence"])
-    return formats.claimed(acting.name) if row is not None else ""
+        return f"Nothing was claimed. {without_links(refusal(error, API)['sentence'])}"
+    done = f"You claimed the event as {without_links(acting.name)}. Decide on the page of the event."
+    return done if row is not None else ""
 
 
 def answer_user(url: str, text: str, *, now: datetime) -> None:
@@ -332,7 +312,7 @@ def answer_user(url: str, text: str, *, now: datetime) -> None:
     if text and url.startswith(RESPONSES):
         answer = {"response_type": "ephemeral", "replace_original": False, "text": for_slack(text, MOST_TEXT)}
         headers = {"Content-Type": "application/json; charset=utf-8"}
-        job = HttpJob("POST", url, headers, json.dumps(answer).encode(), limit_seconds=LIMIT_SECONDS)
+        job = HttpJob("POST", url, headers, json.dumps(answer).encode(), limit_seconds=8.0)
         _behind.submit(_send_answer, job, now)
 
 

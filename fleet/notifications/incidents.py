@@ -17,12 +17,8 @@ from fleet.domain.reasons import Reason, Refused
 
 # Up to this many subjects that alert at once get a key each; more share one storm.
 FEW = 5
-# Without reported acknowledgements, a storm takes further subjects for this long.
-YOUNG = timedelta(minutes=15)
 # From the mildest to the worst.
 SEVERITIES = tuple(reversed(Severity))
-# An unknown type ranks like a restart.
-UNKNOWN_RANK = TYPES.index("Reboot")
 
 
 class PagerAction(StrEnum):
@@ -59,7 +55,8 @@ class Badness:
 
     @property
     def _type(self) -> int:
-        return TYPES.index(self.event_type) if self.event_type in TYPES else UNKNOWN_RANK
+        # An unknown type ranks like a restart.
+        return TYPES.index(self.event_type if self.event_type in TYPES else "Reboot")
 
     def with_worst_of(self, other: "Badness") -> "Badness":
         """Return a combination with the worse value of each property."""
@@ -72,7 +69,7 @@ class Badness:
 
 
 def _rank(severity: str) -> int:
-    return SEVERITIES.index(Severity(severity)) if severity in list(Severity) else 0
+    return SEVERITIES.index(Severity(severity)) if severity in SEVERITIES else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +171,8 @@ class Incidents:
         self.keys[call.owner] = [*others, call.key] if call.key.subjects else others
 
     def _keys_of(self, subject: str) -> list[tuple[str, PagerKey]]:
-        return [
-            (owner, key)
-            for owner in (self.storm, subject)
-            for key in self.keys.get(owner, ())
-            if subject in key.subjects
-        ]
+        both = ((owner, key) for owner in (self.storm, subject) for key in self.keys.get(owner, ()))
+        return [(owner, key) for owner, key in both if subject in key.subjects]
 
     def _state(self, key: PagerKey) -> PagerState:
         return self.reported.get(key.name, key.state) if key.state is PagerState.TRIGGERED else key.state
@@ -200,7 +193,9 @@ class Incidents:
 
     def _storm(self, loud: Sequence[Alarm], name: str, *, now: datetime) -> PagerCall:
         for key in self.keys.get(self.storm, ()):
-            if self._state(key) is PagerState.TRIGGERED and (self.has_webhooks or now - key.at < YOUNG):
+            # Without reported acknowledgements, a storm takes further subjects for a limited time.
+            takes_more = self.has_webhooks or now - key.at < timedelta(minutes=15)
+            if takes_more and self._state(key) is PagerState.TRIGGERED:
                 return self._trigger(self.storm, key.name, loud, joined=key)
         return self._trigger(self.storm, name, loud)
 
@@ -212,9 +207,8 @@ class Incidents:
                 over = {alarm.subject for alarm in about if alarm.over}
                 handled = {alarm.subject for alarm in about if self._is_handled(alarm, since=key.at)}
                 remaining = tuple(subject for subject in key.subjects if subject not in over)
-                unhandled = tuple(
-                    subject for subject in key.unhandled if subject in remaining and subject not in handled
-                )
+                open_ones = {*remaining} - handled
+                unhandled = tuple(subject for subject in key.unhandled if subject in open_ones)
                 changed = replace(key, subjects=remaining, unhandled=unhandled)
                 if not remaining:
                     yield PagerCall(PagerAction.RESOLVE, changed, about, owner)
@@ -226,9 +220,8 @@ class Incidents:
                     self.take(PagerCall(PagerAction.ACKNOWLEDGE, changed, about, owner))
 
     def _is_handled(self, alarm: Alarm, *, since: datetime) -> bool:
-        return alarm.handled_at is not None and alarm.handled_at >= max(
-            since, self._alarmed_at.get(alarm.subject, since)
-        )
+        alarmed_at = max(since, self._alarmed_at.get(alarm.subject, since))
+        return alarm.handled_at is not None and alarm.handled_at >= alarmed_at
 
 
 def _together(several: Sequence[Badness]) -> Badness:
@@ -241,22 +234,16 @@ def _together(several: Sequence[Badness]) -> Badness:
 LEASE = timedelta(minutes=10)
 # A silence ends this long after the start at the latest, even if the end of the event was not seen.
 LONGEST = timedelta(hours=2)
-MOST_LINES = 50
 LONGEST_LINE = 500
 # Labels of Drydock's own alerts: a silence by one of these could silence them.
-OWN_LABELS = frozenset(
-    {
-        "alertname", "availability_set", "cache_host", "drill", "drydock", "event_id", "event_type", "resource_group",
-        "service", "severity", "shard",
-    }
+OWN_LABELS = (
+    "alertname", "availability_set", "cache_host", "drill", "drydock", "event_id", "event_type", "resource_group",
+    "service", "severity", "shard",
 )  # fmt: skip
 
 _PLACE = re.compile(r"\{(name|host|address|cache)\}")
 _MATCHER = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"\s*(,|$)')
-# As Alertmanager reads it: a backslash before any other character is literal.
-_ESCAPED = re.compile(r'\\([\\"n])')
-# A machine, and others with similar names or addresses, which no line may match.
-_SAMPLE = "web.4"
+# Names or addresses that are similar to `web.4`; no line for that one may match them.
 _SIMILAR_NAMES = ("web.40", "web.4a", "web.4-0", "web.4_0", "1web.4", "aweb.4", "a-web.4", "a_web.4")
 
 
@@ -275,14 +262,8 @@ class LabelMatcher:
         return f'{self.name}{sign[self.equal, self.regex]}"{quoted}"'
 
 
-@dataclass(frozen=True, slots=True)
-class Muted:
-    """A machine or cache to silence, with the values for each placeholder of a silence line."""
-
-    name: tuple[str, ...] = ()
-    host: tuple[str, ...] = ()
-    address: tuple[str, ...] = ()
-    cache: tuple[str, ...] = ()
+# A machine or cache to silence: the values for each placeholder of a silence line (name, host, address, cache).
+Muted = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +289,7 @@ class SilenceLine:
         """Return the matchers for exactly these machines or caches. Empty if none of them has a value for the
         placeholder.
         """
-        values = sorted({value for one in muted for value in getattr(one, self.place) if value})
+        values = sorted({value for one in muted for value in one.get(self.place, ()) if value})
         if not values:
             return ()
         either = "|".join(map(re.escape, values))
@@ -317,10 +298,7 @@ class SilenceLine:
 
 def read_lines(texts: Sequence[str]) -> tuple[SilenceLine, ...]:
     """Parse the silence lines of a channel. Raises Refused `validation` with the invalid line."""
-    lines = [text.strip() for text in texts if text.strip()]
-    if len(lines) > MOST_LINES:
-        raise Refused("validation", Reason("silence-too-many", most=MOST_LINES))
-    return tuple(map(read_line, lines))
+    return tuple(read_line(text.strip()) for text in texts if text.strip())
 
 
 def read_line(text: str) -> SilenceLine:
@@ -347,7 +325,14 @@ def read_line(text: str) -> SilenceLine:
     if variable is None:
         # Without a placeholder it would silence the alerts of all machines.
         raise Refused("validation", Reason("silence-no-place", line=text))
-    _check(variable)
+    # It has to match a sample machine and no machine with a similar name.
+    (matcher,) = variable.matchers([{variable.place: ("web.4",)}])
+    try:
+        pattern = re.compile(matcher.value)
+    except re.error:
+        raise Refused("validation", Reason("silence-no-expression", line=text)) from None
+    if any(pattern.fullmatch(other) for other in _SIMILAR_NAMES):
+        raise Refused("validation", Reason("silence-hits-others", line=text))
     return replace(variable, fixed=tuple(fixed))
 
 
@@ -369,17 +354,7 @@ def _matchers(rest: str, line: str) -> Iterable[LabelMatcher]:
         if match is None or (match[4] == "," and match.end() == len(rest)):
             raise Refused("validation", Reason("silence-unreadable", line=line))
         sign = match[2]
-        value = _ESCAPED.sub(lambda escape: "\n" if escape[1] == "n" else escape[1], match[3])
+        # As Alertmanager reads it: a backslash before any other character is literal.
+        value = re.sub(r'\\([\\"n])', lambda escape: "\n" if escape[1] == "n" else escape[1], match[3])
         yield LabelMatcher(match[1], value, regex=sign.endswith("~"), equal=not sign.startswith("!"))
         at = match.end()
-
-
-def _check(line: SilenceLine) -> None:
-    """Raise Refused unless the line matches a sample machine and no machine with a similar name."""
-    (matcher,) = line.matchers([Muted(**{line.place: (_SAMPLE,)})])
-    try:
-        pattern = re.compile(matcher.value)
-    except re.error:
-        raise Refused("validation", Reason("silence-no-expression", line=line.text)) from None
-    if any(pattern.fullmatch(other) for other in _SIMILAR_NAMES):
-        raise Refused("validation", Reason("silence-hits-others", line=line.text))

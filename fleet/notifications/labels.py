@@ -1,6 +1,6 @@
 """Labels and sentences about channels, routes and deliveries."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.template import Library
@@ -35,15 +35,17 @@ def type_label(moment: str) -> str:
     """Return the label of a notification type. The code of an unknown type from another release is returned
     unchanged.
     """
-    try:
-        return NotificationType(moment).declared.label
-    except ValueError:
-        return moment
+    return next((each.declared.label for each in NotificationType if each == moment), moment)
 
 
 def route(values: Values, reader: Reader) -> str:
     """Return a sentence that describes the whole route."""
-    return f"To {values.get('channel') or ALL_CHANNELS}: {'; '.join([_when(values), *_of_what(values)])}."
+    types, severities = values.get("event_types"), values.get("severities")
+    parts = [f"{one_of(types)} events"] if types else []
+    parts += conditions(values)
+    parts += [f"with severity {one_of(severities)}"] if severities else []
+    of_what = f"; {', '.join(parts)}" if parts else ""
+    return f"To {values.get('channel') or ALL_CHANNELS}: {_when(values)}{of_what}."
 
 
 def _when(values: Values) -> str:
@@ -63,16 +65,6 @@ def in_order(moments: Iterable[str]) -> list[str]:
     return sorted(moments, key=lambda moment: order.index(moment) if moment in order else len(order))
 
 
-def _of_what(values: Values) -> Iterator[str]:
-    types, severities = values.get("event_types"), values.get("severities")
-    parts = [f"{one_of(types)} events"] if types else []
-    parts += conditions(values)
-    if severities:
-        parts.append(f"with severity {one_of(severities)}")
-    if parts:
-        yield ", ".join(parts)
-
-
 def kind_label(kind: str) -> str:
     """Return the label of a kind of channel. An unknown code from another release is returned unchanged."""
     return KINDS[kind].label if kind in KINDS else kind
@@ -86,7 +78,6 @@ def dry_run(values: Values, reader: Reader) -> str:
 
 
 SENTENCES: dict[str, Sentence] = {
-    "silence-too-many": "A channel takes at most {most} lines of silences.",
     "silence-unreadable": (
         'The line “{line}” cannot be read. It is: services, a colon, then matchers, such as shop-*: instance="{{name}}"'
     ),
@@ -146,32 +137,26 @@ def _channel(row: TimelineRow) -> str:
     return f"{_whose(row, 'channel')} “{row.data['channel']}” ({kind_label(row.data['channel_kind'])})"
 
 
-def _setting(kind: str, name: str) -> str:
-    if name == "secret_made_at":
-        return "secret"
-    field = KINDS[kind].fields.get(name) if kind in KINDS else None
-    return str(field.verbose_name) if field else name
-
-
 def channel_changed(row: TimelineRow, reader: Reader) -> str:
-    after, parts = dict(row.after or {}), []
+    after, parts, kind = dict(row.after or {}), [], KINDS.get(row.data["channel_kind"])
     if "enabled" in after:
         parts.append(f"switched {_channel(row)} {'on' if after.pop('enabled') else 'off'}")
     if after:
-        named = [_setting(row.data["channel_kind"], name) for name in after]
-        parts.append(f"changed {_channel(row)}: {listed(named)}")
+        fields = kind.fields if kind else {}
+        labels = {"secret_made_at": "secret", **{name: str(field.verbose_name) for name, field in fields.items()}}
+        parts.append(f"changed {_channel(row)}: {listed([labels.get(name, name) for name in after])}")
     return f"{row.actor} {' and '.join(parts)}."
 
 
 def route_changed(row: TimelineRow, reader: Reader) -> str:
     after = row.after or {}
     if set(after) == {"enabled"}:
-        return f"{row.actor} switched {_route(row, 'on' if after['enabled'] else 'off')}"
+        return f"{row.actor} switched {_route(row, ' on' if after['enabled'] else ' off')}"
     return f"{row.actor} changed {_route(row)}"
 
 
 def _route(row: TimelineRow, then: str = "") -> str:
-    return f"{_whose(row, 'route')} “{row.data['name']}”{f' {then}' if then else ''}: {row.data['wording']}"
+    return f"{_whose(row, 'route')} “{row.data['name']}”{then}: {row.data['wording']}"
 
 
 # Reasons why a channel did not accept a message, by Drydock's codes. The receiver's own answer is shown in addition.
@@ -304,7 +289,6 @@ WHY: Mapping[str, str] = {
     "hold-ended": "the event was no longer left to Azure",
     "watched": "an agent of the set was live again",
     "moved": "NotBefore had changed, and the due time was recalculated",
-    "channel-deleted": "the channel was deleted",
 }
 NO_RECIPIENT = "No notification sent"
 
@@ -380,10 +364,8 @@ def notified_sentence(rows: EventNotifications, reader: Reader, *, over: bool) -
     #shop-ops, 14:02:08 pager; 2 waiting; mail failed, next try 14:03.` `over`: the event has ended, so no more
     notifications follow.
     """
-    parts = [_reached(rows, reader, over=over)]
-    if rows.waiting and not over:
-        parts.append(f"{rows.waiting} waiting")
-    parts += [_failed(row, reader) for row in rows.failing]
+    waiting = [f"{rows.waiting} waiting"] if rows.waiting and not over else []
+    parts = [_reached(rows, reader, over=over), *waiting, *(_failed(row, reader) for row in rows.failing)]
     return f"{'; '.join(parts)}."
 
 

@@ -23,20 +23,18 @@ from fleet.models import AvailabilitySet, Cache, Machine, Maintenance
 from fleet.notifications.models import Channel, DeliveryAttempt, Message, MessageDelivery
 from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.queries import ChannelRef, can_change, channel_ref, for_reader
-from fleet.notifications.routing import GROUP, OPEN_DELIVERIES, TEST, DeliveryState, MessageState
-from fleet.projections.pages import OrderedAt, Page, Segment, read_list, read_page
-from fleet.projections.places import IdsFilter, PlaceFilter, TimeFilter
+from fleet.notifications.routing import GROUP, OPEN_DELIVERIES, REDELIVERABLE, TEST, DeliveryState, MessageState
+from fleet.projections.pages import At, OrderedAt, Page, Segment, read_list, read_page
+from fleet.projections.places import IdsFilter, PlaceFilter, TimeFilter, VisibleRows
 from fleet.projections.refs import SetRef, set_ref
 from fleet.projections.visibility import visible
 
 # Messages of a delivery that a list shows; the page of the delivery shows more.
 NAMED = 3
-NAMED_ALONE = 100
 # Messages of one event on its page; the log has them all.
 MOST_OF_EVENT = 200
 # States of messages without a delivery.
 UNSENT = (MessageState.WAITING, MessageState.DROPPED, MessageState.UNROUTED)
-REDELIVERABLE = (DeliveryState.DELIVERED, DeliveryState.GIVEN_UP)
 RELATED = ("event__availability_set", "channel__owner", "delivery")
 
 
@@ -130,7 +128,7 @@ class DeliveryRow:
         return self.state in OPEN_DELIVERIES
 
 
-class DeliveryFilter(django_filters.FilterSet):  # type: ignore[misc]
+class DeliveryFilter(VisibleRows):
     """Filter of deliveries. `event` is an EventId in any case. `moment` (a notification type) also finds groups that
     contain a message of this type.
     """
@@ -142,9 +140,7 @@ class DeliveryFilter(django_filters.FilterSet):  # type: ignore[misc]
         method="filter_moment", choices=[(name, name) for name in (*NotificationType, GROUP, TEST)], label="Type"
     )
 
-    class Meta:
-        model = MessageDelivery
-        fields: list[str] = []
+    model = MessageDelivery
 
     def filter_event(self, queryset: QuerySet[MessageDelivery], name: str, value: str) -> QuerySet[MessageDelivery]:
         of_event = visible(Message).filter(event__event_id=value.upper(), delivery__isnull=False)
@@ -190,11 +186,12 @@ def _attempts_of(
     return rows if can_change(delivery.channel, person) else tuple(replace(row, answer=None) for row in rows)
 
 
-def _next_at(row: Message | MessageDelivery | None) -> datetime | None:
-    """Return the time of the next attempt to send a message or delivery, or None if unknown."""
+def _next_at(row: Message | MessageDelivery | None, *, after: datetime | None = None) -> datetime | None:
+    """Return the time of the next attempt to send a message or delivery. None if unknown, or not later than `after`."""
     if row is None or row.channel is None or row.state not in (MessageState.WAITING, DeliveryState.QUEUED):
         return None
-    return max(filter(None, [row.due_at, row.channel.held_until]))
+    next_at = max(filter(None, [row.due_at, row.channel.held_until]))
+    return next_at if after is None or next_at > after else None
 
 
 def _can_redeliver(delivery: MessageDelivery | None, person: User) -> bool:
@@ -268,35 +265,34 @@ def _message_rows(
 # Messages, for the API; and those without a delivery, for pages.
 
 
-def messages_for(person: User) -> QuerySet[Message]:
-    """Return the messages that a user may see: those of the installation's channels, of their own channels, and those
-    that matched no route.
+def _for(person: User, rows: QuerySet[Message] | None = None) -> QuerySet[Message]:
+    """Return those of these messages (None: of all) that a user may see: those of the installation's channels, of their
+    own channels, and those that matched no route.
     """
-    return visible(Message).filter(Q(channel=None) | for_reader(person, path="channel__")).select_related(*RELATED)
+    rows = visible(Message) if rows is None else rows
+    return rows.filter(Q(channel=None) | for_reader(person, path="channel__")).select_related(*RELATED)
 
 
-def listing(rows: QuerySet[Message], *, person: User, **at: Unpack[OrderedAt]) -> Page[MessageRow]:
-    """Return a page of the messages, newest first. Two queries, one for the user's rights, and one for each kind of
-    subject.
+def listing(*, person: User, rows: QuerySet[Message] | None = None, **at: Unpack[OrderedAt]) -> Page[MessageRow]:
+    """Return a page of those of these messages that this user may see, newest first. Two queries, one for the user's
+    rights, and one for each kind of subject.
     """
-    page = read_list(Segment(rows, "created_at", descending=True), **at)
+    page = read_list(Segment(_for(person, rows), "created_at", descending=True), **at)
     return page.map(partial(_message_rows, person=person))
 
 
 def detail(*, message_id: int, person: User) -> MessageRow | None:
     """Return one message (row id), or None if this user may not see it. Three queries."""
-    return next(iter(_message_rows(list(messages_for(person).filter(pk=message_id)), person)), None)
+    rows = _for(person).filter(pk=message_id)
+    return next(iter(_message_rows(list(rows), person)), None)
 
 
-def unsent(
-    *, person: User, filters: Mapping[str, Any] | None = None, cursor: str | None = None, size: int | None = None
-) -> Page[MessageRow]:
+def unsent(*, person: User, filters: Mapping[str, Any], **at: Unpack[At]) -> Page[MessageRow]:
     """Return a page of the messages without a delivery that this user may see, newest first. Raises
     `BadCursorError`.
     """
-    rows = MessageFilter(filters or {}, queryset=messages_for(person).filter(delivery=None)).qs
-    page = read_page([Segment(rows, "id", descending=True)], cursor=cursor, size=size)
-    return page.map(partial(_message_rows, person=person))
+    rows = _for(person, MessageFilter(filters).qs.filter(delivery=None))
+    return read_page([Segment(rows, "id", descending=True)], **at).map(partial(_message_rows, person=person))
 
 
 # Deliveries, for pages.
@@ -309,7 +305,7 @@ def channels(*, person: User) -> tuple[ChannelRef, ...]:
 
 
 def _deliveries(named: int, person: User, filters: Mapping[str, Any] | None = None) -> QuerySet[MessageDelivery]:
-    rows = DeliveryFilter(filters or {}, queryset=visible(MessageDelivery)).qs
+    rows = DeliveryFilter(filters or {}).qs
     carried = visible(Message).filter(delivery=OuterRef("pk")).order_by()
     count = carried.values("delivery").annotate(value=Count("pk")).values("value")
     own_or_shared: QuerySet[MessageDelivery] = rows.filter(for_reader(person, path="channel__"))
@@ -319,12 +315,7 @@ def _deliveries(named: int, person: User, filters: Mapping[str, Any] | None = No
 
 
 def deliveries(
-    *,
-    person: User,
-    now: datetime,
-    filters: Mapping[str, Any] | None = None,
-    cursor: str | None = None,
-    size: int | None = None,
+    *, person: User, now: datetime, filters: Mapping[str, Any] | None = None, **at: Unpack[At]
 ) -> Page[DeliveryRow]:
     """Return a page of the deliveries that this user may see, newest first. Three queries, and one for each kind of
     subject.
@@ -332,12 +323,12 @@ def deliveries(
     Raises `BadCursorError`.
     """
     rows = [Segment(_deliveries(NAMED, person, filters), "created_at", descending=True)]
-    return read_page(rows, cursor=cursor, size=size).map(partial(_delivery_rows, person=person, now=now))
+    return read_page(rows, **at).map(partial(_delivery_rows, person=person, now=now))
 
 
 def delivery(*, delivery_id: UUID, person: User, now: datetime) -> DeliveryRow | None:
     """Return one delivery with more messages than in the list, or None if this user may not see it."""
-    rows = _deliveries(NAMED_ALONE, person).filter(pk=delivery_id)
+    rows = _deliveries(100, person).filter(pk=delivery_id)
     return next(iter(_delivery_rows(list(rows), person=person, now=now)), None)
 
 
@@ -345,22 +336,19 @@ def _delivery_rows(rows: Sequence[Any], *, person: User, now: datetime) -> Seque
     attempts = _attempts(row.pk for row in rows)
     messages = visible(Message).filter(pk__in=[pk for row in rows for pk in row.first]).select_related(*RELATED)
     by_id = {row.id: row for row in _message_rows(list(messages), person, attempts)} if rows else {}
-    deliveries = []
-    for row in rows:
-        next_at = _next_at(row)
-        deliveries.append(
-            from_row(
-                DeliveryRow,
-                row,
-                channel=channel_ref(row.channel, person),
-                next_at=next_at if next_at is not None and next_at > now else None,
-                messages=tuple(by_id[pk] for pk in row.first if pk in by_id),
-                attempts=_attempts_of(row, person, attempts),
-                # A test is requested at its channel instead.
-                can_redeliver=bool(row.count) and _can_redeliver(row, person),
-            )
+    return [
+        from_row(
+            DeliveryRow,
+            row,
+            channel=channel_ref(row.channel, person),
+            next_at=_next_at(row, after=now),
+            messages=tuple(by_id[pk] for pk in row.first if pk in by_id),
+            attempts=_attempts_of(row, person, attempts),
+            # A test is requested at its channel instead.
+            can_redeliver=bool(row.count) and _can_redeliver(row, person),
         )
-    return deliveries
+        for row in rows
+    ]
 
 
 # Notifications of one event, for its page.

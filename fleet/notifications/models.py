@@ -4,8 +4,7 @@ router reads.
 
 import json
 import uuid
-from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
 
@@ -26,29 +25,19 @@ from fleet.models.cipher import Cipher
 from fleet.models.events import ScheduledEvent
 from fleet.models.fields import Line, ListOf
 from fleet.models.partitions import by_id
-from fleet.models.people import ServiceAccount, names_in_entries, prefetch_rights, rights_of
+from fleet.models.people import names_in_entries, prefetch_rights, rights_of
 from fleet.models.policy import HoursAndPlace
 from fleet.models.rows import Row
+from fleet.notifications import routing
 from fleet.notifications.channels import KINDS, kinds_where
 from fleet.notifications.notification_types import STEPS, NotificationType
-from fleet.notifications.routing import (
-    OPEN_DELIVERIES,
-    DeliveryState,
-    MessageFacts,
-    MessageState,
-    RouteConditions,
-    may_receive,
-)
+from fleet.notifications.routing import OPEN_DELIVERIES, DeliveryState, MessageFacts, MessageState
 
 log = structlog.get_logger(__name__)
 
 
 class UnreadableSecretsError(Exception):
-    """Secrets cannot be decrypted, because their SECRET_KEY is no longer configured. `of` names the row."""
-
-    def __init__(self, of: str) -> None:
-        super().__init__(of)
-        self.of = of
+    """Secrets cannot be decrypted, because their SECRET_KEY is no longer configured. The argument names the row."""
 
 
 class Channel(Row):
@@ -106,11 +95,8 @@ class Channel(Row):
             return {}
         plain = self.CIPHER.decrypt(self.secrets, of=f"channel:{self.pk}")
         if plain is None:
-            log.error(
-                "secrets.unreadable",
-                of=f"channel:{self.pk}",
-                advice="Add the old SECRET_KEY to SECRET_KEY_FALLBACKS.",
-            )
+            advice = "Add the old SECRET_KEY to SECRET_KEY_FALLBACKS."
+            log.error("secrets.unreadable", of=f"channel:{self.pk}", advice=advice)
             raise UnreadableSecretsError(f"channel:{self.pk}")
         opened: dict[str, str] = json.loads(plain)
         return opened
@@ -128,12 +114,11 @@ class Channel(Row):
 
 
 NOT_PERSONAL = [(each.value, each.declared.label) for each in NotificationType if not each.declared.personal]
-# No event has a longer notice.
-MOST_STEP_SECONDS = 7 * 86400
 
 
 def _step(label: str, help_text: str) -> "models.IntegerField[int | None, int | None]":
-    limits = [MinValueValidator(0), MaxValueValidator(MOST_STEP_SECONDS)]
+    # No event has a notice of more than a week.
+    limits = [MinValueValidator(0), MaxValueValidator(7 * 86400)]
     return models.IntegerField(label, null=True, blank=True, validators=limits, help_text=help_text)
 
 
@@ -236,7 +221,7 @@ class Route(HoursAndPlace):
 
     def wording(self, channel: Channel | None) -> Reason:
         """Return the whole route in one sentence, as messages and entries store it."""
-        conditions = from_row(RouteConditions, self)
+        conditions = from_row(routing.RouteConditions, self)
         return Reason("route", channel=channel.name if channel else "", **stated_values(conditions))
 
 
@@ -412,9 +397,16 @@ class PushKey(Row):
 # Data for the router: enabled routes, their channels, and the rights of their owners.
 
 
+def usable_channels() -> models.QuerySet[Channel]:
+    """Return the enabled channels that receive messages, those of users too. Channels that mirror open events receive
+    none.
+    """
+    return Channel.objects.filter(enabled=True, deleted_at__isnull=True, kind__in=kinds_where(messages=True))
+
+
 def routes_in_force() -> list[tuple[Route, list[Channel]]]:
-    """Return the enabled routes in order, each with its enabled channels. Routes of disabled users and routes without a
-    usable channel are omitted, and channels that mirror open events, because they receive no messages. Three queries.
+    """Return the enabled routes in order, each with its usable channels. Routes of disabled users and routes without a
+    usable channel are omitted. Three queries.
     """
     rows = list(
         Route.objects.filter(Q(owner=None) | Q(owner__is_active=True), enabled=True, deleted_at__isnull=True)
@@ -422,43 +414,21 @@ def routes_in_force() -> list[tuple[Route, list[Channel]]]:
         .order_by("position", "pk")
     )
     prefetch_rights(row.owner for row in rows if row.owner is not None)
-    usable = list(Channel.objects.filter(enabled=True, deleted_at__isnull=True, kind__in=kinds_where(messages=True)))
-    in_force = []
-    for row in rows:
-        shared = [each for each in usable if each.owner_id is None]
-        channels = shared if row.channel_id is None else [each for each in usable if each.pk == row.channel_id]
+    usable = list(usable_channels())
+    in_force = [
         # A route reaches only channels of its own owner.
-        if own := [each for each in channels if each.owner_id == row.owner_id]:
-            in_force.append((row, own))
-    return in_force
-
-
-def owners_of(numbers: Collection[int]) -> Mapping[int, int]:
-    """Return the owners (row ids) of those of these accounts that are service accounts, by account. One query."""
-    rows = ServiceAccount.objects.filter(user__in=list(numbers), owner__isnull=False)
-    return {service: owner for service, owner in rows.values_list("user", "owner") if owner is not None}
-
-
-def own_channels(numbers: Collection[int]) -> Mapping[int, list[int]]:
-    """Return the enabled personal channels (row ids) of those of these users who are active, by user. One query."""
-    channels: dict[int, list[int]] = defaultdict(list)
-    rows = Channel.objects.filter(
-        owner__in=list(numbers),
-        owner__is_active=True,
-        enabled=True,
-        deleted_at__isnull=True,
-        kind__in=kinds_where(messages=True),
-    )
-    for owner, channel in rows.order_by("pk").values_list("owner", "pk"):
-        channels[owner].append(channel)
-    return channels
+        (row, [each for each in usable if each.owner_id == row.owner_id and row.channel_id in (each.pk, None)])
+        for row in rows
+        if row.channel_id is not None or row.owner_id is None
+    ]
+    return [(row, channels) for row, channels in in_force if channels]
 
 
 def may_hear(owner: User | None, facts: MessageFacts) -> bool:
     """Return whether the owner of a route may receive this notification. None means the installation, which may receive
     everything.
     """
-    return owner is None or may_receive(
+    return owner is None or routing.may_receive(
         rights_of(owner), names_in_entries(owner), facts, scoped=bool(settings.SCOPED_READ_ACCESS)
     )
 

@@ -2,7 +2,6 @@
 that mirror them.
 """
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -15,6 +14,7 @@ from django.db.models import Prefetch
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.caches.maintenances import ACTIVE, MaintenanceStatus
 from fleet.domain.event_types import Severity, event_type_of
+from fleet.domain.shapes import grouped
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
@@ -37,13 +37,10 @@ from fleet.wording.events import named
 from fleet.wording.sentences import some
 from fleet.wording.times import one_line
 
-# States of messages that were sent or will be.
-NOT_DROPPED = [state.value for state in (MessageState.WAITING, MessageState.BATCHED, MessageState.SENT)]
-
 
 @dataclass(frozen=True, slots=True)
 class MessageNews:
-    """Content of one message. `stale` is the code of the reason why it need not be sent any more, or empty.
+    """Content of one message.
 
     `event` and `card` are None if the subject is no event; `entry` is None without a timeline entry. `approval` is the
     one that the message reports, else the event's latest. `by_hand` has instructions for a manual approval if no agent
@@ -59,7 +56,6 @@ class MessageNews:
     service: str = ""
     event: EventRow | None = None
     card: DecisionCard | None = None
-    stale: str = ""
     entry: TimelineRow | None = None
     approval: ApprovalRow | None = None
     by_hand: ByHandRow | None = None
@@ -70,6 +66,11 @@ class MessageNews:
     server_time: datetime | None = None
     newer: frozenset[NotificationType] = frozenset()
     lasts: bool = False
+
+    @property
+    def stale(self) -> str:
+        """The code of the reason why the message need not be sent any more, or empty."""
+        return why_stale(self)
 
     @property
     def approval_state(self) -> ApprovalState | None:
@@ -93,9 +94,12 @@ def news_of(message_ids: Collection[int], *, now: datetime) -> dict[int, Message
     newer, open_now = _newer(messages), _failing(messages) | _troubles(lines)
     content = {}
     for message in messages:
-        line = lines.get(message.entry_id or 0)
+        line, moment = lines.get(message.entry_id or 0), NotificationType(message.moment)
+        about: dict[str, Any] = {"deadline": message.deadline}
+        if message.event_id is not None:
+            about = of_events.about(message.event_id, line, moment)
         news = MessageNews(
-            moment=NotificationType(message.moment),
+            moment=moment,
             subject=message.subject,
             at=message.at,
             severity=message.severity,
@@ -103,14 +107,11 @@ def news_of(message_ids: Collection[int], *, now: datetime) -> dict[int, Message
             service=message.service,
             entry=line,
             maintenance=maintenances.get(line.maintenance_id or 0) if line else None,
-            deadline=message.deadline,
             server_time=now,
             newer=newer[message.pk],
+            **about,
         )
-        if message.event_id is not None:
-            news = of_events.add_to(news, message.event_id)
-        news = replace(news, lasts=_lasts(news, open_now))
-        content[message.pk] = replace(news, stale=why_stale(news))
+        content[message.pk] = replace(news, lasts=_lasts(news, open_now))
     return content
 
 
@@ -118,46 +119,41 @@ class _Events:
     """Loaded data about the events of some messages. Eighteen queries for any number."""
 
     def __init__(self, events: Collection[ScheduledEvent], *, now: datetime) -> None:
-        chosen = list({event.pk: event for event in events}.values())
-        ids = [event.pk for event in chosen]
+        by_id = {event.pk: event for event in events}
+        ids, chosen = list(by_id), list(by_id.values())
         self.now = now
         self.approvals = approvals.by_event(chosen, now=now)
         seen_to = attention_of(ids)
         self.rows = {
-            event.pk: event_row(event, self.approvals.get(event.pk, ()), now=now, **seen_to[event.pk])
-            for event in chosen
+            pk: event_row(event, self.approvals.get(pk, ()), now=now, **seen_to[pk]) for pk, event in by_id.items()
         }
         self.facts: Mapping[int, EventFacts] = load_facts(ids, now=now)
         blasts = blast_radii(chosen, now=now)
         self.cards = decision_cards(list(self.rows.values()), blasts, self.facts, now=now)
+        seen = visible(Entry).filter(event__in=ids, kind=EntryKind.EVENT_SEEN.value)
         self.first = {
             event_id: (str(data.get("event_type", "")), tuple(data.get("resources", ())))
-            for event_id, data in visible(Entry)
-            .filter(event__in=ids, kind=EntryKind.EVENT_SEEN.value)
-            .values_list("event_id", "data")
+            for event_id, data in seen.values_list("event_id", "data")
         }
-        self.machines: dict[int, list[Machine]] = defaultdict(list)
         sets = {event.availability_set_id for event in chosen}
-        for machine in visible(Machine).filter(availability_set__in=sets).only("availability_set", "os_type"):
-            self.machines[machine.availability_set_id].append(machine)
+        machines = visible(Machine).filter(availability_set__in=sets).only("availability_set", "os_type")
+        self.machines = grouped((machine.availability_set_id, machine) for machine in machines)
 
-    def add_to(self, news: MessageNews, event_pk: int) -> MessageNews:
-        """Return the content of a message with the data about its event (row id) added."""
-        row, facts = self.rows[event_pk], self.facts[event_pk]
-        wanted = news.entry.approval_id if news.entry else None
+    def about(self, event_pk: int, entry: TimelineRow | None, moment: NotificationType) -> dict[str, Any]:
+        """Return the fields of `MessageNews` about this event (row id)."""
+        row, facts, card = self.rows[event_pk], self.facts[event_pk], self.cards[event_pk]
+        wanted = entry.approval_id if entry else None
         decided = self.approvals.get(event_pk, ())
         approval = next((one for one in decided if one.id == wanted), None) if wanted else row.approval
-        return replace(
-            news,
-            event=row,
-            card=self.cards[event_pk],
-            approval=approval,
-            first=self.first.get(event_pk),
-            by_hand=orders.by_hand(facts, approval, self.machines[facts.set_id], now=self.now)
-            if news.moment.declared.by_hand
-            else None,
-            deadline=self.cards[event_pk].decide_by if row.needs_decision else row.not_before if row.open else None,
-        )
+        machines = self.machines[facts.set_id]
+        return {
+            "event": row,
+            "card": card,
+            "approval": approval,
+            "first": self.first.get(event_pk),
+            "by_hand": orders.by_hand(facts, approval, machines, now=self.now) if moment.declared.by_hand else None,
+            "deadline": card.decide_by if row.needs_decision else row.not_before if row.open else None,
+        }
 
 
 def _lines(messages: Collection[Message]) -> dict[int, TimelineRow]:
@@ -173,21 +169,17 @@ def _maintenances(lines: Mapping[int, TimelineRow]) -> dict[int, MaintenanceRow]
 
 def _newer(messages: Collection[Message]) -> dict[int, frozenset[NotificationType]]:
     """Return the types of newer messages to the same channel about the same event, by row id of each message."""
+    # Those that were sent or will be.
     rows = visible(Message).filter(
         event__in={message.event_id for message in messages if message.event_id is not None},
         channel__in={message.channel_id for message in messages if message.channel_id is not None},
-        state__in=NOT_DROPPED,
+        state__in=[state.value for state in (MessageState.WAITING, MessageState.BATCHED, MessageState.SENT)],
     )
-    by_subject: dict[tuple[Any, Any], list[tuple[int, str]]] = defaultdict(list)
-    for pk, event_id, channel_id, moment in rows.values_list("pk", "event_id", "channel_id", "moment"):
-        by_subject[event_id, channel_id].append((pk, moment))
+    columns = rows.values_list("event_id", "channel_id", "pk", "moment")
+    several: Any = grouped(((event, channel), (pk, NotificationType(moment))) for event, channel, pk, moment in columns)
     return {
-        message.pk: frozenset(
-            NotificationType(moment)
-            for pk, moment in by_subject[message.event_id, message.channel_id]
-            if pk > message.pk
-        )
-        for message in messages
+        one.pk: frozenset(moment for pk, moment in several[one.event_id, one.channel_id] if pk > one.pk)
+        for one in messages
     }
 
 
@@ -252,12 +244,9 @@ class OpenThing:
 def open_things() -> tuple[OpenThing, ...]:
     """Return all open events and cache maintenances, those with the nearest NotBefore first. Two queries."""
     events = visible(ScheduledEvent).filter(status__in=OPEN).select_related("availability_set")
-    active = [status.value for status in ACTIVE]
-    maintenances = visible(Maintenance).filter(status__in=active).select_related("cache").order_by("-first_at", "-id")
-    return (
-        *map(_event, events.order_by("not_before", "id")[:MOST]),
-        *map(_maintenance, maintenances[:MOST]),
-    )
+    active = visible(Maintenance).filter(status__in=[status.value for status in ACTIVE]).select_related("cache")
+    newest = active.order_by("-first_at", "-id")[:MOST]
+    return (*map(_event, events.order_by("not_before", "id")[:MOST]), *map(_maintenance, newest))
 
 
 def _event(row: ScheduledEvent) -> OpenThing:
@@ -333,25 +322,20 @@ def muted_machines(things: Iterable[OpenThing]) -> dict[str, tuple[Muted, ...]]:
     query.
     """
     of_events = [thing for thing in things if thing.set_id is not None]
-    machines: dict[tuple[int, str], Machine] = {}
-    for row in visible(Machine).filter(availability_set__in={thing.set_id for thing in of_events}):
-        machines[row.availability_set_id, plain_name(row.resource_name)] = row
-    by_subject: dict[str, tuple[Muted, ...]] = {}
-    for thing in of_events:
-        rows = [(name, machines.get((thing.set_id or 0, plain_name(name)))) for name in thing.resources]
-        by_subject[thing.subject] = tuple(muted(row) if row else Muted(name=(name,)) for name, row in rows)
-    return by_subject
+    rows = visible(Machine).filter(availability_set__in={thing.set_id for thing in of_events})
+    known: dict[tuple[int | None, str], Muted] = {
+        (row.availability_set_id, plain_name(row.resource_name)): muted(row) for row in rows
+    }
+    return {
+        thing.subject: tuple(known.get((thing.set_id, plain_name(name)), {"name": (name,)}) for name in thing.resources)
+        for thing in of_events
+    }
 
 
 def muted(machine: Machine) -> Muted:
-    """Return the values that may identify a machine in labels of alerts."""
+    """Return the values that may identify a machine in labels of alerts, from its instance metadata."""
     compute: dict[str, Any] = machine.compute
-    profile = compute.get("osProfile")
+    profile, addresses = compute.get("osProfile"), compute.get("privateIpAddresses")
     host = str(profile.get("computerName") or "") if isinstance(profile, dict) else ""
-    return Muted(name=(machine.resource_name,), host=(host,) if host else (), address=addresses(compute))
-
-
-def addresses(compute: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the private IP addresses in a machine's instance metadata."""
-    stated = compute.get("privateIpAddresses")
-    return tuple(str(address) for address in stated) if isinstance(stated, list) else ()
+    address = tuple(map(str, addresses)) if isinstance(addresses, list) else ()
+    return {"name": (machine.resource_name,), "host": (host,), "address": address}

@@ -16,8 +16,6 @@ from fleet.domain.recommendation import OWN
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind
 
-# Approvals that Azure has not answered.
-UNANSWERED = frozenset({ApprovalState.GRANTED, ApprovalState.RELAYING})
 # A decision without effect: it has a notification of its own, or needs none.
 WITHOUT_EFFECT = frozenset({ApprovalState.WITHDRAWN, ApprovalState.REFUSED, ApprovalState.LAPSED, ApprovalState.VOID})
 
@@ -33,18 +31,14 @@ SUPERSEDED: Stale = (
 )
 CLAIM_ENDED: Stale = ("claim-ended", lambda news: news.event.claim is None or news.event.claim.by != news.claimant)
 NOT_UNDECIDED: Stale = ("decided", lambda news: not news.event.needs_decision)
-HAS_CLAIM: Stale = ("claimed", lambda news: news.event.claim is not None)
-NOT_PROPOSED: Stale = ("decided", lambda news: news.approval_state is not ApprovalState.PROPOSED)
 CAME_TO_NOTHING: Stale = ("came-to-nothing", lambda news: news.approval_state in WITHOUT_EFFECT)
 HOLD_ENDED: Stale = ("hold-ended", lambda news: news.approval_state is None and news.event.hold is None)
 DECIDED_AGAIN: Stale = (
     "decided",
     lambda news: news.event.approval not in (None, news.approval) and news.event.approval.live,
 )
-ANSWERED: Stale = ("answered", lambda news: news.approval_state not in UNANSWERED)
-HAS_STARTED: Stale = ("started", lambda news: news.event.status is EventStatus.STARTED)
+ANSWERED: Stale = ("answered", lambda news: news.approval_state not in (ApprovalState.GRANTED, ApprovalState.RELAYING))
 WATCHED: Stale = ("watched", lambda news: news.event is not None and news.event.watched)
-EVENT_OVER: Stale = ("event-over", lambda news: news.event.status is EventStatus.ENDED)
 SET_WATCHED: Stale = ("over", lambda news: news.event is None and not news.lasts)
 
 
@@ -64,8 +58,9 @@ class Declaration:
     routes that name one of these types match it, too. `by_hand`: it contains the commands for a manual approval.
     `of_machine`: it is about one machine's part in an event, also after the event has ended.
 
-    `opens`: it opens an incident. `wakes`: it also alerts if one is open. `ends`: it ends the subject. `endless`: no
-    later notification reports the end. `loud`: in channels with cards, it also notifies users.
+    `informs`: it opens no incident, as those that end the subject (`ends`). `wakes`: it also alerts if one is open.
+    `endless`: no later notification reports the end. `loud`: in channels with cards, it also notifies users, as those
+    that wake.
     """
 
     name: str
@@ -84,11 +79,16 @@ class Declaration:
     also_named_by: tuple[str, ...] = ()
     by_hand: bool = False
     of_machine: bool = False
-    opens: bool = True
+    informs: bool = False
     wakes: bool = False
     ends: bool = False
     endless: bool = False
     loud: bool = False
+
+    @property
+    def opens(self) -> bool:
+        """Whether the notification opens an incident."""
+        return not (self.informs or self.ends)
 
 
 class NotificationType(StrEnum):
@@ -118,16 +118,15 @@ class NotificationType(StrEnum):
         loud=True,
     )
     CLAIMED = Declaration(
-        "event.claimed", "event claimed", (EntryKind.EVENT_CLAIMED,), stale=(CLAIM_ENDED,), followed=True, opens=False
+        "event.claimed", "event claimed", (EntryKind.EVENT_CLAIMED,), stale=(CLAIM_ENDED,), followed=True, informs=True
     )
     UNCLAIMED = Declaration(
         "event.unclaimed",
         "event still unclaimed",
         clock=("event.first_seen",),
         only_if="unclaimed",
-        stale=(NOT_UNDECIDED, HAS_CLAIM),
+        stale=(NOT_UNDECIDED, ("claimed", lambda news: news.event.claim is not None)),
         wakes=True,
-        loud=True,
     )
     UNDECIDED = Declaration(
         "event.undecided",
@@ -136,14 +135,13 @@ class NotificationType(StrEnum):
         only_if="undecided",
         stale=(NOT_UNDECIDED,),
         wakes=True,
-        loud=True,
     )
     PROPOSED = Declaration(
         "approval.proposed",
         "approval proposed",
         (EntryKind.APPROVAL_PROPOSED,),
         headline="A second person has to agree",
-        stale=(NOT_PROPOSED,),
+        stale=(("decided", lambda news: news.approval_state is not ApprovalState.PROPOSED),),
         loud=True,
     )
     DECIDED = Declaration(
@@ -152,7 +150,7 @@ class NotificationType(StrEnum):
         (EntryKind.APPROVAL_CONSENTED, EntryKind.APPROVAL_PLANNED, EntryKind.APPROVAL_GRANTED, EntryKind.EVENT_HELD),
         stale=(CAME_TO_NOTHING, HOLD_ENDED),
         followed=True,
-        opens=False,
+        informs=True,
     )
     WITHDRAWN = Declaration(
         "approval.withdrawn",
@@ -170,17 +168,15 @@ class NotificationType(StrEnum):
         stale=(ANSWERED,),
         by_hand=True,
         wakes=True,
-        loud=True,
     )
     REFUSED = Declaration(
         "approval.refused",
         "approval refused or lapsed",
         (EntryKind.APPROVAL_REFUSED, EntryKind.APPROVAL_LAPSED),
-        stale=(HAS_STARTED, DECIDED_AGAIN),
+        stale=(("started", lambda news: news.event.status is EventStatus.STARTED), DECIDED_AGAIN),
         followed=True,
         by_hand=True,
         wakes=True,
-        loud=True,
     )
     CORRECTED = Declaration(
         "approval.corrected",
@@ -189,7 +185,7 @@ class NotificationType(StrEnum):
         headline="Correction: Azure had accepted the approval",
         followed=True,
         also_named_by=("approval.withdrawn", "approval.refused", "event.started"),
-        opens=False,
+        informs=True,
         loud=True,
     )
     PREPARE_FAILED = Declaration(
@@ -197,15 +193,14 @@ class NotificationType(StrEnum):
         "prepare failed",
         (EntryKind.HOOKS_ENDED,),
         where=(("phase", ("prepare",)), ("outcome", BAD_OUTCOMES)),
-        stale=(EVENT_OVER,),
+        stale=(("event-over", lambda news: news.event.status is EventStatus.ENDED),),
         of_machine=True,
         wakes=True,
-        loud=True,
     )
     STARTED = Declaration(
         "event.started", "event started", (EntryKind.EVENT_STARTED,), headline="Started", followed=True
     )
-    ENDED = Declaration("event.ended", "event ended", (EntryKind.EVENT_ENDED,), followed=True, opens=False, ends=True)
+    ENDED = Declaration("event.ended", "event ended", (EntryKind.EVENT_ENDED,), followed=True, ends=True)
     RECOVER_FAILED = Declaration(
         "recover.failed",
         "recover failed",
@@ -213,7 +208,6 @@ class NotificationType(StrEnum):
         where=(("phase", ("recover",)), ("outcome", BAD_OUTCOMES)),
         of_machine=True,
         wakes=True,
-        loud=True,
     )
     SERVES_AGAIN = Declaration(
         "machine.serves_again",
@@ -221,7 +215,6 @@ class NotificationType(StrEnum):
         (EntryKind.HOOKS_ENDED,),
         where=(("phase", ("recover",)), ("outcome", ("succeeded",))),
         of_machine=True,
-        opens=False,
         ends=True,
     )
     SOURCE_QUIET = Declaration(
@@ -241,7 +234,6 @@ class NotificationType(StrEnum):
         stale=(SET_WATCHED, WATCHED),
         wakes=True,
         endless=True,
-        loud=True,
     )
     SET_LOWERED = Declaration(
         "set.lowered",
@@ -265,7 +257,6 @@ class NotificationType(StrEnum):
         severity=Severity.INFO,
         path="/blind-spots/",
         stale=(LASTS,),
-        opens=False,
         ends=True,
     )
     MAINTENANCE_ANNOUNCED = Declaration(
@@ -275,7 +266,6 @@ class NotificationType(StrEnum):
         "maintenance.ended",
         "cache maintenance ended",
         (EntryKind.MAINTENANCE_ENDED, EntryKind.MAINTENANCE_END_NOT_SEEN, EntryKind.MAINTENANCE_NEVER_STARTED),
-        opens=False,
         ends=True,
     )
     HANDOVER_SENT = Declaration(
@@ -284,7 +274,7 @@ class NotificationType(StrEnum):
         (EntryKind.HANDOVER_SENT,),
         severity=Severity.INFO,
         path="/handover/",
-        opens=False,
+        informs=True,
         endless=True,
     )
     AUDIT_FAILED = Declaration(
@@ -339,7 +329,6 @@ class NotificationType(StrEnum):
         (EntryKind.CHANNEL_WORKS,),
         severity=Severity.INFO,
         stale=(LASTS,),
-        opens=False,
         ends=True,
     )
 
@@ -351,10 +340,9 @@ class NotificationType(StrEnum):
 
 def type_of_entry(kind: EntryKind, data: Mapping[str, Any]) -> NotificationType | None:
     """Return the notification type that a timeline entry with this data causes; None if it causes none."""
-    for notification_type in NotificationType:
-        declared = notification_type.declared
-        if kind in declared.entries and all(data.get(name) in values for name, values in declared.where):
-            return notification_type
+    for each in NotificationType:
+        if kind in each.declared.entries and all(data.get(name) in values for name, values in each.declared.where):
+            return each
     return None
 
 
@@ -386,8 +374,7 @@ def why_stale(news: Any) -> str:
     return next((code for code, applies in declared.stale if applies(news)), "")
 
 
-# Severity of cache maintenance by tier. Basic is unavailable during it; an unknown tier counts as Basic.
-TIER_SEVERITIES: Mapping[str, Severity] = {"standard": Severity.INFO, "premium": Severity.INFO}
+# Severity of events and of cache maintenance.
 
 
 def stay_up(facts: EventFacts) -> int:
@@ -409,16 +396,11 @@ def severity(facts: EventFacts) -> Severity:
     """
     if facts.min_live is not None and stay_up(facts) < facts.min_live:
         return Severity.CRITICAL
-    return Severity.CRITICAL if _takes_down_whole_set(facts) else type_severity(facts.event_type, facts.source)
-
-
-def _takes_down_whole_set(facts: EventFacts) -> bool:
-    """Return whether all machines of a set of at least two are interrupted, for longer than a pause and not at a user's
-    request.
-    """
-    if facts.source == OWN or event_type_of(facts.event_type).keeps_memory or len(facts.machines) < 2:
-        return False
-    return not _not_named(facts)
+    # A set of at least two is interrupted as a whole, for longer than a pause and not at a user's request.
+    lasting = facts.source != OWN and not event_type_of(facts.event_type).keeps_memory
+    if lasting and len(facts.machines) >= 2 and not _not_named(facts):
+        return Severity.CRITICAL
+    return type_severity(facts.event_type, facts.source)
 
 
 def type_severity(event_type: str, source: str) -> Severity:
@@ -432,4 +414,5 @@ def type_severity(event_type: str, source: str) -> Severity:
 
 def cache_severity(tier: str) -> Severity:
     """Return the severity of maintenance of a cache, by the tier of the cache."""
-    return TIER_SEVERITIES.get(tier, Severity.WARNING)
+    # Basic is unavailable during it; an unknown tier counts as Basic.
+    return Severity.INFO if tier in ("standard", "premium") else Severity.WARNING

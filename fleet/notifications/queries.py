@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 from django.contrib.auth.models import User
 from django.db.models import Count, Min, Q
@@ -19,23 +19,12 @@ from fleet.domain.shapes import InApi, from_row
 from fleet.domain.states import EventStatus
 from fleet.models import Entry, LastRun
 from fleet.models.people import rights_of
+from fleet.notifications import routing
 from fleet.notifications.channels import KINDS
-from fleet.notifications.grouping import (
-    RECENT,
-    ChannelHealth,
-    NotificationHealth,
-    worst_health,
-)
+from fleet.notifications.grouping import RECENT, ROUTED_WITHIN, ChannelHealth, NotificationHealth
 from fleet.notifications.models import Channel, Cursor, DeliveryAttempt, Message, MessageDelivery, Route
-from fleet.notifications.routing import (
-    FAILING_AFTER,
-    OPEN_DELIVERIES,
-    TEST,
-    DeliveryState,
-    MessageState,
-    RouteConditions,
-)
-from fleet.projections.pages import Page, Segment, read_page
+from fleet.notifications.routing import OPEN_DELIVERIES, TEST, DeliveryState, MessageState
+from fleet.projections.pages import At, Page, Segment, read_page
 from fleet.projections.visibility import visible
 
 # The name of the router's runs and of its cursor.
@@ -47,20 +36,23 @@ MOST = 100
 
 
 def notification_health(*, now: datetime) -> NotificationHealth:
-    """Return the health of notifications of the installation. Four queries."""
+    """Return the health of notifications of the installation: the worst state that applies. Four queries."""
     enabled = visible(Channel).filter(enabled=True, deleted_at=None)
-    counts = enabled.aggregate(channels=Count("pk"), failing=Count("pk", filter=Q(failures__gte=FAILING_AFTER)))
+    counts = enabled.aggregate(channels=Count("pk"), failing=Count("pk", filter=Q(failures__gte=routing.FAILING_AFTER)))
     unrouted = visible(Message).filter(state=MessageState.UNROUTED.value, event__isnull=False).order_by("-id")
     undelivered = sum(at > now - RECENT for at in unrouted.values_list("created_at", flat=True)[:MOST])
     given_up = visible(MessageDelivery).filter(created_at__gt=now - RECENT, state=DeliveryState.GIVEN_UP.value)
     undelivered += given_up.exclude(moment=TEST).order_by()[:MOST].count()
     routed_at = visible(LastRun).filter(name=ROUTER).values_list("ran_at", flat=True).first()
-    return worst_health(**counts, undelivered=undelivered, routed_at=routed_at, now=now)
-
-
-def any_channel() -> bool:
-    """Return whether the installation has an enabled channel; personal ones do not count. One query."""
-    return visible(Channel).filter(owner=None, enabled=True, deleted_at=None).exists()
+    if not counts["channels"]:
+        return NotificationHealth.NO_CHANNEL
+    if seconds_since(routed_at, now=now) > ROUTED_WITHIN.total_seconds():
+        return NotificationHealth.STANDS_STILL
+    if counts["failing"] == counts["channels"]:
+        return NotificationHealth.ALL_FAIL
+    if undelivered:
+        return NotificationHealth.UNDELIVERED
+    return NotificationHealth.SOME_FAIL if counts["failing"] else NotificationHealth.WORKS
 
 
 # Channels and routes of the installation and of the user. Those of other users are not visible.
@@ -104,7 +96,7 @@ class ChannelRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RouteRow(RouteConditions):
+class RouteRow(routing.RouteConditions):
     """One route, with its conditions."""
 
     id: int
@@ -141,20 +133,13 @@ def can_change(row: Channel | Route, person: User) -> bool:
     return row.owner_id == person.pk or rights_of(person).may(Right.ADMINISTER)
 
 
-def channels(
-    *,
-    person: User,
-    now: datetime,
-    owners: Iterable[User | None] = (),
-    cursor: str | None = None,
-    size: int | None = None,
-) -> Page[ChannelRow]:
+def channels(*, person: User, now: datetime, owners: Iterable[User | None] = (), **at: Unpack[At]) -> Page[ChannelRow]:
     """Return a page of channels by name: those of `owners` (None: the installation), or by default those of the
     installation, then the user's own. A query for each owner, and one for the user's rights.
     """
     rows = visible(Channel).filter(deleted_at=None)
     parts = [Segment(rows.filter(owner=owner), "name") for owner in owners or (None, person)]
-    return read_page(parts, cursor=cursor, size=size).map(lambda rows: [_channel(row, person, now) for row in rows])
+    return read_page(parts, **at).map(lambda rows: [_channel(row, person, now) for row in rows])
 
 
 def detail(*, channel_id: int, person: User, now: datetime) -> ChannelRow | None:
@@ -166,16 +151,14 @@ def detail(*, channel_id: int, person: User, now: datetime) -> ChannelRow | None
 def _channel(row: Channel, person: User, now: datetime) -> ChannelRow:
     open_to = can_change(row, person)
     kind = KINDS.get(row.kind)
+    stated = {name: row.settings[name] for name in kind.fields if name in row.settings} if kind else None
     return from_row(
         ChannelRow,
         row,
-        id=row.pk,
         own=row.owner_id is not None,
         takes_messages=kind is not None and kind.messages,
         health=health_of(row, now=now),
-        settings={name: row.settings[name] for name in kind.fields if name in row.settings}
-        if open_to and kind
-        else None,
+        settings=stated if open_to else None,
         secrets_set=tuple(row.settings.get("secrets_set", ())) if open_to else None,
         secret_created_at=_time(row, "secret_made_at") if open_to else None,
         earlier_secret_until=_time(row, "earlier_secret_until", after=now) if open_to else None,
@@ -192,15 +175,13 @@ def _time(row: Channel, name: str, *, after: datetime | None = None) -> datetime
     return at if at is not None and (after is None or at > after) else None
 
 
-def routes(
-    *, person: User, owners: Iterable[User | None] = (), cursor: str | None = None, size: int | None = None
-) -> Page[RouteRow]:
+def routes(*, person: User, owners: Iterable[User | None] = (), **at: Unpack[At]) -> Page[RouteRow]:
     """Return a page of routes in order: those of `owners`, as for `channels`. A query for each owner, and one for the
     user's rights.
     """
     rows = visible(Route).filter(deleted_at=None).select_related("channel__owner")
     parts = [Segment(rows.filter(owner=owner), "position") for owner in owners or (None, person)]
-    return read_page(parts, cursor=cursor, size=size).map(lambda rows: [_route(row, person) for row in rows])
+    return read_page(parts, **at).map(lambda rows: [_route(row, person) for row in rows])
 
 
 def route(*, route_id: int, person: User) -> RouteRow | None:
@@ -215,7 +196,6 @@ def _route(row: Route, person: User) -> RouteRow:
     return from_row(
         RouteRow,
         row,
-        id=row.pk,
         own=row.owner_id is not None,
         wording=row.wording(channel),
         channel=channel_ref(channel, person) if channel else None,
@@ -261,16 +241,14 @@ def backlog(*, now: datetime, by: str = "channel__pk") -> dict[Any, Backlog]:
 
 # Gauges for Prometheus, in a fixed number of queries.
 
-HOUR = timedelta(hours=1)
-
 
 def measure(*, now: datetime) -> tuple[Sample, ...]:
     """Return the current values of all metrics of notifications. Nine queries."""
-    waiting = backlog(now=now, by="channel__kind")
+    waiting, lately = backlog(now=now, by="channel__kind"), now - timedelta(hours=1)
     oldest = min((backlog.since for backlog in waiting.values()), default=now)
-    created = visible(MessageDelivery).filter(created_at__gt=now - HOUR).order_by()
+    created = visible(MessageDelivery).filter(created_at__gt=lately).order_by()
     by_state = created.values_list("channel__kind", "state").annotate(count=Count("pk"))
-    failed = visible(DeliveryAttempt).filter(at__gt=now - HOUR, ok=False).order_by()
+    failed = visible(DeliveryAttempt).filter(at__gt=lately, ok=False).order_by()
     by_kind = failed.values_list("delivery__channel__kind").annotate(count=Count("pk"))
     ran_at = visible(LastRun).filter(name=ROUTER).values_list("ran_at", flat=True).first()
     channels = Counter(health_of(row, now=now) for row in visible(Channel).filter(deleted_at=None))

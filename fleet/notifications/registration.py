@@ -15,7 +15,7 @@ from fleet.operations import reconcile
 from fleet.operations.timeline import entries
 from fleet.projections import visibility
 from fleet.projections.desk import gauges, readiness, status_bar
-from fleet.projections.visibility import LimitedReader, everything, nothing, rows_of
+from fleet.projections.visibility import LimitedReader, everything, nothing, rows_of, visible
 from fleet.wording import badges, say
 
 
@@ -46,11 +46,12 @@ partitions.keep_while(partitions.ENTRIES, models.any_unrouted)
 entries.ROUTED |= {kind.value for kind in ROUTED_ENTRIES}
 reconcile.REPAIRS.append(delivery.repair)
 sessions.END_MADE_WITH.append(channel_services.end_made_with)
+own_tables = (models.Channel, models.Route)
 privacy.OWN.append(
-    privacy.Own("channels", (models.Channel, models.Route), channel_services.count_own, channel_services.empty_own)
+    privacy.Own("channels", own_tables, lambda person: person.channels.count(), channel_services.empty_own)
 )
 gauges.MEASURES.append(queries.measure)
-readiness.WAYS_OUT.append(queries.any_channel)
+readiness.WAYS_OUT.append(lambda: visible(models.Channel).filter(owner=None, enabled=True, deleted_at=None).exists())
 readiness.JOBS["routing"] = (queries.ROUTER, ROUTED_WITHIN)
 readiness.UNUSABLE["channels_unreadable"] = lambda: len(channel_services.unreadable())
 status_bar.ITEMS["messages/status_bar_item.html"] = lambda now: queries.notification_health(now=now)

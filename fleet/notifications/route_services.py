@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
@@ -23,28 +22,13 @@ from fleet.domain.shapes import names_of
 from fleet.domain.timeline import EntryKind
 from fleet.models.cipher import Cipher
 from fleet.models.facts.events import place_of
-from fleet.notifications import channel_services
-from fleet.notifications.channel_services import (
-    ChannelRequestSerializer,
-    OwnableSerializer,
-    is_taken,
-    locked,
-    owner_for,
-    require_room,
-)
+from fleet.notifications import channel_services, models
 from fleet.notifications.channels import kinds_where
 from fleet.notifications.labels import ALL_CHANNELS
-from fleet.notifications.models import (
-    Channel,
-    Message,
-    MessageDelivery,
-    PushKey,
-    Route,
-    UnreadableSecretsError,
-)
+from fleet.notifications.models import Channel, Message, MessageDelivery, PushKey, Route
 from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.queries import for_reader
-from fleet.notifications.routing import OF_DELIVERY, DeliveryState, RouteConditions
+from fleet.notifications.routing import OF_DELIVERY, REDELIVERABLE, DeliveryState, RouteConditions
 from fleet.operations import wake_up
 from fleet.operations.audited import Audit, AuditedForm, AuditedSerializer, Sent, delete_audited, save_audited
 from fleet.operations.locks import Lock, take
@@ -53,9 +37,8 @@ from fleet.operations.timeline.entries import tell
 
 MOST_ROUTES, MOST_OWN_ROUTES = 200, 10
 NO_CHANNEL = "There is no channel with this id."
-# Fields that users state for a route; in a dry run, the name may be missing.
+# Fields that users state for a route.
 FIELDS: tuple[str, ...] = ("name", "channel", *names_of(RouteConditions))
-MAY_LACK = ("name",)
 
 
 class RouteForm(AuditedForm):
@@ -67,9 +50,8 @@ class RouteForm(AuditedForm):
     def __init__(self, *args: Any, owner: User | None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         through: Any = self.fields["channel"]
-        through.queryset = Channel.objects.filter(
-            owner=owner, deleted_at=None, kind__in=kinds_where(messages=True)
-        ).order_by("name", "pk")
+        theirs = Channel.objects.filter(owner=owner, deleted_at=None, kind__in=kinds_where(messages=True))
+        through.queryset = theirs.order_by("name", "pk")
         through.empty_label = "choose one" if owner else ALL_CHANNELS
         through.widget.attrs["class"] = "form-select"
 
@@ -95,7 +77,7 @@ class RouteChangeSerializer(RouteFieldsSerializer):
         fields = (*FIELDS, "enabled")
 
 
-class RouteRequestSerializer(OwnableSerializer, RouteChangeSerializer):
+class RouteRequestSerializer(channel_services.OwnableSerializer, RouteChangeSerializer):
     class Meta(RouteChangeSerializer.Meta):
         fields = (*FIELDS, "enabled", "own")
 
@@ -122,10 +104,10 @@ def create(sent: Sent, *, actor: Actor, now: datetime, own: bool = False) -> Rou
     """Create a route, after the existing ones. With `own`, it is personal and uses a channel of the actor. Raises
     Refused as `save_audited` does.
     """
-    owner = owner_for(actor, own=own)
+    owner = channel_services.owner_for(actor, own=own)
     take(Lock.CHANNELS)
     others = Route.objects.filter(owner=owner, deleted_at=None)
-    require_room(others, MOST_OWN_ROUTES if own else MOST_ROUTES, "routes-too-many")
+    channel_services.require_room(others, MOST_OWN_ROUTES if own else MOST_ROUTES, "routes-too-many")
     last: int = others.aggregate(last=Max("position"))["last"] or 0
     row = Route(owner=owner, position=last + 1, created_at=now, changed_at=now)
     return save_audited(sent, actor, ROUTES, row=row, now=now, check=_faults)
@@ -164,7 +146,8 @@ def tried_route(
     if route_id is not None:
         saved = Route.objects.filter(for_reader(person), pk=route_id, deleted_at=None).first()
         row = require_found(saved, "not-found", Reason("route-unknown"))
-    refuse([*sent.apply(row, MAY_LACK)] or [*step_faults(row)], inside=inside)
+    # It need not have a name.
+    refuse([*sent.apply(row, ("name",))] or [*step_faults(row)], inside=inside)
     return row
 
 
@@ -179,7 +162,7 @@ def step_faults(row: Route) -> Iterator[Fault]:
 
 def _faults(row: Route) -> Iterator[Fault]:
     yield from step_faults(row)
-    if is_taken(row):
+    if channel_services.is_taken(row):
         yield "name", Reason("route-name-taken")
     if row.channel is None and row.owner is not None:
         yield "channel", Reason("own-route-without-channel")
@@ -188,7 +171,8 @@ def _faults(row: Route) -> Iterator[Fault]:
 
 
 def _locked(route_id: int, actor: Actor) -> Route:
-    return locked(Route.objects.select_related("owner", "channel"), route_id, actor, unknown="route-unknown")
+    rows = Route.objects.select_related("owner", "channel")
+    return channel_services.locked(rows, route_id, actor, unknown="route-unknown")
 
 
 @transaction.atomic
@@ -196,8 +180,8 @@ def redeliver(*, message_id: int, actor: Actor, now: datetime) -> str:
     """Send the delivery of a message again, with the same id and all messages that still apply. Return the id. Raises
     Refused: `not-found`, `not-permitted`, `not-redeliverable`.
     """
-    rows = Message.objects.select_related("channel", "delivery", "event__availability_set")
-    message = require_found(rows.filter(pk=message_id).first(), "not-found", Reason("message-unknown"))
+    messages = Message.objects.select_related("channel", "delivery", "event__availability_set")
+    message = require_found(messages.filter(pk=message_id).first(), "not-found", Reason("message-unknown"))
     place = place_of(message.event.availability_set) if message.event else Place(PROVISIONAL, "")
     channel = message.channel
     owner_id = channel.owner_id if channel else None
@@ -208,29 +192,15 @@ def redeliver(*, message_id: int, actor: Actor, now: datetime) -> str:
         raise Refused("not-redeliverable", Reason("message-never-sent"))
     if channel.deleted_at is not None or not channel.enabled:
         raise Refused("not-redeliverable", Reason("channel-is-off"))
-    _again(message.delivery.pk, now=now)
+    rows = MessageDelivery.objects.filter(pk=message.delivery.pk, state__in=REDELIVERABLE)
+    if not rows.update(state=DeliveryState.QUEUED.value, created_at=now, due_at=now, settled_at=None, why=""):
+        raise Refused("not-redeliverable", Reason("message-under-way"))
+    Message.objects.filter(delivery=message.delivery).update(state=OF_DELIVERY[DeliveryState.QUEUED].value, why="")
     about = {"channel_id": channel.pk, "channel": channel.name, "message_id": message.pk, "moment": message.moment}
-    tell(
-        EntryKind.MESSAGE_SENT_AGAIN,
-        actor,
-        at=now,
-        event_id=message.event_id,
-        before={"state": message.delivery.state},
-        after={"state": DeliveryState.QUEUED.value},
-        **about,
-    )
+    about |= {"before": {"state": message.delivery.state}, "after": {"state": DeliveryState.QUEUED.value}}
+    tell(EntryKind.MESSAGE_SENT_AGAIN, actor, at=now, event_id=message.event_id, **about)
     transaction.on_commit(wake_up.hint_messages)
     return str(message.delivery_id)
-
-
-def _again(delivery_id: UUID, *, now: datetime) -> None:
-    may = [DeliveryState.DELIVERED.value, DeliveryState.GIVEN_UP.value]
-    moved = MessageDelivery.objects.filter(pk=delivery_id, state__in=may).update(
-        state=DeliveryState.QUEUED.value, created_at=now, due_at=now, settled_at=None, why=""
-    )
-    if not moved:
-        raise Refused("not-redeliverable", Reason("message-under-way"))
-    Message.objects.filter(delivery=delivery_id).update(state=OF_DELIVERY[DeliveryState.QUEUED].value, why="")
 
 
 # A browser that receives notifications: a personal channel and a route, created and deleted together.
@@ -263,7 +233,8 @@ def register_browser(*, actor: Actor, name: str, endpoint: str, p256dh: str, aut
     if not endpoint.startswith("https://"):
         raise Refused("validation", Reason("browser-endpoint"))
     values = {"kind": KIND, "name": name, "endpoint": endpoint, "p256dh": p256dh, "auth": auth}
-    channel, _ = channel_services.create(ChannelRequestSerializer(data=values), actor=actor, now=now, own=True)
+    sent = channel_services.ChannelRequestSerializer(data=values)
+    channel, _ = channel_services.create(sent, actor=actor, now=now, own=True)
     route = {"name": name, "channel": channel.pk, "moments": [moment.value for moment in MOMENTS]}
     create(RouteFieldsSerializer(data=route), actor=actor, now=now, own=True)
     return channel
@@ -301,7 +272,7 @@ def push_keys(*, now: datetime) -> PushKeys:
     row = PushKey.objects.filter(name=NAME).first() or _made(now)
     private = CIPHER.decrypt(row.private_key, of=NAME)
     if private is None:
-        raise UnreadableSecretsError(NAME)
+        raise models.UnreadableSecretsError(NAME)
     return PushKeys(row.public_key, private)
 
 

@@ -5,14 +5,14 @@ transaction, so that no entry is skipped or routed twice even if the process is 
 never wait for the router.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
 import structlog
 from django.conf import settings
+from django.contrib.postgres.aggregates import ArrayAgg
 from django.db import connection, transaction
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThan
 
@@ -22,30 +22,14 @@ from fleet.domain.people import Place
 from fleet.domain.pseudonyms import number_of
 from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
-from fleet.models import Entry, LastRun
+from fleet.models import Entry, LastRun, ServiceAccount
 from fleet.models.facts.decisions import Experiences, experiences
 from fleet.models.facts.events import load_facts, order_timeouts, place_of
 from fleet.models.timeline import NEWEST_ERA
-from fleet.notifications import delivery
+from fleet.notifications import delivery, models, notification_types
 from fleet.notifications.channels import kinds_where
-from fleet.notifications.models import (
-    Channel,
-    Cursor,
-    Message,
-    Reference,
-    Route,
-    may_hear,
-    own_channels,
-    owners_of,
-    routes_in_force,
-)
-from fleet.notifications.notification_types import (
-    ROUTED_ENTRIES,
-    NotificationType,
-    cache_severity,
-    severity,
-    type_of_entry,
-)
+from fleet.notifications.models import Channel, Cursor, Message, Reference, Route
+from fleet.notifications.notification_types import ROUTED_ENTRIES, NotificationType, type_of_entry
 from fleet.notifications.routing import MessageFacts, MessageState, is_personal
 from fleet.operations.locks import Lock, try_take
 from fleet.operations.quarantine import bisect_failures
@@ -106,8 +90,11 @@ def route(*, now: datetime, via: str) -> Routed:
     failed: list[Message] = []
 
     def fail(entry: Entry, error: Exception) -> None:
+        # An alarm without a channel; the other entries are routed.
         log.error("router.entry", entry=entry.pk, error=f"{type(error).__name__}: {error}")
-        failed.append(_unroutable(entry, now=now))
+        notification_type = _type_of(entry) or NotificationType.OVERDUE
+        facts = MessageFacts(moment=notification_type, at=entry.at, severity=notification_type.severity)
+        failed.append(_message(_Candidate(entry, facts), now=now, state=MessageState.UNROUTED, why="own-failure"))
 
     rows = bisect_failures([*entries, *ahead], partial(_messages, now=now), fail) + failed
     Message.objects.bulk_create(rows, ignore_conflicts=True)
@@ -170,26 +157,28 @@ def _first_of_others(entries: Sequence[Entry], horizon: tuple[int, int]) -> list
     return list(rows.order_by("era", "xid", "id")) if ids else []
 
 
-def _unroutable(entry: Entry, *, now: datetime) -> Message:
-    """Return an alarm message without a channel for an entry whose routing caused an exception. The other entries are
-    routed.
-    """
-    notification_type = _type_of(entry) or NotificationType.OVERDUE
-    facts = MessageFacts(moment=notification_type, at=entry.at, severity=notification_type.severity)
-    return _message(_Candidate(entry, facts), now=now, state=MessageState.UNROUTED, why="own-failure")
-
-
 def _messages(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
     personal = [entry for entry in entries if _is_of_account(entry)]
     rows = list(_to_users(personal, now=now)) if personal else []
     entries = [entry for entry in entries if not _is_of_account(entry)]
-    routes = routes_in_force() if entries else []
+    routes = models.routes_in_force() if entries else []
     if not routes:
         return rows
     events = load_facts({entry.event_id for entry in entries if entry.event_id is not None}, now=now)
     past = experiences([event.set_id for event in events.values()])
-    _drop_moved_steps(entries)
-    followers = _followers(events)
+    # The times of waiting steps of escalation are computed again where NotBefore has changed.
+    moved = {entry.event_id for entry in entries if _type_of(entry) is NotificationType.CHANGED}
+    only_if = NotificationType.UNDECIDED.declared.only_if
+    steps = Message.objects.filter(event__in=moved, state=MessageState.WAITING.value, only_if=only_if)
+    steps.update(state=MessageState.DROPPED.value, why="moved")
+    # Channels (row ids) that have an incident or card of an event, by subject.
+    of_events = Reference.objects.filter(
+        subject__in=[f"event:{pk}" for pk in events],
+        channel__kind__in=kinds_where(follows=True),
+        channel__enabled=True,
+        channel__deleted_at=None,
+    )
+    followers = dict(of_events.values_list("subject").annotate(ids=ArrayAgg("channel")))
     for entry in entries:
         for candidate in _candidates(entry, events.get(entry.event_id or 0), past, now=now):
             rows += _to_channels(candidate, routes, followers, now=now)
@@ -205,7 +194,7 @@ def _is_of_account(entry: Entry) -> bool:
     return notification_type is not None and notification_type.declared.personal
 
 
-def _to_users(entries: Iterable[Entry], *, now: datetime) -> Iterator[Message]:
+def _to_users(entries: Sequence[Entry], *, now: datetime) -> Iterator[Message]:
     """Yield messages about users' accounts. Each is sent to all personal channels of the user concerned, without a
     route. Messages about a service account are sent to the owner. Two queries.
     """
@@ -214,36 +203,16 @@ def _to_users(entries: Iterable[Entry], *, now: datetime) -> Iterator[Message]:
         for entry in entries
         if is_personal(EntryKind(entry.kind), entry.data)
     }
-    numbers = {number for number in users.values() if number is not None}
-    owners = owners_of(numbers)
-    channels = own_channels({owners.get(number, number) for number in numbers})
+    services = ServiceAccount.objects.filter(user__in=set(users.values()), owner__isnull=False)
+    owners: dict[int | None, int | None] = dict(services.values_list("user", "owner"))
+    numbers = {owners.get(number, number) for number in users.values()}
+    channels = models.usable_channels().filter(owner__in=numbers, owner__is_active=True)
+    by_owner = dict(channels.values_list("owner").annotate(ids=ArrayAgg("pk", order_by="pk")))
     for entry in entries:
-        if (number := users.get(entry.pk)) is not None:
-            facts = MessageFacts(NotificationType.ACCOUNT, entry.at, NotificationType.ACCOUNT.severity)
-            for channel_id in channels.get(owners.get(number, number), ()):
-                yield _message(_Candidate(entry, facts), now=now, channel_id=channel_id)
-
-
-def _drop_moved_steps(entries: Iterable[Entry]) -> None:
-    """Drop the waiting escalation steps of events whose NotBefore has changed. Their times are then computed again."""
-    moved = {entry.event_id for entry in entries if _type_of(entry) is NotificationType.CHANGED}
-    only_if = NotificationType.UNDECIDED.declared.only_if
-    steps = Message.objects.filter(event__in=moved, state=MessageState.WAITING.value, only_if=only_if)
-    steps.update(state=MessageState.DROPPED.value, why="moved")
-
-
-def _followers(event_pks: Iterable[int]) -> Mapping[str, set[int]]:
-    """Return the channels (row ids) that have an incident or card of these events, by subject."""
-    followers: dict[str, set[int]] = defaultdict(set)
-    rows = Reference.objects.filter(
-        subject__in=[f"event:{pk}" for pk in event_pks],
-        channel__kind__in=kinds_where(follows=True),
-        channel__enabled=True,
-        channel__deleted_at=None,
-    )
-    for subject, channel_id in rows.values_list("subject", "channel"):
-        followers[subject].add(channel_id)
-    return followers
+        number = users.get(entry.pk)
+        facts = MessageFacts(NotificationType.ACCOUNT, entry.at, NotificationType.ACCOUNT.severity)
+        for channel_id in by_owner.get(owners.get(number, number), ()):
+            yield _message(_Candidate(entry, facts), now=now, channel_id=channel_id)
 
 
 def _candidates(entry: Entry, event: EventFacts | None, past: Experiences, *, now: datetime) -> Iterator[_Candidate]:
@@ -257,7 +226,7 @@ def _candidates(entry: Entry, event: EventFacts | None, past: Experiences, *, no
         facts = MessageFacts(
             moment=notification_type or NotificationType.OVERDUE,
             at=entry.at,
-            severity=severity(event).value,
+            severity=notification_types.severity(event).value,
             event_type=event.event_type,
             source=event.source,
             place=event.place,
@@ -276,7 +245,7 @@ def facts_of_no_event(entry: Entry, notification_type: NotificationType) -> Mess
     """Return the facts about a notification whose subject is no event."""
     place, how_bad = None, notification_type.severity
     if entry.cache is not None:
-        place, how_bad = Place("cache", "", entry.cache.service), cache_severity(entry.cache.tier)
+        place, how_bad = Place("cache", "", entry.cache.service), notification_types.cache_severity(entry.cache.tier)
     elif entry.availability_set is not None:
         place = place_of(entry.availability_set)
     return MessageFacts(notification_type, entry.at, how_bad.value, place=place, by=entry.actor)
@@ -293,7 +262,7 @@ def _decide_by(event: EventFacts, past: Experiences, *, now: datetime) -> dateti
 def _to_channels(
     candidate: _Candidate,
     routes: Sequence[tuple[Route, Sequence[Channel]]],
-    followers: Mapping[str, set[int]],
+    followers: Mapping[str, Sequence[int]],
     *,
     now: datetime,
 ) -> list[Message]:
@@ -305,7 +274,7 @@ def _to_channels(
     rows: list[Message] = []
     reached: set[int] = set()
     for route, channels in routes:
-        if not route.matches(facts, now=now) or not may_hear(route.owner, facts):
+        if not route.matches(facts, now=now) or not models.may_hear(route.owner, facts):
             continue
         is_step = route.step is not None
         for channel in channels:
@@ -316,7 +285,7 @@ def _to_channels(
                 reached.add(channel.pk)
             rows.append(_message(candidate, now=now, route=route, channel_id=channel.pk))
     if facts.moment.declared.followed:
-        rows += [_message(candidate, now=now, channel_id=pk) for pk in sorted(followers.get(subject, set()) - reached)]
+        rows += [_message(candidate, now=now, channel_id=pk) for pk in sorted({*followers.get(subject, ())} - reached)]
     if not rows and facts.moment.declared.always_notify and not facts.drill:
         rows = [_message(candidate, now=now, state=MessageState.UNROUTED)]
     return rows

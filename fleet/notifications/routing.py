@@ -15,10 +15,8 @@ GROUP = "group"
 TEST = "test"
 
 # Changes of a user (`did`) after which another person could sign in as them.
-SIGN_IN_CHANGES = frozenset(
-    {
-        "password", "factor-added", "factor-removed", "factors-reset", "codes-made", "code-used", "linked", "signed-on",
-    }
+SIGN_IN_CHANGES = (
+    "password", "factor-added", "factor-removed", "factors-reset", "codes-made", "code-used", "linked", "signed-on",
 )  # fmt: skip
 
 
@@ -148,6 +146,7 @@ DELIVERY_MOVES: Mapping[DeliveryState, tuple[DeliveryState, ...]] = {
     DeliveryState.GIVEN_UP: (DeliveryState.QUEUED,),
 }  # fmt: skip
 
+REDELIVERABLE = [DeliveryState.DELIVERED.value, DeliveryState.GIVEN_UP.value]
 OPEN_DELIVERIES = [DeliveryState.QUEUED.value, DeliveryState.SENDING.value]
 
 # State of the messages in a delivery, by the state of the delivery.

@@ -8,7 +8,7 @@ import math
 import threading
 import time
 from contextlib import closing, suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import structlog
 from celery import shared_task
@@ -30,8 +30,6 @@ from fleet.projections.desk.status_bar import overview
 
 LIMIT_SECONDS = 10.0
 WATCHDOG = "watchdog"
-# A little less than a minute, so that a caller each minute is never too early.
-PING_EVERY = timedelta(seconds=55)
 
 log = structlog.get_logger(__name__)
 
@@ -40,20 +38,16 @@ def troubles(*, now: datetime) -> tuple[str, ...]:
     """Return the codes of current failures for the watchdog. An installation without agents or channels counts as
     healthy.
     """
-    codes = []
-    seen = overview(now=now)
-    if seen.presence.all and not seen.presence.live:
-        codes.append("no-live-agents")
-    if seen.relay is RelayHealth.STANDS_STILL:
-        codes.append("nobody-reconciles")
-    health = notification_health(now=now)
-    if health is NotificationHealth.STANDS_STILL or router_lag(now) > ROUTED_WITHIN.total_seconds():
-        codes.append("nobody-routes")
-    if health is NotificationHealth.ALL_FAIL:
-        codes.append("all-channels-fail")
-    if seen.wrong_clocks or not clock.is_clock_correct():
-        codes.append("clocks-wrong")
-    return tuple(codes)
+    seen, health = overview(now=now), notification_health(now=now)
+    is_late = router_lag(now) > ROUTED_WITHIN.total_seconds()
+    codes = {
+        "no-live-agents": seen.presence.all and not seen.presence.live,
+        "nobody-reconciles": seen.relay is RelayHealth.STANDS_STILL,
+        "nobody-routes": health is NotificationHealth.STANDS_STILL or is_late,
+        "all-channels-fail": health is NotificationHealth.ALL_FAIL,
+        "clocks-wrong": seen.wrong_clocks or not clock.is_clock_correct(),
+    }
+    return tuple(code for code, is_wrong in codes.items() if is_wrong)
 
 
 @transaction.atomic
@@ -61,7 +55,8 @@ def is_ping_due(*, now: datetime, via: str) -> bool:
     """Return whether this process must ping the watchdog now, and record that it does. Only one process pings, once a
     minute.
     """
-    if not try_take(Lock.WATCHDOG) or seconds_since_run(WATCHDOG, now=now) < PING_EVERY.total_seconds():
+    # A little less than a minute, so that a caller each minute is never too early.
+    if not try_take(Lock.WATCHDOG) or seconds_since_run(WATCHDOG, now=now) < 55:
         return False
     LastRun.objects.update_or_create(name=WATCHDOG, defaults={"ran_at": now, "via": via})
     return True
@@ -71,13 +66,6 @@ def ping(*, via: str) -> bool:
     """Ping the watchdog if this is due and nothing has failed. Return whether this call sent a ping."""
     now = clock.now()
     return bool(settings.WATCHDOG_URL) and is_ping_due(now=now, via=via) and _report(now)
-
-
-def ping_in_thread() -> None:
-    """Ping the watchdog in a new thread, for loops that must not wait for the response."""
-    now = clock.now()
-    if settings.WATCHDOG_URL and is_ping_due(now=now, via="web"):
-        threading.Thread(target=_report_in_thread, args=(now,), name="watchdog", daemon=True).start()
 
 
 def _report_in_thread(now: datetime) -> None:
@@ -105,8 +93,6 @@ LINGER_SECONDS = 3.0
 LOOK_SECONDS = 0.5
 # Celery routes every two seconds; after this long without a run, the web process does.
 QUIET_SECONDS = 5.0
-# Interval while new entries cannot be read, because an earlier transaction is still open.
-BEHIND_SECONDS = 0.05
 
 
 class Worker:
@@ -162,23 +148,21 @@ class Worker:
             # Another process routes and sends after this one has been quiet for a while.
             return LOOK_SECONDS, bool(self._sending)
         now = clock.now()
-        self._renew(now)
+        with self._lock:
+            sending = sorted(self._sending)
+        if sending and time.monotonic() - self._renewed >= delivery.RENEW_SECONDS:
+            delivery.renew(sending, now=now)
+            self._renewed = time.monotonic()
         routed = router.route(now=now, via=via)
         schedule = delivery.schedule()
         for channel_id, due_at in schedule:
             if due_at <= now:
                 self._begin(channel_id)
         if routed.behind:
-            return BEHIND_SECONDS, True
+            # New entries cannot be read yet, because an earlier transaction is still open.
+            return 0.05, True
         seconds = min(((due_at - now).total_seconds() for _, due_at in schedule if due_at > now), default=math.inf)
         return min(max(seconds, 0.02), LOOK_SECONDS), seconds <= LINGER_SECONDS or bool(self._sending)
-
-    def _renew(self, now: datetime) -> None:
-        with self._lock:
-            sending = sorted(self._sending)
-        if sending and time.monotonic() - self._renewed >= delivery.RENEW_SECONDS:
-            delivery.renew(sending, now=now)
-            self._renewed = time.monotonic()
 
     def _begin(self, channel_id: int) -> None:
         with self._lock:
@@ -209,8 +193,11 @@ def tell_if_quiet() -> None:
     """
     if clock.may_clock_decide() and seconds_since_run(router.NAME, now=clock.now()) >= QUIET_SECONDS:
         worker.start(via="web")
-    # At most one process pings within a minute.
-    ping_in_thread()
+    now = clock.now()
+    # At most one process pings within a minute. In a thread of its own, because the caller must not wait for the
+    # response.
+    if settings.WATCHDOG_URL and is_ping_due(now=now, via="web"):
+        threading.Thread(target=_report_in_thread, args=(now,), name="watchdog", daemon=True).start()
 
 
 # Celery's tasks: they start the worker in this process and return at once, so that no order waits for notifications.

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -19,7 +19,6 @@ from fleet.notifications.notification_types import NotificationType
 from fleet.projections.caches.maintenances import MaintenanceRow
 from fleet.projections.cards import DecisionCard
 from fleet.projections.events.rows import EventRow
-from fleet.projections.orders import ByHandRow
 from fleet.wording import times
 from fleet.wording.badges import badge_of
 from fleet.wording.card import card_words
@@ -62,8 +61,10 @@ class MessageWords:
 
 
 def bounded(title: str, subject: str, lines: Iterable[str], short: str, path: str) -> MessageWords:
-    """Return the texts of a message, cut to their maximum lengths. `short` must already be short enough."""
-    return MessageWords(one_line(title, TITLE), one_line(subject, TITLE), in_lines(lines), short, path)
+    """Return the texts of a message, cut to their maximum lengths; the title precedes `lines`. `short` must already be
+    short enough.
+    """
+    return MessageWords(one_line(title, TITLE), one_line(subject, TITLE), in_lines((title, *lines)), short, path)
 
 
 def path_of(news: MessageNews) -> str:
@@ -96,34 +97,30 @@ def in_lines(lines: Iterable[str]) -> tuple[str, ...]:
 
 def of_event(news: MessageNews, event: EventRow, card: DecisionCard, reader: Reader) -> MessageWords:
     """Return the texts of a message about an event in its current state."""
-    event = _bounded(event)
-    news, card = replace(news, event=event, service=one_line(news.service, NAME)), replace(card, event=event)
-    head, when = _head(news, event, reader), _by_when(news.moment, event, card, reader)
-    what, where = named(event.event_type, event.resources), say(event.set.label, reader)
-    title = f"{head}{what} in {where}{when}"
-    first_type, first_names = news.first or (event.event_type, event.resources)
-    first = named(one_line(first_type, NAME), _names(first_names))
-    subject = f"{DRILL if event.drill else ''}{first} in {where} ({event.event_id[:8]})"
-    short = _short(head, what, where, when, say(card.blast.summary, reader) if event.open else "")
-    lines = [one_line(title, TITLE), *_details(news, event, card, reader)]
-    return bounded(title, subject, lines, short, path_of(news))
-
-
-def _names(names: Sequence[str]) -> tuple[str, ...]:
-    # Further names are only counted.
-    return (*(one_line(name, NAME) for name in names[:4]), *names[4:])
-
-
-def _bounded(event: EventRow) -> EventRow:
-    """Return the event with shortened names, so that other parts of a line have room."""
     home, claim = event.set, event.claim
-    return replace(
+    # Shortened, so that other parts of a line have room.
+    event = replace(
         event,
         event_type=one_line(event.event_type, NAME),
         resources=_names(event.resources),
         set=replace(home, name=one_line(home.name, NAME), name_suffix=one_line(home.name_suffix, NAME)),
         claim=replace(claim, by=one_line(claim.by, NAME), comment=one_line(claim.comment, SAID)) if claim else None,
     )
+    news, card = replace(news, event=event, service=one_line(news.service, NAME)), replace(card, event=event)
+    drill, headline, when = DRILL if event.drill else "", _headline(news, event, reader), _by_when(news, event, reader)
+    head = f"{drill}{headline}{': ' if headline else ''}"
+    what, where = named(event.event_type, event.resources), say(event.set.label, reader)
+    first_type, first_names = news.first or (event.event_type, event.resources)
+    first = named(one_line(first_type, NAME), _names(first_names))
+    subject = f"{drill}{first} in {where} ({event.event_id[:8]})"
+    short = _short(head, what, where, when, say(card.blast.summary, reader) if event.open else "")
+    title = one_line(f"{head}{what} in {where}{when}", TITLE)
+    return bounded(title, subject, _details(news, event, card, reader), short, path_of(news))
+
+
+def _names(names: Sequence[str]) -> tuple[str, ...]:
+    # Further names are only counted.
+    return (*(one_line(name, NAME) for name in names[:4]), *names[4:])
 
 
 def _short(head: str, what: str, where: str, when: str, impact: str) -> str:
@@ -135,56 +132,43 @@ def _short(head: str, what: str, where: str, when: str, impact: str) -> str:
     return whole if len(whole) <= SHORT else brief
 
 
-def _head(news: MessageNews, event: EventRow, reader: Reader) -> str:
-    """Return the headline of a message, which precedes the event's name."""
-    compute = HEADLINES.get(news.moment)
-    headline = compute(news, event, reader) if compute else news.moment.declared.headline
-    return f"{DRILL if event.drill else ''}{headline}{': ' if headline else ''}"
+def _headline(news: MessageNews, event: EventRow, reader: Reader) -> str:
+    """Return the headline of a message, which precedes the event's name. Those that do not depend on the event are in
+    the registry.
+    """
+    approval, machine = news.approval, news.entry.machine if news.entry else None
+    where = one_line(machine.resource_name, 40) if machine else "a machine"
+    match news.moment:
+        case NotificationType.CLAIMED:
+            return f"Claimed by {one_line(event.claim.by, 40)}" if event.claim else "Claimed"
+        case NotificationType.DECIDED:
+            if news.entry is not None and news.entry.kind is EntryKind.EVENT_HELD:
+                return "Left to Azure"
+            by = one_line(say(approval.by, reader), 40) if approval else ""
+            waits = approval is not None and approval.state is ApprovalState.WAITING
+            return f"Approved{f' by {by}' if by else ''}{', waits' if waits else ''}"
+        case NotificationType.WITHDRAWN:
+            return "Approval returned" if approval and approval.returned else "Approval withdrawn"
+        case NotificationType.REFUSED:
+            lapsed = approval is not None and approval.state is ApprovalState.LAPSED
+            return "Approval lapsed" if lapsed else "Azure refused the approval"
+        case NotificationType.ENDED:
+            inferred = "" if event.certainty is Certainty.SEEN else " (inferred)"
+            started = event.started_seconds is not None
+            lasted = f", Started for {times.duration(event.started_seconds)}" if started else ""
+            return f"Ended, {badge_of(event.ended_as or EndedAs.UNKNOWN).label}{inferred}{lasted}"
+        case NotificationType.PREPARE_FAILED:
+            return f"Prepare failed on {where}"
+        case NotificationType.RECOVER_FAILED:
+            return f"Recover failed on {where}"
+        case NotificationType.SERVES_AGAIN:
+            return f"{where} serves again"
+    return news.moment.declared.headline
 
 
-def _decided(news: MessageNews, event: EventRow, reader: Reader) -> str:
-    if news.entry is not None and news.entry.kind is EntryKind.EVENT_HELD:
-        return "Left to Azure"
-    by = one_line(say(news.approval.by, reader), 40) if news.approval else ""
-    waits = news.approval is not None and news.approval.state is ApprovalState.WAITING
-    return f"Approved{f' by {by}' if by else ''}{', waits' if waits else ''}"
-
-
-def _ended(news: MessageNews, event: EventRow, reader: Reader) -> str:
-    inferred = "" if event.certainty is Certainty.SEEN else " (inferred)"
-    lasted = f", Started for {times.duration(event.started_seconds)}" if event.started_seconds is not None else ""
-    return f"Ended, {badge_of(event.ended_as or EndedAs.UNKNOWN).label}{inferred}{lasted}"
-
-
-def _machine(news: MessageNews) -> str:
-    machine = news.entry.machine if news.entry else None
-    return one_line(machine.resource_name, 40) if machine else "a machine"
-
-
-# Headlines that depend on the event; all others are in the registry.
-HEADLINES: Mapping[NotificationType, Callable[[MessageNews, EventRow, Reader], str]] = {
-    NotificationType.CLAIMED: lambda news, event, reader: (
-        f"Claimed by {one_line(event.claim.by, 40)}" if event.claim else "Claimed"
-    ),
-    NotificationType.DECIDED: _decided,
-    NotificationType.WITHDRAWN: lambda news, event, reader: (
-        "Approval returned" if news.approval and news.approval.returned else "Approval withdrawn"
-    ),
-    NotificationType.REFUSED: lambda news, event, reader: (
-        "Approval lapsed"
-        if news.approval and news.approval.state is ApprovalState.LAPSED
-        else "Azure refused the approval"
-    ),
-    NotificationType.ENDED: _ended,
-    NotificationType.PREPARE_FAILED: lambda news, event, reader: f"Prepare failed on {_machine(news)}",
-    NotificationType.RECOVER_FAILED: lambda news, event, reader: f"Recover failed on {_machine(news)}",
-    NotificationType.SERVES_AGAIN: lambda news, event, reader: f"{_machine(news)} serves again",
-}
-
-
-def _by_when(moment: NotificationType, event: EventRow, card: DecisionCard, reader: Reader) -> str:
+def _by_when(news: MessageNews, event: EventRow, reader: Reader) -> str:
     """Return the time by which the event must be decided, or when it started or ended, as text."""
-    by, now = card.decide_by, event.server_time
+    moment, by, now = news.moment, news.card.decide_by if news.card else None, event.server_time
     if event.status is EventStatus.ENDED:
         ended = "at" if moment is NotificationType.ENDED else "ended"
         return f", {ended} {times.at(event.ended_at, reader)}" if event.ended_at else ""
@@ -202,12 +186,9 @@ def _by_when(moment: NotificationType, event: EventRow, card: DecisionCard, read
 
 def _details(news: MessageNews, event: EventRow, card: DecisionCard, reader: Reader) -> Iterator[str]:
     """Yield the lines of a message after the title."""
-    moment = news.moment
-    if news.entry is not None and moment not in (
-        NotificationType.FIRST_SEEN,
-        NotificationType.ENDED,
-        NotificationType.OVERDUE,
-    ):
+    moment, hand = news.moment, news.by_hand
+    in_title = (NotificationType.FIRST_SEEN, NotificationType.ENDED, NotificationType.OVERDUE)
+    if news.entry is not None and moment not in in_title:
         yield text_of(news.entry, reader)
     if event.drill:
         yield "This is a drill with the real agents. Azure is not involved."
@@ -225,7 +206,15 @@ def _details(news: MessageNews, event: EventRow, card: DecisionCard, reader: Rea
     if news.service:
         yield f"Service: {news.service}."
     yield f"Severity: {news.severity}."
-    yield from _by_hand(news.by_hand, reader)
+    if hand is not None:
+        names = [one_line(one.machine.resource_name, NAME) for one in hand.machines]
+        yield f"Start by hand: {say(hand.reason, reader)}"
+        # A command to copy, and the machines on which it works.
+        yield f"Run this command on any one of {some(names, 5)}:"
+        if not all(one.windows for one in hand.machines):
+            yield hand.linux
+        if any(one.windows for one in hand.machines):
+            yield hand.windows
 
 
 def _how_it_was(event: EventRow, reader: Reader) -> Iterator[str]:
@@ -240,19 +229,6 @@ def _how_it_was(event: EventRow, reader: Reader) -> Iterator[str]:
         yield "The event was not approved in Drydock."
     if event.started_at is not None:
         yield f"Started {times.at(event.started_at, reader)}, for {times.duration(event.started_seconds)}."
-
-
-def _by_hand(hand: ByHandRow | None, reader: Reader) -> Iterator[str]:
-    """Yield the instructions for a manual approval: a command to copy, and the machines on which it works."""
-    if hand is None:
-        return
-    yield f"Start by hand: {say(hand.reason, reader)}"
-    names = [one_line(one.machine.resource_name, NAME) for one in hand.machines]
-    yield f"Run this command on any one of {some(names, 5)}:"
-    if not all(one.windows for one in hand.machines):
-        yield hand.linux
-    if any(one.windows for one in hand.machines):
-        yield hand.windows
 
 
 # Texts of a single message, and of a test.
@@ -274,24 +250,20 @@ def test_words(reader: Reader) -> MessageWords:
     """Return the texts of a test message."""
     reader = replace(reader, form=Form.MESSAGE)
     title = "Test by Drydock: nothing happened"
-    lines = [title, "This is a test of the channel. Notifications look like this."]
-    if reader.now is not None:
-        lines.append(f"Sent at {times.at(reader.now, replace(reader, now=None))}.")
-    return MessageWords(title, title, tuple(lines), f"{title}.", "/")
+    sent = f"Sent at {times.at(reader.now, replace(reader, now=None))}." if reader.now is not None else ""
+    lines = ("This is a test of the channel. Notifications look like this.", sent)
+    return bounded(title, title, lines, f"{title}.", "/")
 
 
 def _of_maintenance(news: MessageNews, row: MaintenanceRow, reader: Reader) -> MessageWords:
     """Return the texts of a message about cache maintenance. Users cannot approve it, but can prepare programs that use
     the cache.
     """
-    what = f"Maintenance of {one_line(row.cache.name, NAME)}"
-    effect = say(row.effect, reader) if row.active else ""
-    when = _when(news, row, reader)
-    if news.service:
-        what = f"{what} ({one_line(news.service, NAME)})"
-    reported = text_of(news.entry, reader) if news.entry else ""
+    service = f" ({one_line(news.service, NAME)})" if news.service else ""
+    what, when = f"Maintenance of {one_line(row.cache.name, NAME)}{service}", _when(news, row, reader)
+    reported, effect = text_of(news.entry, reader) if news.entry else "", say(row.effect, reader) if row.active else ""
     shortest, then = share_length((one_line(what, SHORT), f"{when}."), SHORT)
-    lines = [f"{what}{when}", reported, effect, f"Severity: {news.severity}."]
+    lines = [reported, effect, f"Severity: {news.severity}."]
     subject = f"Maintenance {row.id} of {row.cache.host}"
     return bounded(f"{what}{when}", subject, lines, f"{shortest}{then}", path_of(news))
 
@@ -323,7 +295,7 @@ def _of_rest(news: MessageNews, reader: Reader) -> MessageWords:
     service = f"Service: {one_line(news.service, NAME)}." if news.service else ""
     subject = f"{label}{': ' if where else ''}{where}"
     details = [say(from_json(line), reader) for line in news.entry.data.get("lines", ())] if news.entry else []
-    lines = [reported, *details, warning, service, f"Severity: {news.severity}."]
+    lines = [*details, warning, service, f"Severity: {news.severity}."]
     return bounded(reported, subject, lines, one_line(reported, SHORT), path_of(news))
 
 
@@ -343,7 +315,6 @@ def _where(news: MessageNews, reader: Reader) -> str:
 # Subjects that get a line of their own.
 MOST = 10
 SERVICES = 10
-WORST = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 
 
 def group_words(several: Sequence[MessageNews], reader: Reader) -> MessageWords:
@@ -363,10 +334,14 @@ def group_words(several: Sequence[MessageNews], reader: Reader) -> MessageWords:
     first = next((news.deadline for news in newest if _ahead(news)), None)
     by = f", decide the first by {times.at(first, reader)}" if first is not None else ""
     counts = Counter(news.severity for news in newest)
-    worst = ", ".join(f"{counts[each]} {each}" for each in WORST if counts[each])
+    worst = ", ".join(f"{counts[each]} {each}" for each in Severity if counts[each])
     title = f"{head}{what}{by}"
-    lines = [title, f"Severity: {worst}.", *_happened(newest), *_listed(newest, reader)]
-    return bounded(title, "Several notifications", lines, _short_digest(head, what, newest, by, worst), "/")
+    lines = [f"Severity: {worst}.", *_happened(newest), *_listed(newest, reader)]
+    services = list(dict.fromkeys(news.service for news in newest if news.service))
+    where = f" in {some([one_line(service, 24) for service in services], 2)}" if services else ""
+    tries = (f"{head}{what}{where}{by}. {worst}.", f"{title}. {worst}.", f"{title}.")
+    short = one_line(next((text for text in tries if len(text) <= SHORT), tries[-1]), SHORT)
+    return bounded(title, "Several notifications", lines, short, "/")
 
 
 def _ahead(news: MessageNews) -> bool:
@@ -376,12 +351,9 @@ def _ahead(news: MessageNews) -> bool:
 
 def _urgency(news: MessageNews) -> tuple[bool, int, datetime]:
     """Return a sort key: events that need a decision first, then by severity."""
-    waits = _ahead(news)
-    return (not waits, 0 if waits else _rank(news.severity), (waits and news.deadline) or news.at)
-
-
-def _rank(severity: str) -> int:
-    return WORST.index(Severity(severity)) if severity in set(WORST) else len(WORST)
+    waits, ranks = _ahead(news), {each.value: rank for rank, each in enumerate(Severity)}
+    rank = 0 if waits else ranks.get(news.severity, len(ranks))
+    return (not waits, rank, (waits and news.deadline) or news.at)
 
 
 def _counts(newest: Sequence[MessageNews]) -> str:
@@ -417,10 +389,3 @@ def _listed(newest: Sequence[MessageNews], reader: Reader) -> Iterator[str]:
         yield clipped(f"- {message_words(news, reader).title}", LINE)
     if len(newest) > MOST:
         yield f"And {len(newest) - MOST} more, on the page."
-
-
-def _short_digest(head: str, what: str, newest: Sequence[MessageNews], by: str, worst: str) -> str:
-    services = list(dict.fromkeys(news.service for news in newest if news.service))
-    where = f" in {some([one_line(service, 24) for service in services], 2)}" if services else ""
-    tries = (f"{head}{what}{where}{by}. {worst}.", f"{head}{what}{by}. {worst}.", f"{head}{what}{by}.")
-    return one_line(next((text for text in tries if len(text) <= SHORT), tries[-1]), SHORT)

@@ -15,10 +15,6 @@ account_views.PANELS.append(Panel("messages/browsers.html", views.browsers))
 CALLS = calls_of(api)
 PAGES = [
     *pages_of(views),
-    path("channels/new/<slug:kind>/", views.channel_new, name="channel-new"),
-    path("channels/<int:channel_id>/", views.channel_page, name="channel"),
-    path("routes/new/", views.route_new, name="route-new"),
-    path("routes/<int:route_id>/", views.route_page, name="route"),
     path("sw.js", views.service_worker, name="service-worker"),
     path("manifest.webmanifest", views.manifest, name="manifest"),
 ]

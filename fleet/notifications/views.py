@@ -10,11 +10,11 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 from django.templatetags.static import static
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_safe
 
 from fleet.accounts.views import you_answer
 from fleet.dashboard import forms
-from fleet.dashboard.pages import Asked, action_view, done, known, listed, page, read_view, refused, require_reader
+from fleet.dashboard.pages import Asked, action_view, done, form_view, known, listed, page, read_view, refused
 from fleet.domain.people import Right
 from fleet.domain.reasons import Refused
 from fleet.notifications import channel_services, dry_run, log, queries, route_services
@@ -32,17 +32,15 @@ from fleet.projections.pages import MAX_PAGE_SIZE
 # One channel: create, change, test, enable, rotate its secret, delete.
 
 UNKNOWN_CHANNEL = "No channel has this number; it may have been deleted, or belong to another user."
-UNKNOWN_KIND = "There is no such kind of channel."
 
 
 @sensitive_post_parameters()
-@require_http_methods(["GET", "HEAD", "POST"])
-@require_reader
+@form_view("channels/new/<slug:kind>/", "channel-new")
 def channel_new(request: Asked, kind: str) -> HttpResponse:
     """Show the form for a new channel of this kind (GET), or create the channel (POST). The parameter `own` makes it
     personal.
     """
-    known(KINDS.get(kind), UNKNOWN_KIND)
+    known(KINDS.get(kind), "There is no such kind of channel.")
     own, form = bool(request.GET.get("own")), ChannelForm(request.POST or None, kind=kind)
     context: dict[str, Any] = {}
     if request.method == "POST":
@@ -89,8 +87,7 @@ def _channel_form(channel: ChannelRow, data: Any = None) -> ChannelForm:
 
 
 @sensitive_post_parameters()
-@require_http_methods(["GET", "HEAD", "POST"])
-@require_reader
+@form_view("channels/<int:channel_id>/", "channel")
 def channel_page(request: Asked, channel_id: int) -> HttpResponse:
     """Show one channel and its health. Users who may change it also see the form."""
     if request.method != "POST":
@@ -176,10 +173,8 @@ delivery_page = read_view("messages/log/<uuid:delivery_id>/", "delivery")(delive
 def delivery_again(request: Asked, delivery_id: UUID) -> HttpResponse:
     """Send a delivery again with the same id."""
     delivery = known(log.delivery(delivery_id=delivery_id, person=request.user, now=request.now), UNKNOWN_DELIVERY)
-    first = known(
-        next(iter(delivery.messages), None),
-        "This delivery contains no notification: send a test to its channel instead.",
-    )
+    empty = "This delivery contains no notification: send a test to its channel instead."
+    first = known(next(iter(delivery.messages), None), empty)
     route_services.redeliver(message_id=first.id, actor=request.actor, now=request.now)
     return redirect("delivery", delivery_id=delivery_id)
 
@@ -206,10 +201,9 @@ def _channels_and_routes(request: Asked, *, own: bool) -> HttpResponse:
         channels = queries.channels(**owners, now=request.now)
         return {"channels": channels.results, "backlog": queries.backlog(now=request.now)}
 
-    template = "messages/own.html" if own else "messages/overview.html"
     return page(
         request,
-        template,
+        "messages/own.html" if own else "messages/overview.html",
         {"messages/channel_rows.html": rows},
         own_only=own,
         routes=queries.routes(**owners).results,
@@ -224,69 +218,69 @@ def _channels_and_routes(request: Asked, *, own: bool) -> HttpResponse:
 UNKNOWN_ROUTE = "No route has this number; it may have been deleted, or belong to another user."
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@require_reader
+@form_view("routes/new/", "route-new")
 def route_new(request: Asked) -> HttpResponse:
     """Show the form for a new route (GET), or try or create the route (POST). The parameter `own` makes it personal. A
     try saves nothing.
     """
-    own = bool(request.GET.get("own"))
     if request.method == "POST":
-        return _route_sent(request, None, own=own)
-    return _route_page(request, _route_form(request, own), None, own=own)
+        return _route_sent(request, None)
+    return _route_page(request, _route_form(request, None), None)
 
 
 def route_answer(request: Asked, /, route_id: int, **context: Any) -> HttpResponse:
     """Return the page of one route. `context` adds for example a rejected form."""
     row = known(queries.route(route_id=route_id, person=request.user), UNKNOWN_ROUTE)
     if request.GET.get("try"):
-        sent = RouteFieldsSerializer(data={})
-        context["tried"] = _tried(request, sent, route_id=route_id, own=row.own)
+        context["tried"] = _tried(request, RouteFieldsSerializer(data={}), row)
     initial = {name: getattr(row, name) for name in RouteForm.base_fields}
-    form = _route_form(request, row.own, initial=initial | {"channel": row.channel and row.channel.id})
-    return _route_page(request, form, row, own=row.own, **context)
+    form = _route_form(request, row, initial=initial | {"channel": row.channel and row.channel.id})
+    return _route_page(request, form, row, **context)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@require_reader
+@form_view("routes/<int:route_id>/", "route")
 def route_page(request: Asked, route_id: int) -> HttpResponse:
     """Show one route as a sentence, with its dry run. Users who may change it also see the form."""
     if request.method != "POST":
         return route_answer(request, route_id)
-    row = known(queries.route(route_id=route_id, person=request.user), UNKNOWN_ROUTE)
-    return _route_sent(request, row, own=row.own)
+    return _route_sent(request, known(queries.route(route_id=route_id, person=request.user), UNKNOWN_ROUTE))
 
 
-def _route_form(request: Asked, own: bool, **sent: Any) -> RouteForm:
-    return RouteForm(owner=request.user if own else None, **sent)
+# Below, the route is None for a new one.
 
 
-def _route_page(request: Asked, form: RouteForm, row: RouteRow | None, *, own: bool, **context: Any) -> HttpResponse:
-    can_change = row.can_change if row else True
-    return page(request, "messages/route.html", form=form, route=row, own_only=own, can_change=can_change, **context)
+def _is_own(request: Asked, row: RouteRow | None) -> bool:
+    return row.own if row else bool(request.GET.get("own"))
 
 
-def _route_sent(request: Asked, row: RouteRow | None, *, own: bool) -> HttpResponse:
-    """Handle the two buttons of the route form: try the route on past events, or save it. `row` is None for a new
-    route.
-    """
-    form = _route_form(request, own, data=request.POST)
+def _route_form(request: Asked, row: RouteRow | None, **sent: Any) -> RouteForm:
+    return RouteForm(owner=request.user if _is_own(request, row) else None, **sent)
+
+
+def _route_page(request: Asked, form: RouteForm, row: RouteRow | None, **context: Any) -> HttpResponse:
+    context |= {"route": row, "own_only": _is_own(request, row), "can_change": row.can_change if row else True}
+    return page(request, "messages/route.html", form=form, **context)
+
+
+def _route_sent(request: Asked, row: RouteRow | None) -> HttpResponse:
+    """Handle the two buttons of the route form: try the route on past events, or save it."""
+    form = _route_form(request, row, data=request.POST)
     acting: dict[str, Any] = {"actor": request.actor, "now": request.now}
     try:
         if request.POST.get("do") == "try":
-            tried = _tried(request, form, route_id=row.id if row else None, own=own)
-            return _route_page(request, form, row, own=own, tried=tried)
+            return _route_page(request, form, row, tried=_tried(request, form, row))
         if row:
             saved = route_services.change(form, route_id=row.id, **acting)
         else:
-            saved = route_services.create(form, own=own, **acting)
+            saved = route_services.create(form, own=_is_own(request, row), **acting)
     except Refused as error:
-        return _route_page(request, form, row, own=own, **_at_fields(form, error))
+        return _route_page(request, form, row, **_at_fields(form, error))
     return _to_list(request, saved, f"“{saved.name}” is saved. Earlier messages keep the wording that sent them.")
 
 
-def _tried(request: Asked, sent: Sent, *, route_id: int | None, own: bool) -> dry_run.RouteDryRun:
+def _tried(request: Asked, sent: Sent, row: RouteRow | None) -> dry_run.RouteDryRun:
     """Return the dry run of the submitted route. Raises Refused."""
+    own, route_id = _is_own(request, row), row.id if row else None
     route = route_services.tried_route(sent, person=request.user, route_id=route_id, own=own)
     return dry_run.dry_run(route=route, now=request.now, person=request.user if own else None)
 

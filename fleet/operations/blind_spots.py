@@ -8,6 +8,7 @@ from django.db import transaction
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.blind_spots import AT_ONCE, MOST_ALONE, MOST_NAMES, OPENING, SETTLES
 from fleet.domain.clock import seconds_since
+from fleet.domain.shapes import grouped
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, LastRun, OpenTrouble, WrongClock
 from fleet.models.blind_spots import trouble
@@ -66,17 +67,15 @@ def without_lesser(troubles: Collection[OpenTrouble]) -> list[OpenTrouble]:
 
 def together(troubles: Iterable[OpenTrouble]) -> list[OpenTrouble]:
     """Merge many blind spots with the same code into one notification, which names some of them."""
-    by_code: dict[str, list[OpenTrouble]] = {}
-    for one in troubles:
-        by_code.setdefault(one.code, []).append(one)
-    grouped = []
+    by_code = grouped((one.code, one) for one in troubles)
+    found = []
     for code, several in by_code.items():
         if len(several) <= MOST_ALONE:
-            grouped += several
+            found += several
         else:
             names = sorted(one.of for one in several)[:MOST_NAMES]
-            grouped.append(trouble(code, {"places": len(several)}, names=names, count=len(several)))
-    return grouped
+            found.append(trouble(code, {"places": len(several)}, names=names, count=len(several)))
+    return found
 
 
 def _begun(known: dict[str, OpenTrouble], found: dict[str, OpenTrouble], *, first: bool, now: datetime) -> list[Entry]:
@@ -99,8 +98,8 @@ def _begun(known: dict[str, OpenTrouble], found: dict[str, OpenTrouble], *, firs
 def _over(known: dict[str, OpenTrouble], found: dict[str, OpenTrouble], *, now: datetime) -> list[Entry]:
     over = [row for key, row in known.items() if key not in found]
     OpenTrouble.objects.filter(key__in=[row.key for row in over]).delete()
-    grouped = together(row for row in over if row.recorded_at is not None)
-    return [_entry(EntryKind.COVERAGE_CLOSED, one, now=now) for one in grouped]
+    ended = together(row for row in over if row.recorded_at is not None)
+    return [_entry(EntryKind.COVERAGE_CLOSED, one, now=now) for one in ended]
 
 
 def _entry(kind: EntryKind, one: OpenTrouble, *, now: datetime) -> Entry:

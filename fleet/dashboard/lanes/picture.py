@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import ceil
 
+from fleet.domain.shapes import grouped
 from fleet.wording.times import hms, local, zone_name
 
 WIDTH = 960
@@ -302,9 +303,7 @@ def draw(
 
 def _items(intervals: Iterable[Interval]) -> list[Item]:
     """Return the intervals grouped by object, sorted by their beginning."""
-    found: dict[object, list[Interval]] = {}
-    for number, interval in enumerate(intervals):
-        found.setdefault(interval.key or number, []).append(interval)
+    found = grouped((interval.key or number, interval) for number, interval in enumerate(intervals))
     for item in found.values():
         item.sort(key=lambda interval: interval.begin)
     return sorted(found.values(), key=lambda item: item[0].begin)

@@ -19,7 +19,7 @@ from fleet.domain.policy.rules import accepted_reasons, still_deciding_rule
 from fleet.domain.reasons import Reason, read_reason
 from fleet.domain.recommendation import NONE_YET, Experience
 from fleet.domain.scheduling import QuarantineKind, at_the_latest, first_after
-from fleet.domain.shapes import from_row
+from fleet.domain.shapes import from_row, grouped
 from fleet.domain.states import LIVE_APPROVALS, RELAYED_APPROVALS, ApprovalState, EventStatus, Presence
 from fleet.domain.waves import Member, ReturnFacts, WaveState, due_at, judge
 from fleet.models.approvals import Approval, Order, Wave
@@ -169,10 +169,8 @@ def _tried_again(approvals: Iterable[Approval], event_ids: Collection[int]) -> d
 
 def orders_of(approval_ids: Collection[int]) -> dict[int, list[OrderFacts]]:
     """Return the orders of each approval (row id), oldest first. Runs one query."""
-    found: dict[int, list[OrderFacts]] = defaultdict(list)
-    for order in Order.objects.filter(approval_id__any=approval_ids).order_by("offered_at", "id"):
-        found[order.approval_id].append(from_row(OrderFacts, order, order_id=order.pk))
-    return found
+    orders = Order.objects.filter(approval_id__any=approval_ids).order_by("offered_at", "id")
+    return grouped((order.approval_id, from_row(OrderFacts, order, order_id=order.pk)) for order in orders)
 
 
 # Experience from earlier events: the newest of each set, by index and bounded.

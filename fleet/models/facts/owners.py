@@ -4,7 +4,6 @@ Machines of one set see the same events. A machine that was installed without st
 named set, perhaps before the other machines of that set do. The names in `Resources` show which set it is.
 """
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
@@ -12,6 +11,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Upper
 
 from fleet.domain.sets import PROVISIONAL
+from fleet.domain.shapes import grouped
 from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent, Sighting
 from fleet.models.facts.events import machine_presence
@@ -99,11 +99,8 @@ def _may_be_in_one_place(one: AvailabilitySet, other: AvailabilitySet) -> bool:
 def _bearers(names: Collection[str], *, now: datetime) -> dict[str, list[Machine]]:
     """Return the live machines with these names, by the name in upper case."""
     wanted = {name.upper() for name in names}
-    found: dict[str, list[Machine]] = defaultdict(list)
     rows = Machine.objects.alias(upper=Upper("resource_name")).filter(upper__in=wanted, revoked_at=None)
-    for machine in _rows_live(rows, now=now):
-        found[machine.resource_name.upper()].append(machine)
-    return found
+    return grouped((machine.resource_name.upper(), machine) for machine in _rows_live(rows, now=now))
 
 
 def _rows_live(rows: QuerySet[Machine], *, now: datetime) -> list[Machine]:

@@ -9,6 +9,7 @@ import base64
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -24,7 +25,7 @@ from fleet.domain.times import iso
 from fleet.notifications import incidents
 from fleet.notifications.channels import KINDS, ChannelKind, Lines, Setting, validate_url
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome, outcome_of
-from fleet.notifications.incidents import LabelMatcher, Muted, SilenceLine, read_lines, still_silenced
+from fleet.notifications.incidents import LabelMatcher, SilenceLine, read_lines, still_silenced
 from fleet.notifications.models import Reference
 from fleet.notifications.news import OpenThing, muted_machines, open_things
 from fleet.notifications.sender.jobs import Answer, HttpJob
@@ -63,12 +64,10 @@ KINDS["alertmanager"] = ChannelKind(
     messages=False,
 )
 LIMIT_SECONDS = 10.0
-# Well within the lease of the channel; the next round does the rest.
-ROUND_SECONDS = 25.0
 MOST_BYTES = 2 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Called:
     """Response to a call, with the decoded JSON or None."""
 
@@ -87,7 +86,8 @@ class Alertmanager:
     def __init__(self, channel: ChannelInUse, *, now: datetime) -> None:
         self.base = str(channel.values["url"]).rstrip("/")
         self.now = now
-        self.until = time.monotonic() + ROUND_SECONDS
+        # Well within the lease of the channel; the next round does the rest.
+        self.until = time.monotonic() + 25.0
         self.headers = {"Accept": "application/json"}
         user, password = str(channel.values.get("user") or ""), str(channel.values.get("password") or "")
         if user or password:
@@ -105,12 +105,10 @@ class Alertmanager:
         headers = self.headers if body is None else {**self.headers, "Content-Type": "application/json"}
         payload = b"" if body is None else json.dumps(body).encode()
         job = HttpJob(method, url, headers, payload, limit_seconds=LIMIT_SECONDS, most_bytes=MOST_BYTES)
-        answer = send_job(job, now=self.now)
-        try:
-            content = None if answer.cut or not answer.body else parse_json(answer.body)
-        except ValueError:
-            content = None
-        return Called(answer, content)
+        called = Called(send_job(job, now=self.now))
+        with suppress(ValueError):
+            called.content = None if called.answer.cut else parse_json(called.answer.body)
+        return called
 
 
 # Alerts.
@@ -134,7 +132,10 @@ def send_alerts(
     alerts: list[Alert] = []
     for subject, thing in wanted.items():
         former = stored.get(subject, {})
-        alerts.append(_alert(thing, now))
+        # Without a start, Alertmanager uses the shorter of two leases; without annotations, it drops them.
+        alert = {"labels": thing.labels, "startsAt": iso(thing.first_at), "endsAt": iso(now + LEASE)}
+        annotations = {"summary": thing.summary, "description": thing.description}
+        alerts.append({**alert, "annotations": annotations, "generatorURL": f"{settings.BASE_URL}{thing.path}"})
         if former.get("labels") != thing.labels:
             alerts.extend(_ended(former, now))
             references[subject] = {**former, "labels": thing.labels, "starts_at": iso(thing.first_at)}
@@ -153,17 +154,6 @@ def send_alerts(
     return replace(outcome, references=references)
 
 
-def _alert(thing: OpenThing, now: datetime) -> Alert:
-    # Without a start, Alertmanager uses the shorter of two leases; without annotations, it drops them.
-    return {
-        "labels": thing.labels,
-        "annotations": {"summary": thing.summary, "description": thing.description},
-        "startsAt": iso(thing.first_at),
-        "endsAt": iso(now + LEASE),
-        "generatorURL": f"{settings.BASE_URL}{thing.path}",
-    }
-
-
 def _ended(former: Mapping[str, Any], now: datetime) -> Iterable[Alert]:
     if "labels" in former:
         # Alertmanager rejects an end that is not after the start, and a machine's clock may be slightly ahead.
@@ -174,8 +164,6 @@ def _ended(former: Mapping[str, Any], now: datetime) -> Iterable[Alert]:
 # Maintenance silences: created when an event is seen as Started, renewed in steps, and ended when its end is seen.
 
 OURS = "Drydock"
-# Renewed when at most this time is left.
-RENEW_WITH = incidents.LEASE / 2
 # Difference by which the stored end of a silence may precede the requested one.
 SLACK = timedelta(seconds=2)
 
@@ -201,20 +189,16 @@ class Wanted:
     def body(self, starts_at: str) -> dict[str, Any]:
         state = "under way" if self.thing.started_at else "silenced"
         which = f" ({self.thing.labels['event_id']})" if self.thing.set_id is not None else ""
-        return {
-            "matchers": [
-                {"name": each.name, "value": each.value, "isRegex": each.regex, "isEqual": each.equal}
-                for each in self.matchers
-            ],
-            "startsAt": starts_at,
-            "endsAt": iso(self.until),
-            "createdBy": OURS,
-            "comment": (
-                f"{self.thing.summary} is {state}{which}. Drydock ends"
-                " this silence when it sees the end; expire it, and Drydock leaves it at that."
-                f" {self.owner} until={iso(self.until)}]"
-            ),
-        }
+        matchers = [
+            {"name": each.name, "value": each.value, "isRegex": each.regex, "isEqual": each.equal}
+            for each in self.matchers
+        ]
+        comment = (
+            f"{self.thing.summary} is {state}{which}. Drydock ends this silence when it sees the end; expire it, and"
+            f" Drydock leaves it at that. {self.owner} until={iso(self.until)}]"
+        )
+        times = {"startsAt": starts_at, "endsAt": iso(self.until)}
+        return {"matchers": matchers, **times, "createdBy": OURS, "comment": comment}
 
 
 def wanted_silences(lines: Sequence[SilenceLine], things: Sequence[OpenThing], now: datetime) -> Iterator[Wanted]:
@@ -222,17 +206,17 @@ def wanted_silences(lines: Sequence[SilenceLine], things: Sequence[OpenThing], n
     silenced.
     """
     under_way = [
-        (thing, until)
+        (thing, until, fitting)
         for thing in things
         if not thing.drill
         and (until := still_silenced(started_at=thing.started_at, now=now, silenced_until=thing.silenced_until))
-        and any(line.holds_for(thing.service) for line in lines)
+        and (fitting := [line for line in lines if line.holds_for(thing.service)])
     ]
-    machines = muted_machines([thing for thing, _ in under_way]) if under_way else {}
-    for thing, until in under_way:
-        muted = (Muted(cache=(thing.cache_host,)),) if thing.cache_host else machines[thing.subject]
-        for line in lines:
-            if line.holds_for(thing.service) and (matchers := line.matchers(muted)):
+    machines = muted_machines([thing for thing, *_ in under_way]) if under_way else {}
+    for thing, until, fitting in under_way:
+        muted = [{"cache": (thing.cache_host,)}] if thing.cache_host else machines[thing.subject]
+        for line in fitting:
+            if matchers := line.matchers(muted):
                 yield Wanted(thing, sha256(line.text.encode()).hexdigest()[:12], matchers, until)
 
 
@@ -262,11 +246,11 @@ class Silences:
             if self.alertmanager.late:
                 break
             self._hold(each)
-        references = {
-            subject: _reference(self.references.get(subject, {}), silences)
-            for subject, silences in self.stored.items()
-            if silences != stored.get(subject, {})
-        }
+        references: dict[str, Mapping[str, Any] | None] = {}
+        for subject, silences in self.stored.items():
+            if silences != stored.get(subject, {}):
+                rest = {name: value for name, value in self.references.get(subject, {}).items() if name != "silences"}
+                references[subject] = {**rest, "silences": dict(silences)} if silences else rest or None
         return replace(self.failed or Outcome(ok=True), references=references)
 
     def _record(self, wanted: Wanted) -> Mapping[str, Any] | None:
@@ -286,29 +270,24 @@ class Silences:
         silence = self._record(wanted)
         if silence is None:
             silence = self._lost(wanted)
-            if silence is None:
-                return
-        if silence.get("left_alone"):
+        if silence is None or silence.get("left_alone"):
             return
         seen = self.alertmanager.call("GET", f"/silence/{silence['id']}") if silence else None
+        until = datetime.fromisoformat(silence["until"]) if silence else self.now
         if seen is None or seen.answer.status == 404:
             # Alertmanager loses recent ones when it is killed.
             self._write(wanted, None)
         elif not self._succeeded(seen) or not isinstance(seen.content, dict):
             return
-        elif self._ended_by_user(seen.content, until := datetime.fromisoformat(silence["until"])):
-            # It is not created again.
+        elif seen.content.get("createdBy") != OURS or datetime.fromisoformat(seen.content["endsAt"]) < until - SLACK:
+            # A user has taken it over, or ended it before the lease: it is not created again.
             self._keep(wanted, left_alone=True)
         elif seen.content["status"]["state"] == "expired":
             self._write(wanted, None)
-        elif until - self.now <= RENEW_WITH or not _same(seen.content, wanted):
+        elif until - self.now <= incidents.LEASE / 2 or not _same(seen.content, wanted):
             self._write(wanted, seen.content)
         else:
             self._keep(wanted, id=silence["id"], until=iso(until))
-
-    def _ended_by_user(self, seen: Mapping[str, Any], until: datetime) -> bool:
-        """Return whether a user has taken over the silence, or ended it before the lease."""
-        return seen.get("createdBy") != OURS or datetime.fromisoformat(seen["endsAt"]) < until - SLACK
 
     def _write(self, wanted: Wanted, seen: Mapping[str, Any] | None) -> None:
         """Create a silence, or extend the existing one `seen`. Alertmanager updates it in place only if all other
@@ -361,11 +340,6 @@ def _same(seen: Mapping[str, Any], wanted: Wanted) -> bool:
         (each["name"], each["value"], each["isRegex"], each.get("isEqual", True)) for each in seen.get("matchers", ())
     }
     return stated == {(each.name, each.value, each.regex, each.equal) for each in wanted.matchers}
-
-
-def _reference(stored: Mapping[str, Any], silences: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    rest = {name: value for name, value in stored.items() if name != "silences"}
-    return {**rest, "silences": dict(silences)} if silences else rest or None
 
 
 # One round: all open events as alerts, and silences for machines under maintenance.

@@ -61,11 +61,6 @@ class Delivery:
     url: str
     references: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    @property
-    def alone(self) -> Item | None:
-        """The item if there is exactly one, else None."""
-        return self.items[0] if len(self.items) == 1 else None
-
 
 @dataclass(frozen=True, slots=True)
 class ChannelInUse:
@@ -107,11 +102,6 @@ def reader_of(channel: ChannelInUse, now: datetime) -> Reader:
 
 # Meaning of an answer: accepted, later perhaps, never, or gone.
 
-# HTTP statuses of a receiver that refuses this delivery at every attempt, but accepts the sender.
-REFUSES_POST = frozenset({400, 409, 413, 414, 415, 422})
-# The delivery itself is invalid, and was not sent.
-OWN_FAULT = frozenset({SendError.BAD_JOB, SendError.TOO_LARGE})
-
 
 def error_of(answer: Answer) -> str:
     """Return the error code of an answer, followed after a colon by a detail about the address or URL if there is
@@ -132,7 +122,9 @@ def outcome_of(
     requests none.
     """
     if never is None:
-        never = answer.status in REFUSES_POST or answer.error in OWN_FAULT
+        # It accepts the sender, but refuses this delivery; or the delivery is invalid, and was not sent.
+        refuses = answer.status in (400, 409, 413, 414, 415, 422)
+        never = refuses or answer.error in (SendError.BAD_JOB, SendError.TOO_LARGE)
     stated = answer.retry_after_seconds
     return Outcome(
         ok=answer.ok,

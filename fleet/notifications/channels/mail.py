@@ -3,7 +3,6 @@ thread.
 """
 
 import time
-from collections.abc import Iterable
 from datetime import datetime
 from email.headerregistry import Address
 from email.message import EmailMessage
@@ -43,8 +42,6 @@ KINDS["mail"] = ChannelKind(
 )
 # Time for all recipients of one attempt; the next attempt continues with the others.
 BUDGET_SECONDS = 25.0
-# The server refuses the sender or its sign-in until the configuration is changed.
-ABOUT_US = frozenset({530, 534, 535, 538})
 NO_SERVER = "no_mail_server"
 SOME_REFUSED = "some_refused"
 LONGEST_SUBJECT = 250
@@ -67,33 +64,20 @@ def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
             last = Answer(ok=False, error=SendError.BUSY)
             break
         last = send_job(job_of(post, recipient, now=now), now=now)
-        status = last.status or 0
-        # Other recipients may still be served if this one is refused permanently.
-        if not (last.ok or last.error is SendError.BAD_JOB or (500 <= status < 600 and status not in ABOUT_US)):
+        # Other recipients may still be served if this one is refused permanently. With some statuses, the server
+        # refuses the sender or its sign-in until the configuration is changed.
+        never = last.status in range(500, 600) and last.status not in (530, 534, 535, 538)
+        if not (last.ok or last.error is SendError.BAD_JOB or never):
             break
         settled[recipient] = "" if last.ok else f"{recipient}: {last.status or ''} {last.answer}".strip()
-    return outcome(post, channel.values["recipients"], settled, last)
-
-
-def outcome(post: Delivery, recipients: Iterable[str], settled: dict[str, str], last: Answer) -> Outcome:
-    if not all(recipient in settled for recipient in recipients):
-        return Outcome(
-            ok=False,
-            again=True,
-            status=last.status,
-            error=error_of(last),
-            answer=last.answer,
-            references={GROUP: {"delivery": post.id, "told": settled}},
-        )
-    refused = [words for words in settled.values() if words]
+    status, refused = last.status, [words for words in settled.values() if words]
+    if not all(recipient in settled for recipient in channel.values["recipients"]):
+        told = {GROUP: {"delivery": post.id, "told": settled}}
+        return Outcome(False, again=True, status=status, error=error_of(last), answer=last.answer, references=told)
     is_delivered = len(settled) > len(refused)
-    return Outcome(
-        ok=is_delivered,
-        status=last.status,
-        error="" if not refused else SOME_REFUSED if is_delivered else SendError.STATUS.value,
-        answer="\n".join(refused) or last.answer,
-        references={GROUP: None},
-    )
+    error = "" if not refused else SOME_REFUSED if is_delivered else SendError.STATUS.value
+    answer = "\n".join(refused) or last.answer
+    return Outcome(is_delivered, status=status, error=error, answer=answer, references={GROUP: None})
 
 
 def job_of(post: Delivery, recipient: str, *, now: datetime) -> SmtpJob:

@@ -18,12 +18,15 @@ import msgspec
 from django.db import models
 
 from fleet.domain.event_types import Severity
+from fleet.domain.shapes import grouped
 from fleet.domain.states import ApprovalState
 from fleet.domain.times import iso
 from fleet.notifications.channels import KINDS, TIME_ZONE, ChannelKind, Setting
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome, outcome_of
+from fleet.notifications.grouping import only
 from fleet.notifications.incidents import Alarm, Badness, Incidents, PagerAction, PagerCall, PagerKey, PagerState
 from fleet.notifications.models import Reference
+from fleet.notifications.news import MessageNews
 from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.routing import GROUP
 from fleet.notifications.sender.jobs import Answer, HttpJob
@@ -57,7 +60,6 @@ KINDS["pagerduty"] = ChannelKind(
 )
 URLS = {False: "https://events.pagerduty.com/v2/enqueue", True: "https://events.eu.pagerduty.com/v2/enqueue"}
 # The limits are those of the Events API v2; the body's is 512 kB.
-MOST_SUMMARY = 1024
 MOST_KEY = 255
 MOST_BODY = 500_000
 MOST_LINES, MOST_LINE, MOST_NAMES = 60, 500, 50
@@ -75,9 +77,7 @@ def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
     if not post.items:
         test = trigger_of(post, (), f"{prefix}-test-{post.id}")
         return outcome_of_call(enqueue(test, channel, now=now))
-    by_subject: dict[str, list[Item]] = {}
-    for item in post.items:
-        by_subject.setdefault(item.news.subject, []).append(item)
+    by_subject = grouped((item.news.subject, item) for item in post.items)
     incidents = stored_incidents(post, channel, [*by_subject, GROUP])
     before = {owner: list(keys) for owner, keys in incidents.keys.items()}
     alarms = [alarm_of(items) for items in by_subject.values()]
@@ -131,32 +131,29 @@ def alarm_of(items: Sequence[Item]) -> Alarm:
     """
     news = items[-1].news
     types = {item.news.moment for item in items}
-    event = news.event
-    opens = any(each.declared.opens for each in types)
+    event, bad = news.event, Badness(Severity.INFO if news.drill else news.severity)
+    opens, wakes = any(each.declared.opens for each in types), any(each.declared.wakes for each in types)
     if event is None or news.moment.declared.of_machine:
         return Alarm(
             subject=news.subject,
             called=short(news.subject),
             at=news.at,
-            bad=Badness(Severity.INFO if news.drill else news.severity),
+            bad=bad,
             opens=opens,
-            wakes=any(each.declared.endless or each.declared.wakes for each in types),
+            wakes=wakes or any(each.declared.endless for each in types),
             endless=news.moment.declared.endless,
             over=news.moment.declared.ends,
         )
     # Users who handle an event know that it started.
-    times = [
-        item.news.at
-        for item in items
-        if item.news.moment.declared.opens and item.news.moment is not NotificationType.STARTED
-    ]
+    opening = [item.news for item in items if item.news.moment.declared.opens]
+    times = [each.at for each in opening if each.moment is not NotificationType.STARTED]
     return Alarm(
         subject=news.subject,
         called=short(event.event_id),
         at=max(times, default=event.first_seen_at),
-        bad=Badness(Severity.INFO if news.drill else news.severity, event.event_type, event.not_before),
+        bad=replace(bad, event_type=event.event_type, not_before=event.not_before),
         opens=opens,
-        wakes=any(each.declared.wakes for each in types),
+        wakes=wakes,
         over=not event.open,
         handled_at=handled_at(event),
     )
@@ -164,12 +161,10 @@ def alarm_of(items: Sequence[Item]) -> Alarm:
 
 def handled_at(event: EventRow) -> datetime | None:
     """Return since when an event is claimed, held or decided, or None."""
-    approval = event.approval
-    decided = (
-        approval.decided_at if approval and approval.live and approval.state is not ApprovalState.PROPOSED else None
-    )
-    times = [one.at for one in (event.claim, event.hold) if one is not None]
-    return max([*times, decided] if decided else times, default=None)
+    approval, times = event.approval, [one.at for one in (event.claim, event.hold) if one is not None]
+    if approval and approval.live and approval.state is not ApprovalState.PROPOSED and approval.decided_at:
+        times.append(approval.decided_at)
+    return max(times, default=None)
 
 
 def stored_incidents(post: Delivery, channel: ChannelInUse, owners: Sequence[str]) -> Incidents:
@@ -219,11 +214,8 @@ def find_key(channel_id: int, name: str) -> tuple[str, PagerKey] | None:
     query.
     """
     rows = Reference.objects.filter(channel=channel_id, value__contains={"keys": [{"name": name}]})
-    for owner, value in rows.values_list("subject", "value"):
-        for key in value["keys"]:
-            if key["name"] == name:
-                return owner, msgspec.convert(key, PagerKey)
-    return None
+    found = ((owner, key) for owner, value in rows.values_list("subject", "value") for key in value["keys"])
+    return next(((owner, msgspec.convert(key, PagerKey)) for owner, key in found if key["name"] == name), None)
 
 
 def body_of(call: PagerCall, post: Delivery) -> dict[str, Any]:
@@ -244,6 +236,9 @@ def trigger_of(post: Delivery, items: Sequence[Item], name: str) -> dict[str, An
     url = post.url.removesuffix(post.words.path) + words.path
     drill = bool(items) and all(item.news.drill for item in items)
     title = words.title if not drill or "DRILL" in words.title else f"DRILL: {words.title}"
+    text = "\n".join(cut(line, MOST_LINE) for line in words.lines[:MOST_LINES])
+    sets = (item.news.event.set.name for item in items if item.news.event is not None)
+    fields, details = of_one(alone.news) if alone else ({}, {})
     worst = reduce(Badness.with_worst_of, (Badness(item.news.severity) for item in items), Badness()).severity
     return {
         "event_action": PagerAction.TRIGGER.value,
@@ -252,47 +247,31 @@ def trigger_of(post: Delivery, items: Sequence[Item], name: str) -> dict[str, An
         "client_url": url,
         "links": [{"href": url, "text": OPEN}],
         "payload": {
-            "summary": cut(title, MOST_SUMMARY),
-            "source": source_of(items),
+            "summary": cut(title, 1024),
+            # The set of all items if it is the same, else the service.
+            "source": cut(only(sets) or only(item.news.service for item in items), MOST_KEY) or "Drydock",
             "severity": Severity.INFO.value if drill else worst,
             "timestamp": iso(items[-1].news.at if items else post.at),
-            "custom_details": {"text": "\n".join(cut(line, MOST_LINE) for line in words.lines[:MOST_LINES])}
-            | (details_of(alone) if alone else {}),
-            **(of_one(alone) if alone else {}),
+            "custom_details": {"text": text, **details},
+            **fields,
         },
     }
 
 
-def of_one(item: Item) -> dict[str, Any]:
-    """Return the payload fields for a single subject."""
-    fields: dict[str, Any] = {"group": cut(item.news.service, MOST_KEY)} if item.news.service else {}
-    if event := item.news.event:
-        component = cut(event.resources[0], MOST_KEY) if event.resources else ""
-        fields |= {"class": cut(event.event_type, MOST_KEY), "component": component}
-    return fields
-
-
-def details_of(item: Item) -> dict[str, Any]:
-    """Return the payload details for a single event."""
-    event, card = item.news.event, item.news.card
+def of_one(news: MessageNews) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the payload fields for a single subject, and the details for a single event."""
+    event, card = news.event, news.card
+    fields: dict[str, Any] = {"group": cut(news.service, MOST_KEY)} if news.service else {}
     if event is None:
-        return {}
-    return {
+        return fields, {}
+    machines = [cut(name, MOST_KEY) for name in event.resources[:MOST_NAMES]]
+    fields |= {"class": cut(event.event_type, MOST_KEY), "component": machines[0] if machines else ""}
+    return fields, {
         "event": event.event_id,
-        "machines": [cut(name, MOST_KEY) for name in event.resources[:MOST_NAMES]],
+        "machines": machines,
         "not_before": iso(event.not_before) if event.not_before else None,
         "decide_by": iso(card.decide_by) if card and card.decide_by else None,
     }
-
-
-def source_of(items: Sequence[Item]) -> str:
-    """Return the payload field `source`: the set of all items if it is the same, else the service, else Drydock."""
-    sets = {item.news.event.set.name for item in items if item.news.event is not None}
-    services = {item.news.service for item in items}
-    for names in (sets, services):
-        if len(names) == 1 and (name := next(iter(names))):
-            return cut(name, MOST_KEY)
-    return "Drydock"
 
 
 def enqueue(body: Mapping[str, Any], channel: ChannelInUse, *, now: datetime, account: str = "") -> Answer:

@@ -2,19 +2,23 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import msgspec
 
+from fleet.domain.shapes import grouped
 from fleet.domain.texts import parse_json
 from fleet.notifications.channels import KINDS, TIME_ZONE, ChannelKind, Setting
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome, reader_of
 from fleet.notifications.formats import for_slack, without_links
-from fleet.notifications.grouping import Digest, DigestEvent, one_service
+from fleet.notifications.grouping import Digest, DigestEvent, only
+from fleet.notifications.news import MessageNews
 from fleet.notifications.routing import GROUP
 from fleet.notifications.sender.jobs import Answer, HttpJob
 from fleet.notifications.sender.pool import send as send_job
@@ -46,11 +50,10 @@ KINDS["slack"] = ChannelKind(
     secrets=frozenset({"token", "signing_secret"}),
     follows=True,
 )
-# Limits of a header, a section and the fallback text, and of sections, so that a message stays below 13,000 characters.
+# Limits of a header, a section, the fallback text and the value of a button.
 MOST_HEADER = 150
 MOST_SECTION = 3000
 MOST_TEXT = 3000
-MOST_SECTIONS = 3
 MOST_VALUE = 2000
 # The action that Slack reports to Drydock, and the one that only opens a page.
 CLAIM_ACTION, OPEN_ACTION = "drydock-claim", "drydock-open"
@@ -60,27 +63,19 @@ def blocks_of(words: MessageWords, url: str, *, claims: str) -> list[dict[str, A
     """Return the Slack blocks of a card. `claims` is the EventId for the button that claims the event, or empty for no
     button.
     """
-    texts = list(sections([line for line in words.lines if line != words.title]))[:MOST_SECTIONS]
-    blocks = [
-        {"type": "header", "text": plain(words.title, MOST_HEADER)},
-        *({"type": "section", "text": {"type": "plain_text", "text": text, "emoji": False}} for text in texts),
-    ]
-    elements = [
-        {"type": "button", "action_id": OPEN_ACTION, "text": plain(OPEN, MOST_HEADER), "url": url[:MOST_SECTION]}
-    ]
+    header = {"type": "header", "text": plain(words.title)}
+    # So few that a message stays below 13,000 characters.
+    texts = islice(sections([line for line in words.lines if line != words.title]), 3)
+    blocks = ({"type": "section", "text": {"type": "plain_text", "text": text, "emoji": False}} for text in texts)
+    elements = [{"type": "button", "action_id": OPEN_ACTION, "text": plain(OPEN), "url": url[:MOST_SECTION]}]
     if claims and len(claims) <= MOST_VALUE:
-        button = {"type": "button", "action_id": CLAIM_ACTION, "text": plain("Claim", MOST_HEADER), "value": claims}
+        button = {"type": "button", "action_id": CLAIM_ACTION, "text": plain("Claim"), "value": claims}
         elements.append({**button, "style": "primary"})
-    return [*blocks, {"type": "actions", "elements": elements}]
+    return [header, *blocks, {"type": "actions", "elements": elements}]
 
 
-def fallback(words: MessageWords) -> str:
-    """Return the plain text of a card, which Slack shows in notifications and to screen readers."""
-    return for_slack(without_links(words.title), MOST_TEXT)
-
-
-def plain(text: str, most: int) -> dict[str, Any]:
-    return {"type": "plain_text", "text": for_slack(text, most), "emoji": False}
+def plain(text: str) -> dict[str, Any]:
+    return {"type": "plain_text", "text": for_slack(text, MOST_HEADER), "emoji": False}
 
 
 def sections(lines: Sequence[str]) -> Iterator[str]:
@@ -106,7 +101,6 @@ RATE_SECONDS = 30.0
 MOST_CALLS = 30
 LIMIT_SECONDS = 8.0
 BUDGET_SECONDS = 25.0
-MOST_ANSWER_BYTES = 256 * 1024
 # Lines of a message in a thread, one for each change.
 MOST_LINES = 20
 
@@ -148,19 +142,12 @@ class Conversation:
         if self.calls >= MOST_CALLS or time.monotonic() - self.began > BUDGET_SECONDS:
             raise OutOfTimeError
         self.calls += 1
-        headers = {
-            "Authorization": f"Bearer {self.channel.values['token']}",
-            "Content-Type": "application/json; charset=utf-8",
-        }
-        body = json.dumps(arguments).encode()
-        job = HttpJob(
-            "POST", f"{URL}/{method}", headers, body, limit_seconds=LIMIT_SECONDS, most_bytes=MOST_ANSWER_BYTES
-        )
-        self.last = send_job(job, now=self.now)
-        try:
+        token, body = f"Bearer {self.channel.values['token']}", json.dumps(arguments).encode()
+        headers = {"Authorization": token, "Content-Type": "application/json; charset=utf-8"}
+        job = HttpJob("POST", f"{URL}/{method}", headers, body, limit_seconds=LIMIT_SECONDS, most_bytes=256 * 1024)
+        self.last, answer = send_job(job, now=self.now), None
+        with suppress(ValueError):
             answer = parse_json(self.last.body)
-        except ValueError:
-            answer = None
         if not isinstance(answer, dict):
             answer = {}
         if not self.last.ok or answer.get("ok") is not True:
@@ -184,7 +171,8 @@ class Conversation:
     def write(self, method: str, words: MessageWords, *, claims: str, **where: str) -> dict[str, Any]:
         url = self.post.url.removesuffix(self.post.words.path) + words.path
         quiet = {} if method == "chat.update" else {"unfurl_links": False, "unfurl_media": False}
-        arguments = {"text": fallback(words), **quiet, **where}
+        # The text is shown in notifications and to screen readers.
+        arguments = {"text": for_slack(without_links(words.title), MOST_TEXT), **quiet, **where}
         try:
             return self.call(method, blocks=blocks_of(words, url, claims=claims), **arguments)
         except CallError as error:
@@ -221,24 +209,15 @@ def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
                 # Slack rejects this one permanently, but may accept the others.
                 refused = error
     except CallError as error:
-        return failure(error, conversation.references)
+        refused = error
     except OutOfTimeError:
-        return Outcome(
-            ok=False,
-            again=True,
-            error="too-many-calls",
-            wait_seconds=RATE_SECONDS,
-            references=conversation.references,
-        )
+        late = Outcome(ok=False, again=True, error="too-many-calls", wait_seconds=RATE_SECONDS)
+        return replace(late, references=conversation.references)
     if refused is not None:
         return failure(refused, conversation.references)
-    return Outcome(
-        ok=True,
-        status=conversation.last.status if conversation.last else None,
-        answer="ok",
-        wait_seconds=PAUSE_SECONDS if conversation.calls else None,
-        references=conversation.references,
-    )
+    status = conversation.last.status if conversation.last else None
+    pause = PAUSE_SECONDS if conversation.calls else None
+    return Outcome(ok=True, status=status, answer="ok", wait_seconds=pause, references=conversation.references)
 
 
 def steps(conversation: Conversation) -> Iterator[Callable[[], object]]:
@@ -247,20 +226,18 @@ def steps(conversation: Conversation) -> Iterator[Callable[[], object]]:
     if not post.items:
         yield partial(conversation.card, post.words, {})
         return
-    by_subject: dict[str, list[Item]] = {}
-    for item in post.items:
-        # Skip what an earlier attempt has sent.
-        if post.references.get(item.news.subject, {}).get("told") != post.id:
-            by_subject.setdefault(item.news.subject, []).append(item)
+    # Without what an earlier attempt has sent.
+    told = {subject for subject, reference in post.references.items() if reference.get("told") == post.id}
+    by_subject = grouped((item.news.subject, item) for item in post.items if item.news.subject not in told)
     digests = msgspec.convert(post.references.get(GROUP, {}).get("digests", []), list[Digest])
     of_digest = {subject: digest for digest in digests for subject in digest.events if subject in by_subject}
-    fresh = [
-        subject
+    fresh = {
+        subject: items[-1].news
         for subject, items in by_subject.items()
         if subject not in of_digest and not place_of(post, subject) and items[-1].news.event is not None
-    ]
+    }
     if len(fresh) > FEW:
-        of_digest |= dict.fromkeys(fresh, digest_for(fresh, by_subject, digests, now=conversation.now))
+        of_digest |= dict.fromkeys(fresh, digest_for(fresh.values(), digests, now=conversation.now))
     for digest in digests:
         changed = {subject: items for subject, items in by_subject.items() if of_digest.get(subject) is digest}
         if changed:
@@ -289,18 +266,15 @@ def send_card(conversation: Conversation, subject: str, items: Sequence[Item], *
     # Slack reports a press of the button to Drydock, signed.
     claimable = event and event.open and event.claim is None and conversation.channel.values.get("signing_secret")
     new_place = conversation.card(newest.words, place, claims=event.event_id if event and claimable else "")
-    loud = any(item.news.moment.declared.loud for item in items)
+    loud = any(each.loud or each.wakes for each in (item.news.moment.declared for item in items))
     if new_place == place and (loud or not brief):
         conversation.add(new_place, [item.words.title for item in items], loud=loud)
     conversation.references[subject] = {**new_place, "told": conversation.post.id, "over": over}
 
 
-def digest_for(
-    fresh: Sequence[str], by_subject: Mapping[str, Sequence[Item]], digests: list[Digest], *, now: datetime
-) -> Digest:
+def digest_for(fresh: Collection[MessageNews], digests: list[Digest], *, now: datetime) -> Digest:
     """Return the digest to which new subjects are added: an open one, or else a new one."""
-    of = one_service(by_subject[subject][-1].news.service for subject in fresh)
-    drill = all(by_subject[subject][-1].news.drill for subject in fresh)
+    of, drill = only(news.service for news in fresh), all(news.drill for news in fresh)
     for digest in digests:
         if (digest.of, digest.drill) == (of, drill) and digest.takes_in(now=now):
             return digest
@@ -314,30 +288,24 @@ def send_digest(
 ) -> None:
     """Update the card of a digest and its thread. Users are notified only if it has become more urgent."""
     before = digest.urgency if digest.place else None
-    added = 0
+    added = len(changed.keys() - digest.events.keys())
     for subject, items in changed.items():
         event = items[-1].news.event
-        added += subject not in digest.events
         if event is not None:
-            digest.events[subject] = digest_event(items[-1], event)
+            digest.events[subject] = digest_event(items[-1].news, event)
         if event is None or not event.open:
-            digest.end(subject)
+            digest.over += digest.events.pop(subject, None) is not None
     words = digest_words(digest, reader_of(conversation.channel, conversation.now))
     place = conversation.card(words, digest.place)
     if before is not None and place == digest.place:
         items = [item for several in changed.values() for item in several]
         line = f"{added:,} more. {words.title}" if added else words.title
         conversation.add(place, [items[0].words.title if len(items) == 1 else line], loud=digest.urgency > before)
-    digest.place, post_id = place, conversation.post.id
+    digest.place = place
     remaining = [each for each in digests if each.place and (each.events or each is digest)]
+    # At a retry of this delivery, a subject gets no card of its own.
+    conversation.references |= {subject: {"told": conversation.post.id} for subject in changed}
     conversation.references[GROUP] = {"digests": msgspec.to_builtins(remaining)}
-    for subject in changed:
-        # At a retry of this delivery, it gets no card of its own.
-        conversation.references[subject] = {"told": post_id}
-
-
-# Types of events that a digest names; it counts the others.
-MOST_TYPES = 8
 
 
 def digest_words(digest: Digest, reader: Reader) -> MessageWords:
@@ -352,9 +320,10 @@ def digest_words(digest: Digest, reader: Reader) -> MessageWords:
 
 def _digest_lines(digest: Digest, reader: Reader) -> Iterator[str]:
     if digest.events:
-        types = [f"{count:,} {name or 'of no type'}" for name, count in digest.types[:MOST_TYPES]]
-        others = sum(count for _, count in digest.types[MOST_TYPES:])
-        yield f"Open: {', '.join([*types, *([f'{others:,} others'] if others else [])])}."
+        types = [f"{count:,} {name or 'of no type'}" for name, count in digest.types[:8]]
+        if others := sum(count for _, count in digest.types[8:]):
+            types.append(f"{others:,} others")
+        yield f"Open: {', '.join(types)}."
     if unclaimed := sum(event.waits and not event.on_it for event in digest.events.values()):
         yield f"Unclaimed: {unclaimed:,}."
     if digest.nearest:
@@ -363,17 +332,16 @@ def _digest_lines(digest: Digest, reader: Reader) -> Iterator[str]:
         yield f"{event.what}: decide by {at(deadline, reader)}" + (", taken." if event.on_it else ".")
 
 
-def digest_event(item: Item, event: EventRow) -> DigestEvent:
+def digest_event(news: MessageNews, event: EventRow) -> DigestEvent:
     """Return the data about an event that a digest stores."""
-    card = item.news.card
     return DigestEvent(
         event_type=event.event_type[:64],
         what=f"{named(event.event_type, event.resources)[:120]} in {event.set.name[:64]}",
-        severity=item.news.severity,
+        severity=news.severity,
         started=event.started_at is not None,
         waits=event.needs_decision,
         on_it=event.claim is not None,
-        deadline=(card.decide_by if card else None) or event.not_before,
+        deadline=(news.card.decide_by if news.card else None) or event.not_before,
     )
 
 

@@ -37,8 +37,6 @@ KINDS["webhook"] = ChannelKind(
 # A wave over a region would be megabytes, which many receivers refuse; the other events are only named.
 MOST_ITEMS = 200
 MOST_BYTES = 512 * 1024
-# Fields of a timeline entry for messages about other subjects than events and maintenances.
-OF_ENTRY = ("kind", "set", "machine", "cache", "text")
 
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
@@ -80,11 +78,10 @@ def event_data(news: MessageNews) -> Mapping[str, Any]:
     subjects, return fields of the timeline entry.
     """
     data: Mapping[str, Any] = {}
-    if row := news.event or news.maintenance:
+    if row := news.event or news.maintenance or news.entry:
         data = _as_in_api(row, news)
-    elif news.entry is not None:
-        entry = _as_in_api(news.entry, news)
-        data = {name: entry[name] for name in OF_ENTRY}
+    if row is news.entry and row is not None:
+        data = {name: data[name] for name in ("kind", "set", "machine", "cache", "text")}
     card, machine = news.card, news.entry.machine if news.entry else None
     return {
         **data,

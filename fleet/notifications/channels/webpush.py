@@ -33,9 +33,6 @@ KINDS["webpush"] = ChannelKind(
 )
 # Push services accept 4,096 bytes, of which 103 are the encryption.
 MOST_BYTES = 3993
-# Push services keep it this long for an offline device; later it would be outdated.
-KEPT_SECONDS = 900
-SIGNED_FOR = timedelta(hours=12)
 # The subscription has ended: the browser or its user revoked it.
 GONE = frozenset({404, 410})
 
@@ -51,7 +48,8 @@ def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
     headers = {
         "Content-Type": "application/octet-stream",
         "Content-Encoding": "aes128gcm",
-        "TTL": str(KEPT_SECONDS),
+        # So many seconds push services keep it for an offline device; later it would be outdated.
+        "TTL": "900",
         "Urgency": "high",
         **signed(str(values["endpoint"]), now=now),
     }
@@ -62,17 +60,11 @@ def payload(post: Delivery) -> bytes:
     """Return the data for the service worker: title, lines, link, and the tag of the notification to replace. The size
     is limited.
     """
-    words = post.words
-    tag = post.alone.news.subject if post.alone else post.moment
+    words, tag = post.words, f"drydock-{post.items[0].news.subject if len(post.items) == 1 else post.moment}"[:100]
     lines = list(words.lines)
     while True:
-        notification = {
-            "title": words.title[:200],
-            "body": "\n".join(lines),
-            "url": words.path,
-            "tag": f"drydock-{tag}"[:100],
-        }
-        encoded = json.dumps(notification, ensure_ascii=False).encode()
+        shown = {"title": words.title[:200], "body": "\n".join(lines), "url": words.path, "tag": tag}
+        encoded = json.dumps(shown, ensure_ascii=False).encode()
         if len(encoded) <= MOST_BYTES:
             return encoded
         # Drop the last line, or half of the only one.
@@ -102,10 +94,7 @@ def signed(endpoint: str, *, now: datetime) -> dict[str, str]:
     private = load_der_private_key(push_keys(now=now).private, password=None)
     contact = settings.BASE_URL if settings.BASE_URL.startswith("https://") else "mailto:drydock@localhost.localdomain"
     # Created for each call, because signing modifies it.
-    claims = {
-        "aud": f"{parts.scheme}://{parts.netloc}",
-        "exp": int((now + SIGNED_FOR).timestamp()),
-        "sub": contact,
-    }
+    ends = int((now + timedelta(hours=12)).timestamp())
+    claims = {"aud": f"{parts.scheme}://{parts.netloc}", "exp": ends, "sub": contact}
     headers: dict[str, str] = Vapid02(private_key=private).sign(claims)
     return headers

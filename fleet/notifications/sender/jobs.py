@@ -131,11 +131,6 @@ DECODE_ORDER = msgspec.json.Decoder(Order)
 DECODE_ANSWER = msgspec.json.Decoder(Answer)
 
 
-def written(job: Job, *, proxy: str, allow: tuple[str, ...]) -> bytes:
-    """Encode a job as one line for the pipe. DECODE_ORDER decodes it."""
-    return ENCODER.encode(Order(job, proxy, allow + job.allow)) + b"\n"
-
-
 def presentable(answer: Answer, job: Job) -> Answer:
     """Return the answer with the field `answer` filled: the beginning of the receiver's text without the secrets of the
     job.

@@ -19,20 +19,10 @@ from urllib.parse import urlsplit
 import msgspec
 from django.conf import settings
 
-from fleet.notifications.sender.jobs import (
-    DECODE_ANSWER,
-    Answer,
-    AppriseJob,
-    Job,
-    SendError,
-    SmtpJob,
-    retry_after,
-    written,
-)
+from fleet.notifications.sender import jobs
+from fleet.notifications.sender.jobs import Answer, AppriseJob, Job, SendError, SmtpJob
 
 COMMAND = (sys.executable, "-I", "-B", "-m", "fleet.notifications.sender.process")
-# A process ends after this many jobs, which bounds the memory that libraries leak.
-MOST_JOBS = 500
 # A process that was idle this long may be about to end; a new one is started instead.
 STALE_SECONDS = 240.0
 # The process enforces the time limit of a job itself if it can; after this additional time it is killed.
@@ -42,14 +32,6 @@ WAIT_SECONDS = 10.0
 # The largest job and the largest answer on the pipe.
 MOST_LINE = 4 * 1024 * 1024
 PIECE = 65536
-
-
-class Gone(Exception):
-    """The sender process ended before it answered."""
-
-
-class Overdue(Exception):
-    """The sender process did not answer in time."""
 
 
 class Child:
@@ -78,11 +60,12 @@ class Child:
     @property
     def fresh(self) -> bool:
         alive = self.process.poll() is None
-        return alive and self.jobs < MOST_JOBS and time.monotonic() - self.used < STALE_SECONDS
+        # So many jobs bound the memory that libraries leak.
+        return alive and self.jobs < 500 and time.monotonic() - self.used < STALE_SECONDS
 
     def ask(self, line: bytes, seconds: float) -> bytes:
-        """Send one line (a job) and return the line with the answer. Raises Gone or Overdue; the process must then be
-        killed.
+        """Send one line (a job) and return the line with the answer. Raises TimeoutError, or EOFError or
+        BrokenPipeError if the process ended before it answered; it must then be killed.
         """
         self.jobs += 1
         deadline = time.monotonic() + seconds
@@ -94,15 +77,16 @@ class Child:
             while not answer.endswith(b"\n"):
                 ready = selector.select(max(deadline - time.monotonic(), 0))
                 if not ready:
-                    raise Overdue
+                    raise TimeoutError
                 for key, _ in ready:
                     if key.fileobj is self.answers:
                         piece = os.read(key.fd, PIECE)
                         answer += piece
                         if not piece or len(answer) > MOST_LINE:
-                            raise Gone
+                            raise EOFError
                     else:
-                        rest = rest[push(key.fd, rest) :]
+                        with suppress(BlockingIOError):
+                            rest = rest[os.write(key.fd, rest[:PIECE]) :]
                         if not rest:
                             selector.unregister(self.orders)
         self.used = time.monotonic()
@@ -117,16 +101,6 @@ class Child:
         for pipe in (self.orders, self.answers):
             with suppress(OSError):
                 pipe.close()
-
-
-def push(pipe: int, rest: memoryview) -> int:
-    """Write to the pipe, and return the number of bytes that it accepted. Raises Gone."""
-    try:
-        return os.write(pipe, rest[:PIECE])
-    except BlockingIOError:
-        return 0
-    except BrokenPipeError as error:
-        raise Gone from error
 
 
 class Pool:
@@ -150,12 +124,12 @@ class Pool:
 
     def send(self, job: Job, *, now: datetime) -> Answer:
         """Run a job and return the answer. `now` is used for receivers that state a time in Retry-After."""
-        line = written(job, proxy=self.proxy, allow=self.allow)
+        line = jobs.ENCODER.encode(jobs.Order(job, self.proxy, self.allow + job.allow)) + b"\n"
         if len(line) > MOST_LINE:
             return Answer(ok=False, error=SendError.TOO_LARGE)
         with self.place(receiver(job)) as free:
             answer = self.done(job, line) if free else Answer(ok=False, error=SendError.BUSY)
-        return replace(answer, retry_after_seconds=retry_after(answer.headers, answer.status, now))
+        return replace(answer, retry_after_seconds=jobs.retry_after(answer.headers, answer.status, now))
 
     @contextmanager
     def place(self, name: str) -> Iterator[bool]:
@@ -180,11 +154,11 @@ class Pool:
     def done(self, job: Job, line: bytes) -> Answer:
         child = self.take(job)
         try:
-            answer = DECODE_ANSWER.decode(child.ask(line, job.limit_seconds + GRACE_SECONDS))
-        except Overdue:
+            answer = jobs.DECODE_ANSWER.decode(child.ask(line, job.limit_seconds + GRACE_SECONDS))
+        except TimeoutError:
             child.kill()
             return Answer(ok=False, error=SendError.TIMEOUT)
-        except (Gone, msgspec.DecodeError):
+        except (EOFError, BrokenPipeError, msgspec.DecodeError):
             child.kill()
             return Answer(ok=False, error=SendError.DIED)
         except BaseException:
@@ -224,12 +198,6 @@ class Pool:
         for child in idle:
             child.kill()
 
-    def abandon(self) -> None:
-        """Close the pipes in a forked process, because the sender processes belong to the parent."""
-        for child in self.idle:
-            child.release()
-            child.process.returncode = 0
-
 
 def receiver(job: Job) -> str:
     """Return a name for the receiver of a job, so that jobs for the same receiver can be counted. Empty if the URL is
@@ -259,7 +227,10 @@ def own_pool() -> Pool:
 
 def after_fork() -> None:
     if own_pool.cache_info().currsize:
-        own_pool().abandon()
+        # The sender processes belong to the parent.
+        for child in own_pool().idle:
+            child.release()
+            child.process.returncode = 0
         own_pool.cache_clear()
 
 

@@ -17,18 +17,9 @@ from typing import BinaryIO
 import certifi
 import msgspec
 
-from fleet.notifications.sender import transports
+from fleet.notifications.sender import jobs, transports
 from fleet.notifications.sender.guard import Guard, Late, NotAllowed, bind_process, time_limit
-from fleet.notifications.sender.jobs import (
-    DECODE_ORDER,
-    ENCODER,
-    Answer,
-    HttpJob,
-    Order,
-    SendError,
-    SmtpJob,
-    presentable,
-)
+from fleet.notifications.sender.jobs import Answer, HttpJob, Order, SendError, SmtpJob
 
 # Longer than `STALE_SECONDS` of `pool`.
 IDLE_SECONDS = 300.0
@@ -43,7 +34,9 @@ def main(authorities: str = "") -> None:
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=listen, args=(sys.stdin.buffer, lines), daemon=True).start()
     logging.getLogger().addHandler(logging.NullHandler())
-    tls = trust(authorities)
+    tls = ssl.create_default_context()
+    for path in filter(None, (certifi.where(), authorities)):
+        tls.load_verify_locations(path)
     bind_process()
     guard = Guard()
     sys.addaudithook(guard.hear)
@@ -52,7 +45,7 @@ def main(authorities: str = "") -> None:
             line = lines.get(timeout=IDLE_SECONDS)
         except queue.Empty:
             return
-        answers.write(ENCODER.encode(answer_to(line, guard=guard, tls=tls)) + b"\n")
+        answers.write(jobs.ENCODER.encode(answer_to(line, guard=guard, tls=tls)) + b"\n")
         answers.flush()
 
 
@@ -73,18 +66,10 @@ def listen(source: BinaryIO, lines: queue.SimpleQueue[bytes]) -> None:
     os._exit(0)
 
 
-def trust(authorities: str) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.load_verify_locations(certifi.where())
-    if authorities:
-        context.load_verify_locations(authorities)
-    return context
-
-
 def answer_to(line: bytes, *, guard: Guard, tls: ssl.SSLContext) -> Answer:
     """Run the job in a line and return the answer. Failures are in the answer."""
     try:
-        order = DECODE_ORDER.decode(line)
+        order = jobs.DECODE_ORDER.decode(line)
     except msgspec.DecodeError:
         return Answer(ok=False, error=SendError.BAD_JOB)
     try:
@@ -98,7 +83,7 @@ def answer_to(line: bytes, *, guard: Guard, tls: ssl.SSLContext) -> Answer:
         answer = Answer(ok=False, error=code, body=type(error).__name__)
     if answer.error is SendError.REFUSED_ADDRESS:
         answer = replace(answer, reason=guard.refused[0])
-    return presentable(answer, order.job)
+    return jobs.presentable(answer, order.job)
 
 
 def perform(order: Order, *, guard: Guard, tls: ssl.SSLContext) -> Answer:

@@ -5,20 +5,10 @@ import smtplib
 import socket
 from contextlib import closing, suppress
 from ipaddress import IPv4Address
-from ssl import SSLContext
-from ssl import SSLError as PlainSSLError
+from ssl import SSLContext, SSLError
 from typing import Any
 
-from urllib3 import BaseHTTPResponse, PoolManager, ProxyManager, Timeout
-from urllib3.exceptions import (
-    HTTPError,
-    LocationParseError,
-    NameResolutionError,
-    NewConnectionError,
-    ProxyError,
-    SSLError,
-    TimeoutError,  # noqa: A004
-)
+from urllib3 import BaseHTTPResponse, PoolManager, ProxyManager, Timeout, exceptions
 from urllib3.util import Url, parse_url
 
 from fleet.notifications.sender.guard import Guard, Late
@@ -41,7 +31,7 @@ def send_http(job: HttpJob, *, guard: Guard, proxy: str, tls: SSLContext) -> Ans
     """
     try:
         url = checked(job.url)
-    except (BadUrl, LocationParseError):
+    except (BadUrl, exceptions.LocationParseError):
         return Answer(ok=False, error=SendError.BAD_URL)
     if job.method not in METHODS:
         return Answer(ok=False, error=SendError.BAD_JOB)
@@ -65,7 +55,7 @@ def send_http(job: HttpJob, *, guard: Guard, proxy: str, tls: SSLContext) -> Ans
             )
             with closing(response):
                 return received(response, job.most_bytes)
-    except (HTTPError, OSError) as error:
+    except (exceptions.HTTPError, OSError) as error:
         return Answer(ok=False, error=SendError.REFUSED_ADDRESS if guard.refused else what_failed(error))
 
 
@@ -93,11 +83,9 @@ def received(response: BaseHTTPResponse, most: int) -> Answer:
     """Return the answer for an HTTP response. The status determines success, even if the body is slow, endless or
     invalid. At most `most` bytes are read.
     """
-    body = bytearray()
-    cut = False
+    body, cut = bytearray(), True
     # Failures while the body is read do not change that it answered.
-    with suppress(Late, HTTPError, OSError):
-        cut = True
+    with suppress(Late, exceptions.HTTPError, OSError):
         while len(body) <= most and (piece := response.read1(PIECE)):
             body += piece
         cut = len(body) > most
@@ -118,17 +106,17 @@ def what_failed(error: BaseException) -> SendError:
     seen: BaseException | None = error
     while seen is not None:
         for kind, code in (
-            ((NameResolutionError, socket.gaierror), SendError.DNS),
-            ((LocationParseError,), SendError.BAD_URL),
-            ((SSLError, PlainSSLError), SendError.TLS),
-            ((NewConnectionError, ConnectionRefusedError), SendError.CONNECT),
-            ((TimeoutError,), SendError.TIMEOUT),
+            ((exceptions.NameResolutionError, socket.gaierror), SendError.DNS),
+            ((exceptions.LocationParseError,), SendError.BAD_URL),
+            ((exceptions.SSLError, SSLError), SendError.TLS),
+            ((exceptions.NewConnectionError, ConnectionRefusedError), SendError.CONNECT),
+            ((exceptions.TimeoutError,), SendError.TIMEOUT),
         ):
             if isinstance(seen, kind):
                 return code
         reasons = [seen.__cause__, seen.__context__, *(arg for arg in seen.args if isinstance(arg, BaseException))]
         seen = next((reason for reason in reasons if reason is not None), None)
-    return SendError.CONNECT if isinstance(error, ProxyError) else SendError.NO_ANSWER
+    return SendError.CONNECT if isinstance(error, exceptions.ProxyError) else SendError.NO_ANSWER
 
 
 # SMTP jobs: one mail to one recipient, with the answer to each step.
@@ -136,10 +124,6 @@ def what_failed(error: BaseException) -> SendError:
 
 # One address, without characters that end a line or a command.
 MAILBOX = re.compile(r"[^\s<>()\[\],;:\\\"\x00-\x20\x7f]+@[^\s<>()\[\],;:\\\"@\x00-\x20\x7f]+")
-
-
-class ServerSaysNo(Exception):
-    """The SMTP server refused a step. The arguments are the server's code and text."""
 
 
 def send_mail(job: SmtpJob, *, guard: Guard, tls: SSLContext) -> Answer:
@@ -151,8 +135,6 @@ def send_mail(job: SmtpJob, *, guard: Guard, tls: SSLContext) -> Answer:
     try:
         guard.check(plain(job.host), job.port)
         code, words = delivered(job, tls)
-    except ServerSaysNo as no:
-        return Answer(ok=False, status=no.args[0], body=readable(no.args[1]), error=SendError.STATUS)
     except smtplib.SMTPResponseException as no:
         return Answer(ok=False, status=no.smtp_code, body=readable(no.smtp_error), error=SendError.STATUS)
     # The server does not support a required extension; a less secure connection is not an alternative.
@@ -165,8 +147,8 @@ def send_mail(job: SmtpJob, *, guard: Guard, tls: SSLContext) -> Answer:
 
 
 def delivered(job: SmtpJob, tls: SSLContext) -> tuple[int, bytes]:
-    """Deliver the mail. Return the code and text with which the server accepted it. Raises ServerSaysNo, SMTPException
-    or OSError.
+    """Deliver the mail. Return the code and text with which the server accepted it. Raises SMTPException or
+    OSError.
     """
     if job.tls == "tls":
         server: smtplib.SMTP = smtplib.SMTP_SSL(timeout=job.limit_seconds, context=tls)
@@ -196,7 +178,7 @@ def delivered(job: SmtpJob, tls: SSLContext) -> tuple[int, bytes]:
 
 def expect(answer: tuple[int, bytes], *codes: int) -> tuple[int, bytes]:
     if answer[0] not in codes:
-        raise ServerSaysNo(*answer)
+        raise smtplib.SMTPResponseException(*answer)
     return answer
 
 

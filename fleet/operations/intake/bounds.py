@@ -26,6 +26,7 @@ from fleet.domain.intake import (
 )
 from fleet.domain.reasons import Reason
 from fleet.domain.scheduling import QuarantineKind
+from fleet.domain.shapes import grouped
 from fleet.domain.timeline import EntryKind
 from fleet.models import LatestDocument, Machine, Sighting
 from fleet.models.facts.machines import names_and_sets
@@ -91,9 +92,7 @@ def new_caches(hosts: Mapping[str, int], *, now: datetime) -> set[str]:
     """Return the hosts that exceed the hourly limit of new caches. `hosts`: the machine (row id) that named each host
     first.
     """
-    named: dict[int, list[str]] = defaultdict(list)
-    for host, machine_id in sorted(hosts.items()):
-        named[machine_id].append(host)
+    named = grouped((machine_id, host) for host, machine_id in sorted(hosts.items()))
     before = _counted("new_caches", {machine_id: len(found) for machine_id, found in named.items()}, now)
     beyond = {machine_id: found[max(0, NEW_CACHES - before[machine_id]) :] for machine_id, found in named.items()}
     counts = {machine_id: len(found) for machine_id, found in beyond.items()}

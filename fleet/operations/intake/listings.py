@@ -14,7 +14,7 @@ from fleet.domain.events import NOT_STATED
 from fleet.domain.intake import Document, Listing
 from fleet.domain.requirements import Requirements, requirements_to_keep
 from fleet.domain.sets import PROVISIONAL
-from fleet.domain.shapes import names_of, of_values
+from fleet.domain.shapes import grouped, names_of, of_values
 from fleet.models import AvailabilitySet, LatestDocument, ScheduledEvent, Sighting, driver
 from fleet.models.facts import owners
 from fleet.models.machines import Machine
@@ -98,9 +98,7 @@ def ahead_of_latest(documents: Iterable[MachineDocument]) -> list[MachineDocumen
 
     The rows of these machines' latest documents remain locked.
     """
-    by_machine: dict[int, list[MachineDocument]] = defaultdict(list)
-    for one in documents:
-        by_machine[one.machine_id].append(one)
+    by_machine = grouped((one.machine_id, one) for one in documents)
     for fresh in by_machine.values():
         fresh.sort(key=lambda one: one.position)
     # Sorted, as every caller locks these rows.

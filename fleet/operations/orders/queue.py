@@ -13,6 +13,7 @@ from drydock_agent import wire
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.approvals.conditions import When, is_start_decided, recheck
 from fleet.domain.reasons import Reason
+from fleet.domain.shapes import grouped
 from fleet.domain.states import OPEN_ORDERS, RELAYED_APPROVALS, ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Instruction, Order, Preparation, Rehearsal, ScheduledEvent, Stop, driver
@@ -175,10 +176,7 @@ def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, l
     drilled = waiting_instructions(machine_ids=machine_ids)
     whose = [order.machine_id for order in waiting] + [machine_id for machine_id, _ in drilled]
     orders += [order for _, order in drilled]
-    found: dict[int, list[wire.Order]] = defaultdict(list)
-    for machine_id, signed in zip(whose, sign.signed(orders, now=clock.now()), strict=True):
-        found[machine_id].append(signed)
-    return found
+    return grouped(zip(whose, sign.signed(orders, now=clock.now()), strict=True))
 
 
 def decided_plans(*, now: datetime) -> dict[int, list[str]]:
