@@ -10,8 +10,9 @@ from fleet.domain.scheduling import NEVER
 from fleet.models import LastRun, Order, PresenceRow, ScheduledEvent
 from fleet.models.reconcile import seconds_since_run
 from fleet.notifications import delivery, router, tasks
-from fleet.notifications.grouping import NotificationHealth, worst_health
+from fleet.notifications.grouping import NotificationHealth
 from fleet.notifications.models import Channel, Message, MessageDelivery
+from fleet.notifications.queries import notification_health
 from fleet.operations import blind_spots, reconcile
 from fleet.projections.desk import gauges
 from fleet.projections.desk.status_bar import overview
@@ -73,9 +74,8 @@ def test_the_router_and_the_others_that_ran_in_the_future_have_not_run(fleet: Fl
     for name in (router.NAME, blind_spots.RUN, partition_drop.RUN, seals.SEAL_RUN, seals.RUN, tasks.WATCHDOG):
         marked(name, ahead)
     assert seconds_since_run(router.NAME, now=now) == float("inf")
-    assert (
-        worst_health(channels=1, failing=0, undelivered=0, routed_at=ahead, now=now) is NotificationHealth.STANDS_STILL
-    )
+    Channel.objects.create(kind="webhook", name="hook", created_at=now, changed_at=now)
+    assert notification_health(now=now) is NotificationHealth.STANDS_STILL
     assert seals.is_due(now=now)
     assert tasks.is_ping_due(now=now, via="web")
     jobs = {**reconcile.IF_QUIET, **reconcile.SLOW_IF_QUIET, blind_spots.RUN: blind_spots.compare}

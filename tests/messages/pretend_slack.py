@@ -143,6 +143,9 @@ def faults(arguments: Mapping[str, Any]) -> Iterator[str]:
         yield "msg_too_long"
     if BARE.search(text):
         yield "bare_control_character"
+    # The text of a thread is shown without blocks: it must neither be read as markup nor unfold links.
+    if "thread_ts" in arguments and (arguments.get("mrkdwn"), arguments.get("unfurl_links")) != (False, False):
+        yield "markup_in_thread"
     if len(blocks) > MOST_BLOCKS:
         yield "invalid_blocks"
     if sum(size(str(block.get("text", {}).get("text", ""))) for block in blocks) > MOST_ALL:

@@ -14,13 +14,7 @@ from fleet.gateway.probes import Probes
 from fleet.models import Entry
 from fleet.models.timeline import ACTING
 from fleet.notifications import channel_services
-from fleet.notifications.channel_services import (
-    MOST_OWN_CHANNELS,
-    ChannelFieldsSerializer,
-    ChannelRequestSerializer,
-    in_use,
-    unreadable,
-)
+from fleet.notifications.channel_services import ChannelFieldsSerializer, ChannelRequestSerializer, in_use, unreadable
 from fleet.notifications.models import Channel, MessageDelivery, Route, UnreadableSecretsError
 from fleet.projections.timeline.entries import rows_of
 from fleet.wording.say import text_of
@@ -175,7 +169,7 @@ def test_only_admins_make_the_installations_and_everybody_their_own(ada: Any) ->
 
 
 def test_number_of_private_channels_is_limited(ada: Any) -> None:
-    for number in range(MOST_OWN_CHANNELS):
+    for number in range(channel_services.MOST_OWN_CHANNELS):
         made(ada, "mail", f"mail {number}", own=True, recipients=["ada@example.org"])
     with refused("channels-too-many"):
         made(ada, "mail", "one more", own=True, recipients=["ada@example.org"])

@@ -75,12 +75,6 @@ def test_cache_severity_follows_the_tier() -> None:
     assert [cache_severity(tier) for tier in tiers] == [Severity.INFO] * 2 + [Severity.WARNING] * 3
 
 
-def test_other_types_declare_their_severity() -> None:
-    assert NotificationType.AUDIT_FAILED.severity == "critical"
-    assert NotificationType.SET_UNWATCHED.severity == "warning"
-    assert NotificationType.COVERAGE_CLOSED.severity == "info"
-
-
 def test_end_of_a_phase_of_hooks_notifies_by_its_outcome() -> None:
     failed = ("failed", "timed-out")
     for phase, outcome, moment in (

@@ -1,13 +1,17 @@
-"""Mail channel: a real server gets one mail for each recipient, once, and no name adds a header."""
+"""Mail channel: a real server gets one mail for each recipient, once."""
 
 import ssl
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from email import message_from_string, policy
+from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import AuthResult, LoginPassword
 from pytest_django import Settings
 
 from fleet.notifications.channels import mail
@@ -17,11 +21,64 @@ from fleet.notifications.sender.pool import COMMAND, Pool
 from tests import factories
 from tests.certificates import Authority
 from tests.factories import EVENT, Fleet
-from tests.messages.mail_server import MailServer, mail_server
 from tests.messages.posts import ChannelDriver, driver_of
 from tests.processes import free_port
 
 pytestmark = pytest.mark.django_db
+
+
+@dataclass
+class MailServer:
+    """A mail server in a thread of its own, that keeps what it got.
+
+    Recipients decide the result: `nobody@` is refused permanently and `later@` temporarily. The login is `ann` with the
+    password `hunter2`.
+    """
+
+    port: int
+    got: list[dict[str, Any]] = field(default_factory=list)
+
+    async def handle_RCPT(self, server: Any, session: Any, envelope: Any, address: str, options: Any) -> str:  # noqa: N802
+        if address.startswith("nobody@"):
+            return "550 no such mailbox"
+        if address.startswith("later@"):
+            return "450 busy, try later"
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:  # noqa: N802
+        tls = server.transport.get_extra_info("ssl_object") is not None
+        mail = {"to": envelope.rcpt_tos, "text": envelope.content.decode(), "tls": tls, "by": session.auth_data}
+        self.got.append(mail)
+        return "250 taken as 4711"
+
+    def said(self) -> list[dict[str, Any]]:
+        """What came since the last time."""
+        got, self.got = self.got, []
+        return got
+
+    def mails(self) -> list[EmailMessage]:
+        return [message_from_string(each["text"], policy=policy.default) for each in self.said()]  # type: ignore[misc]
+
+
+def known(server: Any, session: Any, envelope: Any, mechanism: str, data: Any) -> AuthResult:
+    right = isinstance(data, LoginPassword) and (data.login, data.password) == (b"ann", b"hunter2")
+    return AuthResult(success=right, auth_data="ann" if right else None, handled=False)
+
+
+@contextmanager
+def mail_server(**options: Any) -> Iterator[MailServer]:
+    """The server listens, for the length of a block. With a `tls_context` there is STARTTLS, with an `ssl_context` TLS
+    from the first byte.
+    """
+    found = MailServer(free_port())
+    options |= {"hostname": "127.0.0.1", "port": found.port, "authenticator": known, "auth_require_tls": False}
+    controller = Controller(found, **options)
+    controller.start()
+    try:
+        yield found
+    finally:
+        controller.stop()
 
 
 @pytest.fixture(scope="module")
@@ -72,15 +129,6 @@ def test_all_mails_of_one_event_are_one_thread(driver: ChannelDriver, server: Ma
     assert {each["Subject"] for each in (one, again, other)} == {"Freeze of vm1, vm2"}
     row = first.items[0].news.subject.replace(":", ".")
     assert other["References"] == f"<{row}@drydock.example>"
-
-
-def test_a_name_that_ends_a_line_adds_no_header(driver: ChannelDriver, server: MailServer) -> None:
-    evil = "Freeze\r\nBcc: eve@example.org\r\n\r\nof vm1"
-    assert driver.tell(NotificationType.FIRST_SEEN, title=evil).ok
-    [said] = server.said()
-    got = message_from_string(said["text"], policy=policy.default)
-    assert (got["Bcc"], said["to"]) == (None, ["ann@example.org"])
-    assert got["Subject"] == "Freeze Bcc: eve@example.org of vm1"
 
 
 def test_refused_recipient_does_not_stop_other_mails(driver: ChannelDriver, server: MailServer) -> None:

@@ -298,9 +298,13 @@ def test_the_pages_cost_the_same_however_many_there_are(admin: Client) -> None:
             row = a_channel(f"channel {number}", kind="mail", settings={"recipients": ["a@example.com"]})
             a_route(f"to channel {number}", channel=row)
             told(row, NOW)
+            a_post(row, [told(row, NOW, event=event)], at=NOW, tries=[failed(), {"ok": True}])
+            told(row, NOW, event=event, state="DROPPED", why="claimed")
 
+    event = announced(Fleet())
     grow(1)
     paths = ["/messages/", "/you/messages/", f"/channels/{Channel.objects.get().pk}/", "/routes/new/"]
+    paths += ["/messages/log/", "/messages/log/unsent/"]
     before = [len(queries(lambda path=path: admin.get(path))) for path in paths]
     grow(5)
     assert [len(queries(lambda path=path: admin.get(path))) for path in paths] == before

@@ -13,16 +13,10 @@ from fleet.domain.people import Place, Rights
 from fleet.domain.sets import PROVISIONAL
 from fleet.models import Cache, Entry
 from fleet.models.people import Scope
-from fleet.notifications import dry_run
+from fleet.notifications import dry_run, routing
 from fleet.notifications.models import Route
 from fleet.notifications.notification_types import ROUTED_ENTRIES, NotificationType
-from fleet.notifications.routing import (
-    LONGEST_ASKED_SECONDS,
-    LONGEST_SECONDS,
-    MessageFacts,
-    may_receive,
-    pause_seconds,
-)
+from fleet.notifications.routing import MessageFacts, may_receive, pause_seconds
 from tests import factories
 from tests.factories import Fleet
 from tests.plans import is_answered_by
@@ -155,8 +149,8 @@ def test_pauses_grow_and_stay_bounded_whatever_a_receiver_asks(
     failures: int, chance: float, asked: float | None
 ) -> None:
     pause = pause_seconds(failures, chance=chance, requested=asked)
-    assert max(1, min(asked or 0, LONGEST_ASKED_SECONDS)) <= pause <= LONGEST_ASKED_SECONDS
-    assert asked or pause <= LONGEST_SECONDS
+    assert max(1, min(asked or 0, routing.LONGEST_ASKED_SECONDS)) <= pause <= routing.LONGEST_ASKED_SECONDS
+    assert asked or pause <= routing.LONGEST_SECONDS
     assert [pause_seconds(count, chance=1) for count in range(1, 5)] == [2, 4, 8, 16]
 
 

@@ -54,20 +54,6 @@ def test_loud_types_are_broadcast_to_the_channel(driver: ChannelDriver, there: P
     assert there.cards[0].broadcast == ["event.changed", "event.undecided", "approval.overdue"]
 
 
-def test_markup_in_names_is_escaped(driver: ChannelDriver, there: PretendSlack) -> None:
-    evil = "<!channel> & <@U1> <https://evil.example|log in> *bold* https://evil.example"
-    driver.tell(NotificationType.FIRST_SEEN, title=evil, lines=[evil])
-    driver.tell(NotificationType.CHANGED, title=evil, lines=[evil])
-    (card,) = there.cards
-    assert evil in card.seen
-    for _, arguments in there.calls:
-        assert "<" not in json.dumps(arguments)
-        # Blocks contain plain text only; the text outside them has no markup and no unfolded links.
-        assert all(block["text"]["type"] == "plain_text" for block in arguments.get("blocks", ()) if "text" in block)
-    thread = there.calls[-1][1]
-    assert (thread["mrkdwn"], thread["unfurl_links"]) == (False, False)
-
-
 def test_long_texts_stay_within_slack_limits(driver: ChannelDriver, there: PretendSlack) -> None:
     for text in ("&" * 9000, "\N{PILE OF POO}" * 9000, "\x00" * 50, "", "a\u202eb" * 5000):
         assert driver.tell(NotificationType.FIRST_SEEN, title=text or " ", lines=[text] * 300).ok

@@ -22,7 +22,6 @@ from fleet.notifications.delivery import OWN_FAILURE
 from fleet.notifications.labels import ABOUT, ERRORS, error_words
 from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.sender.jobs import SendError
-from fleet.notifications.sender.pool import Pool
 from fleet.projections.events.detail import event_detail
 from tests.api.conftest import Caller
 from tests.approvals.asking import hook
@@ -159,21 +158,11 @@ def test_what_a_receiver_answers_decides_what_becomes_of_it(fleet: Fleet) -> Non
     assert len(there.got) == len((*refused, *gone, *retried))
 
 
-def test_where_a_webhook_may_not_go_it_says_why(
-    fleet: Fleet, loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loopback_pool, "allow", ())
-    with receiver() as there:
-        outcome = driver_to(fleet, there.url).first_seen(EVENT)
-    assert (outcome.ok, outcome.again, outcome.error) == (False, True, "refused_address:loopback")
-    assert error_words(outcome.error) == "Drydock does not send to this address (this machine)"
-    assert there.got == []
-
-
 def test_whatever_goes_wrong_has_words() -> None:
     codes = {error.value for error in SendError} - {""}
     assert codes | {mail.NO_SERVER, mail.SOME_REFUSED, OWN_FAILURE} <= set(ERRORS)
     assert {reason.value for reason in AddressRefusal} | {"beside_proxy"} <= set(ABOUT)
+    assert error_words("refused_address:loopback") == "Drydock does not send to this address (this machine)"
 
 
 ADDITIONAL = {"url", "decide_by", "stay_up", "blast", "severity", "drill"}

@@ -26,22 +26,10 @@ from fleet.operations.approvals import claims, conditions
 from fleet.operations.orders import advance
 from fleet.projections.events.rows import ClaimRow
 from fleet.wording.times import Form, Reader, one_line
+from tests import factories
 from tests.approvals.asking import hook
 from tests.caches.walking import EXAMPLE, Listeners
-from tests.factories import (
-    EVENT,
-    Fleet,
-    accepted,
-    acting,
-    announced,
-    approver,
-    freeze_completed,
-    listing,
-    open_order,
-    operator,
-    seconds,
-    the_event,
-)
+from tests.factories import EVENT, Fleet, acting, announced, listing, operator, seconds, the_event
 from tests.messages.telling import a_channel, a_message, news
 from tests.rows import PersonFactory
 
@@ -84,7 +72,7 @@ def proposed(fleet: Fleet) -> Approval:
 
 
 def decided(fleet: Fleet) -> None:
-    conditions.consent(approval_id=proposed(fleet).pk, actor=acting(approver()), now=fleet.now)
+    conditions.consent(approval_id=proposed(fleet).pk, actor=acting(factories.approver()), now=fleet.now)
 
 
 def withdrawn(fleet: Fleet) -> None:
@@ -100,14 +88,14 @@ def overdue(fleet: Fleet) -> None:
 def refused(fleet: Fleet) -> None:
     approval = fleet.approve()
     while Order.objects.filter(state__in=("OFFERED", "DELIVERED")).exists():
-        order = open_order(approval)
+        order = factories.open_order(approval)
         fleet.delivered(order)
         fleet.receipt(order, status=400, outcome="refused", reason="no such event")
         advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
 
 
 def started(fleet: Fleet) -> None:
-    accepted(fleet, event_type="Reboot")
+    factories.accepted(fleet, event_type="Reboot")
     fleet.later(10)
     fleet.all_say(listing(event_type="Reboot", status="Started", resources=("vm1", "vm2")))
 
@@ -117,7 +105,7 @@ def prepare_failed(fleet: Fleet) -> None:
 
 
 def recovered(fleet: Fleet, outcome: str) -> None:
-    freeze_completed(fleet)
+    factories.freeze_completed(fleet)
     hook(fleet, "vm2", EVENT, "end", outcome, phase="recover")
 
 
@@ -169,7 +157,7 @@ MOMENTS: dict[str, tuple[Callable[[], Any], Callable[[Any], object], EntryKind]]
     "overdue": (shop, overdue, EntryKind.APPROVAL_GRANTED),
     "refused": (shop, refused, EntryKind.APPROVAL_REFUSED),
     "started": (Fleet, started, EntryKind.EVENT_STARTED),
-    "ended": (Fleet, freeze_completed, EntryKind.EVENT_ENDED),
+    "ended": (Fleet, factories.freeze_completed, EntryKind.EVENT_ENDED),
     "prepare failed": (shop, prepare_failed, EntryKind.HOOKS_ENDED),
     "recover failed": (Fleet, partial(recovered, outcome="timed-out"), EntryKind.HOOKS_ENDED),
     "a machine that serves again": (Fleet, partial(recovered, outcome="succeeded"), EntryKind.HOOKS_ENDED),
@@ -349,7 +337,7 @@ def test_silence_of_a_set_ends_at_its_time(fleet: Fleet) -> None:
 
 def test_claim_that_was_assigned_is_reported_while_it_lasts(fleet: Fleet) -> None:
     announced(fleet)
-    approver()
+    factories.approver()
     claims.claim(**by_otto(fleet, "you know it"), assign_to="anna")
     assigned = a_message(EntryKind.EVENT_CLAIMED, now=fleet.now)
     assert stale(fleet, assigned) == [""]

@@ -1,6 +1,9 @@
-"""Maintenance silences: exactly the machines under maintenance, by lines that can match no other."""
+"""A real Alertmanager: an alert with a lease for all that is open, and silences of exactly the machines under
+maintenance, by lines that can match no other.
+"""
 
 import re
+from copy import copy
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -10,18 +13,20 @@ from uuid import uuid4
 import pytest
 import requests
 from django.core.exceptions import ValidationError
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
-from fleet.domain.reasons import Refused
 from fleet.models import AvailabilitySet, Maintenance, ScheduledEvent
-from fleet.notifications.channels import KINDS
+from fleet.notifications.channels import KINDS, alertmanager
+from fleet.notifications.channels.alertmanager import Alertmanager
 from fleet.notifications.channels.base import Outcome
-from fleet.notifications.incidents import LEASE, LONGEST, Muted, read_line, read_lines, still_silenced
+from fleet.notifications.incidents import LEASE, LONGEST, read_line, read_lines, still_silenced
 from fleet.notifications.models import Reference
 from fleet.operations.approvals import claims
 from tests.caches.walking import HOST, Listeners, line
-from tests.factories import NOW, Fleet, acting, listing, operator, seconds
+from tests.factories import NOW, Fleet, acting, announced, listing, operator, seconds
 from tests.messages.alertmanagers import Mirror, RealAlertmanager, channel_to, real_alertmanager, restarted
-from tests.processes import wait_for
+from tests.processes import free_port, wait_for
 from tests.words import refused
 
 pytestmark = pytest.mark.flow
@@ -251,7 +256,7 @@ def test_cache_is_silenced_during_maintenance(today: Fleet, am: RealAlertmanager
     assert am.silences("active") == [] or all(HOST not in each["comment"] for each in am.silences("active"))
 
 
-WEB = Muted(name=("web_1",), host=("web000001",), address=("10.0.0.4", "10.0.0.40"))
+WEB = {"name": ("web_1",), "host": ("web000001",), "address": ("10.0.0.4", "10.0.0.40")}
 
 
 def test_a_line_names_services_and_labels() -> None:
@@ -262,13 +267,13 @@ def test_a_line_names_services_and_labels() -> None:
         'job="node"',
     ]
     # A machine without such a value gets no matcher.
-    for muted in ([Muted(name=("vm1",))], [Muted(name=("vm1",), address=("",))], []):
+    for muted in ([{"name": ("vm1",)}], [{"name": ("vm1",), "address": ("",)}], []):
         assert line.matchers(muted) == ()
 
 
 def test_names_are_escaped_and_anchored() -> None:
     odd = 'a.b*c|d(e)[f]\\g"h$'
-    (matcher,) = read_line('*: host="{name}"').matchers([Muted(name=(odd,))])
+    (matcher,) = read_line('*: host="{name}"').matchers([{"name": (odd,)}])
     assert matcher.regex
     matching = [name for name in (odd, "axbbbc", odd + "x") if re.fullmatch(matcher.value, name)]
     assert matching == [odd]
@@ -307,9 +312,115 @@ def test_line_may_add_ports_domains_and_a_fixed_negative_matcher() -> None:
 
 def test_lines_are_bounded_and_empty_ones_do_not_count() -> None:
     assert read_lines(["", "  "]) == ()
-    with pytest.raises(Refused):
-        read_lines(['*: a="{name}"'] * 51)
     silences = KINDS["alertmanager"].fields["silences"]
     assert silences.clean(['*: instance="{name}"'], None)
-    with pytest.raises(ValidationError):
-        silences.clean(['*: job="node"'], None)
+    for lines in (['*: job="node"'], [f'*: a="{{name}}", b="{number}"' for number in range(51)]):
+        with pytest.raises(ValidationError):
+            silences.clean(lines, None)
+
+
+# An alert for all that is open.
+
+
+def test_an_open_event_is_an_alert_until_it_has_ended(today: Fleet, am: RealAlertmanager) -> None:
+    event_id = str(uuid4()).upper()
+    announced(today, event_id=event_id, event_type="Reboot")
+    AvailabilitySet.objects.update(service="shop")
+    mirror = channel_to(am.url)
+    assert mirror.round().ok
+    found = am.alerts()[event_id]
+    assert found["labels"] == {
+        "alertname": "AzureScheduledEvent",
+        "availability_set": "web",
+        "drydock": "127.0.0.1:8000",
+        "event_id": event_id,
+        "event_type": "Reboot",
+        "resource_group": "shop",
+        "service": "shop",
+        "severity": "warning",
+    }
+    assert found["annotations"]["summary"] == "Reboot of vm1, vm2 in web"
+    assert found["generatorURL"] == f"http://127.0.0.1:8000/events/{event_id}/"
+    lease = datetime.fromisoformat(found["endsAt"]) - datetime.now(UTC)
+    assert timedelta(minutes=4) < lease <= timedelta(minutes=5)
+
+    today.later(5)
+    today.all_say()
+    assert mirror.round().ok
+    assert event_id not in am.alerts()
+    assert mirror.round().references == {}
+
+
+def test_renewal_moves_the_lease_and_changed_labels_replace_the_alert(today: Fleet, am: RealAlertmanager) -> None:
+    event_id = str(uuid4()).upper()
+    announced(today, event_id=event_id)
+    mirror = channel_to(am.url)
+    mirror.round(now=datetime.now(UTC) - timedelta(minutes=3))
+    first = am.alerts()[event_id]
+    mirror.round()
+    second = am.alerts()[event_id]
+    assert second["endsAt"] > first["endsAt"]
+    assert (second["startsAt"], second["annotations"]) == (first["startsAt"], first["annotations"])
+    AvailabilitySet.objects.update(service="till")
+    mirror.round()
+    found = [alert for alert in am.get("/alerts") if alert["labels"].get("event_id") == event_id]
+    assert [alert["labels"]["service"] for alert in found] == ["till"]
+
+
+def test_one_alert_that_will_not_do_takes_no_other_with_it(
+    today: Fleet, am: RealAlertmanager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = str(uuid4()).upper(), str(uuid4()).upper()
+    event = announced(today, event_id=good)
+    today.all_say(listing(good, not_before=event.not_before), listing(bad, not_before=event.not_before))
+    open_things = alertmanager.open_things()
+    next(thing for thing in open_things if bad in thing.path).labels["not a label"] = "x"
+    monkeypatch.setattr(alertmanager, "open_things", lambda: open_things)
+    outcome = channel_to(am.url).round()
+    assert (outcome.status, outcome.ok, outcome.again) == (400, False, True)
+    assert "not a label" in outcome.answer
+    assert good in am.alerts()
+    assert bad not in am.alerts()
+
+
+def test_unavailable_alertmanager_and_another_server_are_reported(today: Fleet, am: RealAlertmanager) -> None:
+    announced(today, event_id=str(uuid4()).upper())
+    away = channel_to(f"http://127.0.0.1:{free_port()}").round()
+    assert (away.ok, away.again, away.error) == (False, True, "connect")
+    other = channel_to(f"{am.url}/nothing").round()
+    assert (other.ok, other.again, other.status) == (False, True, 404)
+
+
+def test_user_and_password_go_along_and_stand_nowhere_else(
+    today: Fleet, am: RealAlertmanager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = channel_to(am.url, user="drydock", password="hunter2-long")
+    calls = Alertmanager(mirror.in_use(), now=today.now)
+    assert calls.headers["Authorization"].startswith("Basic ")
+    assert "hunter2-long" not in repr(mirror.in_use())
+    assert mirror.round().ok
+
+
+def test_a_storm_goes_out_in_portions_with_two_queries(
+    today: Fleet, am: RealAlertmanager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = announced(today, event_id=str(uuid4()).upper())
+    copies = [copy(event) for _ in range(1200)]
+    for each in copies:
+        each.pk, each.event_id = None, str(uuid4()).upper()
+    ScheduledEvent.objects.bulk_create(copies)
+    sizes: list[int] = []
+    real = Alertmanager.call
+
+    def call(self: Alertmanager, method: str, path: str, body: object = None, query: object = ()) -> object:
+        sizes.append(len(body) if isinstance(body, list) else 0)
+        return real(self, method, path, body, query)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Alertmanager, "call", call)
+    mirror = channel_to(am.url)
+    with CaptureQueriesContext(connection) as caught:
+        outcome = mirror.round(keep=False)
+    assert outcome.ok
+    assert sizes == [500, 500, 201]
+    assert len(caught) == 3
+    assert len(am.alerts()) >= 1201
