@@ -32,19 +32,17 @@ else:
     AnyModelAdmin = admin.ModelAdmin
 
 
+def never(self: Any, request: HttpRequest, obj: Model | None = None) -> bool:
+    """Return that nobody has this permission."""
+    return False
+
+
 class ReadOnlyAdmin(AnyModelAdmin):
     """Read-only admin page. It shows no row counts, because counting large tables is slow."""
 
     show_full_result_count = False
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
+    has_add_permission = has_change_permission = has_delete_permission = never
 
     def get_exclude(self, request: HttpRequest, obj: Model | None = None) -> list[str]:
         """Return the fields to hide: hashes of secrets, and raw bodies, which have their own page."""
@@ -65,8 +63,7 @@ class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
         found: QuerySet[User] = super().get_queryset(request).filter(service_account=None)
         return found
 
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
+    has_delete_permission = never
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         request.META["drydock.before"] = account_services.shown(User.objects.get(pk=obj.pk)) if change else None

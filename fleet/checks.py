@@ -17,12 +17,8 @@ SET_SERVERS = "Set it, or use `drydock-fleet with_servers -- ...`."
 
 
 @register()
-def settings_faults(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Return the errors and warnings about settings that apply to any installation."""
-    return [*_missing(), *_contradictory(), *_exposed()]
-
-
-def _missing() -> Iterator[CheckMessage]:
+def missing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Iterator[CheckMessage]:
+    """Yield errors about settings that every installation needs."""
     if not settings.DATABASE_URL:
         yield Error("DATABASE_URL is not set.", hint=SET_SERVERS, id="fleet.E001")
     if not settings.REDIS_URL:
@@ -31,7 +27,9 @@ def _missing() -> Iterator[CheckMessage]:
         yield Error("SECRET_KEY is not set.", hint="Give every process the same long random text.", id="fleet.E003")
 
 
-def _contradictory() -> Iterator[CheckMessage]:
+@register()
+def contradictory(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Iterator[CheckMessage]:
+    """Yield errors and warnings about settings that contradict each other or have another name now."""
     for name, former in settings.FORMER_SETTING_NAMES:
         yield checks.Warning(
             f"{former} is now {name}.", hint="Rename it. The former name is still read.", id="fleet.W007"
@@ -52,7 +50,8 @@ def _contradictory() -> Iterator[CheckMessage]:
         yield Error("EMAIL_USE_TLS and EMAIL_USE_SSL exclude each other.", hint="Set one of them.", id="fleet.E007")
 
 
-def _exposed() -> Iterator[CheckMessage]:
+@register()
+def exposed(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Iterator[CheckMessage]:
     """Yield errors and warnings about unsafe settings: a wide EGRESS_ALLOWLIST, plain HTTP, DEBUG, or a short
     SECRET_KEY.
     """
@@ -78,25 +77,20 @@ def _exposed() -> Iterator[CheckMessage]:
 
 
 @register(Tags.security, deploy=True)
-def proxy_is_trusted(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Return a warning if no proxy terminates TLS, or if Drydock does not trust the proxy's headers."""
+def proxy_is_trusted(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Iterator[CheckMessage]:
+    """Yield a warning if no proxy terminates TLS, or if Drydock does not trust the proxy's headers."""
     if not settings.BASE_URL.startswith("https://"):
         hint = "Put a proxy with TLS in front, as docs/admin/proxy.md says, and set BASE_URL to https://."
-        return [checks.Warning("BASE_URL is plain HTTP.", hint=hint, id="fleet.W004")]
-    if not settings.BEHIND_PROXY:
-        return [
-            checks.Warning(
-                "BASE_URL is https:// and BEHIND_PROXY is no: Drydock cannot tell which requests were encrypted.",
-                hint="Set BEHIND_PROXY=yes where the proxy sets X-Forwarded-Proto itself.",
-                id="fleet.W005",
-            )
-        ]
-    if not settings.TRUSTED_PROXIES:
-        return [
-            checks.Warning(
-                "BEHIND_PROXY is yes and TRUSTED_PROXIES is empty: all clients seem to have the proxy's address.",
-                hint="Set TRUSTED_PROXIES to the address from which the proxy connects.",
-                id="fleet.W006",
-            )
-        ]
-    return []
+        yield checks.Warning("BASE_URL is plain HTTP.", hint=hint, id="fleet.W004")
+    elif not settings.BEHIND_PROXY:
+        yield checks.Warning(
+            "BASE_URL is https:// and BEHIND_PROXY is no: Drydock cannot tell which requests were encrypted.",
+            hint="Set BEHIND_PROXY=yes where the proxy sets X-Forwarded-Proto itself.",
+            id="fleet.W005",
+        )
+    elif not settings.TRUSTED_PROXIES:
+        yield checks.Warning(
+            "BEHIND_PROXY is yes and TRUSTED_PROXIES is empty: all clients seem to have the proxy's address.",
+            hint="Set TRUSTED_PROXIES to the address from which the proxy connects.",
+            id="fleet.W006",
+        )

@@ -7,12 +7,8 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
-ROOT = Path(__file__).parents[2]
-CHANGELOG = ROOT / "CHANGELOG.md"
-VERSION = re.compile(r"^## (\d+\.\d+\.\d+) \(", re.MULTILINE)
-INLINE_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
 SCRIPTS = "assets/inline"
-CHANGELOG_LINK = re.compile(r"\]\((?:\.\./)((?:\.\./)*)CHANGELOG\.md")
 # A link to a file that the repository has and the site has not.
 OUTSIDE_LINK = re.compile(
     r"\[([^\]]+)\]\((?:\.\./)+(?:agents|bench|examples|fleet|tests|LICENSE|README|SECURITY)\b[^)]*\)"
@@ -21,7 +17,7 @@ OUTSIDE_LINK = re.compile(
 
 def on_config(config: Any) -> Any:
     """Set the version that the pages show: the newest one in the changelog."""
-    found = VERSION.search(CHANGELOG.read_text(encoding="utf-8"))
+    found = re.search(r"(?m)^## (\d+\.\d+\.\d+) \(", CHANGELOG.read_text(encoding="utf-8"))
     config.site_name = f"Drydock {found[1]}" if found else "Drydock"
     return config
 
@@ -35,7 +31,7 @@ def on_files(files: Any, *, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Link to the site's own changelog page, and replace links to other files of the repository by their text."""
-    return OUTSIDE_LINK.sub(r"\1", CHANGELOG_LINK.sub(r"](\1changelog.md", markdown))
+    return OUTSIDE_LINK.sub(r"\1", re.sub(r"\]\((?:\.\./)((?:\.\./)*)CHANGELOG\.md", r"](\1changelog.md", markdown))
 
 
 def on_post_page(output: str, *, page: Any, config: Any) -> str:
@@ -50,7 +46,7 @@ def on_post_page(output: str, *, page: Any, config: Any) -> str:
         path.write_text(script[1], encoding="utf-8")
         return f'<script src="{"../" * page.url.count("/")}{SCRIPTS}/{name}"></script>'
 
-    return INLINE_SCRIPT.sub(as_file, output)
+    return re.sub(r"(?s)<script>(.*?)</script>", as_file, output)
 
 
 def on_post_build(*, config: Any) -> None:

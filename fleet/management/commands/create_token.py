@@ -1,6 +1,7 @@
 """`drydock-fleet create_token`: create a user's token for the REST API."""
 
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -36,19 +37,11 @@ class Command(OperationCommand):
         },
     }
 
-    def run(
-        self,
-        *,
-        username: str,
-        name: str,
-        scopes: list[str] | None,
-        expires_in: timedelta,
-        allowed_from: list[str] | None,
-    ) -> None:
+    def run(self, *, username: str, expires_in: timedelta, **values: Any) -> None:
         user = User.objects.filter(username=username).first()
         if user is None:
             raise CommandError(f"There is no user {username!r}.")
-        values = {"name": name, "scopes": scopes or ["read"], "allowed_from": allowed_from or []}
+        values |= {"scopes": values["scopes"] or ["read"], "allowed_from": values["allowed_from"] or []}
         sent = tokens.MakeTokenSerializer(data={**values, "expires_in_seconds": expires_in.total_seconds()})
         token, plain = tokens.issue_token(sent, user=user, now=self.now)
         self.stdout.write(plain)
