@@ -1,13 +1,15 @@
 """How each moment is reached: by something that can be seen, never by a sleep that hopes."""
 
 import re
+import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
+from typing import TypeVar
 
+import redis
 import requests
 
-from tests.faults import broker, holds
-from tests.faults.scene import Grant, Scene
+from tests.faults.scene import Grant, Scene, transactions_held, transactions_waiting
 from tests.faults.schedule import Moment
 from tests.processes import wait_for
 
@@ -15,6 +17,7 @@ SECONDS = 40.0
 RELAY_TASK = "fleet.relay.tasks.relay_approval"
 HANDED_OUT = re.compile(r"^drydock_orders_handed_out_total\{[^}]*\} ([0-9.]+)$", re.MULTILINE)
 
+Sent = TypeVar("Sent")
 Reach = Callable[[Scene, Callable[[], Grant], str, ExitStack], Grant]
 
 
@@ -24,12 +27,14 @@ def reach(scene: Scene, moment: Moment, ask: Callable[[], Grant], event_id: str,
 
 
 def _stands(scene: Scene) -> None:
-    wait_for(lambda: holds.waiting(scene.database.url) > 0, seconds=SECONDS, what="a transaction waits at the hold")
+    wait_for(
+        lambda: transactions_waiting(scene.database.url) > 0, seconds=SECONDS, what="a transaction waits at the hold"
+    )
 
 
 def _held(where: str) -> Reach:
     def reach_it(scene: Scene, ask: Callable[[], Grant], event_id: str, undo: ExitStack) -> Grant:
-        undo.enter_context(holds.held(scene.database.url, where))
+        undo.enter_context(transactions_held(scene.database.url, where))
         grant = ask()
         _stands(scene)
         return grant
@@ -38,7 +43,7 @@ def _held(where: str) -> Reach:
 
 
 def _after_the_commit(scene: Scene, ask: Callable[[], Grant], event_id: str, undo: ExitStack) -> Grant:
-    with holds.held(scene.database.url, "at fleet_approval GRANTED"):
+    with transactions_held(scene.database.url, "at fleet_approval GRANTED"):
         grant = ask()
         _stands(scene)
         # It will not read that its COMMIT went well.
@@ -51,7 +56,7 @@ def _after_the_commit(scene: Scene, ask: Callable[[], Grant], event_id: str, und
 
 def _task_popped(scene: Scene, ask: Callable[[], Grant], event_id: str, undo: ExitStack) -> Grant:
     with scene.broker_client() as client:
-        grant: Grant = broker.popped_by_a_frozen_worker(
+        grant: Grant = popped_by_a_frozen_worker(
             client, lambda: scene.frozen("worker"), ask, task=RELAY_TASK, undo=undo
         )
     return grant
@@ -89,3 +94,43 @@ REACH: dict[Moment, Reach] = {
     Moment.AZURE_ACTED: _azure_acted,
     Moment.BEFORE_THE_RECEIPT: _held("at fleet_order ANSWERED"),
 }
+
+
+def popped_by_a_frozen_worker(
+    client: redis.Redis,
+    freeze: Callable[[], AbstractContextManager[None]],
+    send: Callable[[], Sent],
+    *,
+    task: str,
+    undo: ExitStack,
+) -> Sent:
+    """Send a task while the only worker waits for one and is frozen.
+
+    The task is then neither in the queue nor recorded as running, and no process has read it.
+    """
+    undo.enter_context(
+        wait_for(lambda: _frozen_while_it_waits(client, freeze), seconds=SECONDS, what="the worker waits for a task")
+    )
+    with client.monitor() as monitor:
+        # The broker pushes to the connection that waits for it, whether or not a process reads there.
+        sent = send()
+        deadline = time.monotonic() + SECONDS
+        while task not in monitor.next_command()["command"]:
+            assert time.monotonic() < deadline, f"no task {task} was sent"
+    return sent
+
+
+def _frozen_while_it_waits(client: redis.Redis, freeze: Callable[[], AbstractContextManager[None]]) -> ExitStack | None:
+    """The worker, frozen while its connection is blocked in BRPOP; None when it happened to be elsewhere."""
+    if not consumes(client):
+        return None
+    with ExitStack() as frozen:
+        frozen.enter_context(freeze())
+        if consumes(client):
+            return frozen.pop_all()
+    return None
+
+
+def consumes(client: redis.Redis) -> bool:
+    """Whether a connection is blocked in BRPOP: a worker waits for a task."""
+    return any(each["cmd"] == "brpop" and "b" in each["flags"] for each in client.client_list())

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -15,15 +16,44 @@ import redis
 import requests
 from azure_simulator.child_process import RunningSimulator
 
+from fleet import embedded
 from fleet.embedded import Urls, postgres_server, temporary_folder, valkey_server
 from fleet.embedded import held as held_folder
-from tests.faults import holds
 from tests.faults.schedule import EAST, WEST, Victim
-from tests.faults.servers import Server
 from tests.processes import Process, answers, wait_for
 from tests.ring.ring import Ring, fleet_file
 
 RECIPES = {Victim.GATEWAY: "web", Victim.WORKER: "worker", Victim.BEAT: "beat"}
+
+
+class Server:
+    """`run` starts it. To be used from the main thread, whose end it follows."""
+
+    def __init__(self, run: Callable[[], AbstractContextManager[embedded.Server]], pid_file: Path) -> None:
+        self.run = run
+        self.pid_file = pid_file
+        self.url = ""
+        self._running = ExitStack()
+
+    def start(self) -> None:
+        """Returns once it answers."""
+        self.url = self._running.enter_context(self.run()).url
+
+    def stop(self) -> None:
+        self._running.close()
+
+    def kill(self) -> None:
+        """Kill -9 for the server and for each process that serves a session."""
+        pid = int(self.pid_file.read_text().split("\n", 1)[0])
+        # The server first: Postgres answers the death of a session's process with a restart of its own.
+        for each in (pid, *children(pid)):
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+        self._running.close()
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @dataclass(slots=True)
@@ -42,13 +72,13 @@ class Grant:
         return self.status == 201
 
 
+@dataclass
 class Scene:
     """The ring, the servers behind it, and the simulated Azure."""
 
-    def __init__(self, ring: Ring, database: Server, broker: Server) -> None:
-        self.ring = ring
-        self.database = database
-        self.broker = broker
+    ring: Ring
+    database: Server
+    broker: Server
 
     # People
 
@@ -179,7 +209,7 @@ def scene() -> Iterator[Scene]:
             stack.callback(server.stop)
         simulator = stack.enter_context(RunningSimulator(fleet_file(folder, west=WEST, east=EAST)))
         ring = Ring(Urls(database=database.url, redis=broker.url), folder, simulator, folder / "fleet.json")
-        holds.install(database.url)
+        install_holds(database.url)
         stack.callback(ring.stop)
         ring.start()
         ring.all_live(len([*WEST, *EAST]))
@@ -189,3 +219,54 @@ def scene() -> Iterator[Scene]:
 def passed(moment: float) -> None:
     """Sleep until this time of `time.time()`."""
     time.sleep(max(moment - time.time(), 0.0))
+
+
+# Stops inside a transaction, or inside its COMMIT, that the harness sets and lifts. Triggers in the ring's own database
+# take a shared advisory lock whose number names the stop. A session that holds that lock exclusively stops every
+# transaction that reaches it; the product knows nothing of it.
+
+# The first half of the locks' numbers, so that they meet no other.
+CLASS = 990_001
+
+INSTALL = """
+CREATE FUNCTION faults_hold() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared({cls}, hashtext(TG_ARGV[0] || ' ' || TG_TABLE_NAME || ' ' || NEW.state));
+  RETURN NULL;
+END $$;
+CREATE TRIGGER faults_in AFTER INSERT OR UPDATE OF state ON fleet_approval
+  FOR EACH ROW EXECUTE FUNCTION faults_hold('in');
+CREATE TRIGGER faults_in AFTER INSERT OR UPDATE OF state ON fleet_order
+  FOR EACH ROW EXECUTE FUNCTION faults_hold('in');
+CREATE CONSTRAINT TRIGGER faults_at AFTER INSERT OR UPDATE OF state ON fleet_approval
+  DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION faults_hold('at');
+CREATE CONSTRAINT TRIGGER faults_at AFTER INSERT OR UPDATE OF state ON fleet_order
+  DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION faults_hold('at');
+"""
+
+
+def install_holds(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(INSTALL.replace("{cls}", str(CLASS)))
+
+
+@contextmanager
+def transactions_held(url: str, where: str) -> Iterator[None]:
+    """Holds transactions at `<in|at> <table> <state>`: at that write, or at the commit of what wrote that."""
+    connection = psycopg.connect(url, autocommit=True)
+    try:
+        connection.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [CLASS, where])
+        yield
+    finally:
+        # Postgres may be the one that was killed; then nothing is held any more.
+        with suppress(psycopg.Error):
+            connection.close()
+
+
+def transactions_waiting(url: str) -> int:
+    """Return the number of transactions that wait at a stop."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND NOT granted", [CLASS]
+        ).fetchone()
+    return int(row[0]) if row else 0

@@ -60,16 +60,6 @@ def test_the_next_commit_takes_up_what_this_one_would_have_written_in_a_second(r
         assert abs(most * took / reports - COMMIT_SECONDS) <= took / reports
 
 
-def test_a_storm_is_written_in_commits_of_a_second_each() -> None:
-    # 1,600 reports a second, plus 0.1 s for each commit.
-    most, times = LEAST_REPORTS, []
-    for _ in range(10):
-        times.append(0.1 + most / 1_600)
-        most = most_after(most, took=times[-1], limit=2_500)
-    assert times[-1] < COMMIT_SECONDS * 1.01
-    assert most > 1_000
-
-
 @in_a_loop
 async def test_database_outage_does_not_enlarge_the_next_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     def away(**_: Any) -> None:

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 from prometheus_client import CollectorRegistry, generate_latest
 
 from fleet.domain import gauges
@@ -21,7 +19,7 @@ from fleet.management.documentation import metrics
 from fleet.models import Entry, InventoryMachine, PresenceRow, Wave
 from fleet.projections.desk import gauges as fleet_gauges
 from tests.caches.walking import Listeners
-from tests.factories import Fleet, announced, listing, open_order, operator, seconds, the_set
+from tests.factories import Fleet, announced, open_order, operator, seconds, the_set
 from tests.loops import in_a_loop
 
 DOCS = Path(__file__).parents[2] / "docs" / "admin" / "monitoring.md"
@@ -80,26 +78,6 @@ def test_what_is_not_sealed_and_waves() -> None:
     assert numbers(fleet)["drydock_waves_stopped"] == 1
     fleet.later(3600)
     assert numbers(fleet)["drydock_waves_stopped"] == 0
-
-
-@pytest.mark.django_db
-def test_it_costs_the_same_however_large_the_fleet_is() -> None:
-    def cost(fleet: Fleet) -> int:
-        with CaptureQueriesContext(connection) as caught:
-            fleet_gauges.measure(now=fleet.now)
-        return len(caught.captured_queries)
-
-    fleet = Fleet()
-    fleet.enrol_set(2)
-    ids = [f"0A1B2C3D-0000-4000-8000-00000000000{number}" for number in range(3)]
-    fleet.all_say(*[listing(one, resources=[f"vm{number % 2 + 1}"]) for number, one in enumerate(ids)])
-    fleet.approve(ids[0])
-    before = cost(fleet)
-    fleet.enrol_set(4, prefix="db", availability_set="db")
-    fleet.all_say(listing("0A1B2C3D-0000-4000-8000-000000000009", resources=["db1"]), names=["db1", "db2"])
-    fleet.approve("0A1B2C3D-0000-4000-8000-000000000009")
-    # How many there are is committed with the pages (tests/dashboard/queries.json).
-    assert cost(fleet) == before
 
 
 @in_a_loop

@@ -6,9 +6,11 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,6 @@ from azure_simulator.child_process import RunningSimulator
 from fleet.embedded import Urls
 from fleet.embedded.parent_death import bound
 from tests.agent.agents import FLEET
-from tests.packaging.older_python import OLDEST, older_python
 from tests.processes import PYTHON, ROOT, answers, free_port, running, wait_for
 
 pytestmark = pytest.mark.long
@@ -27,6 +28,25 @@ pytestmark = pytest.mark.long
 KEPT = ("PATH", "HOME", "TMPDIR", "LANG")
 WAYS_TO_PACKAGES = re.compile(r"^(PIP|UV|SSL|REQUESTS)_|_PROXY$|_proxy$")
 WITH_PACKAGES = {name: value for name, value in os.environ.items() if WAYS_TO_PACKAGES.search(name)}
+# The oldest Python that machines have.
+OLDEST = tomllib.loads((ROOT / "agents" / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(
+    ">="
+)
+
+
+@cache
+def older_python() -> str | None:
+    """Its program: one on the PATH that really runs, or one that uv knows of; None where there is none."""
+    found = shutil.which(f"python{OLDEST}")
+    asked = [sys.executable, "-m", "uv", "python", "find", OLDEST, "--no-python-downloads", "--quiet"]
+    try:
+        # A version manager leaves programs on the PATH that run nothing.
+        if found and subprocess.run([found, "--version"], capture_output=True, check=False).returncode == 0:
+            return found
+        answer = subprocess.run(asked, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return answer.stdout.strip() or None if answer.returncode == 0 else None
 
 
 def alone(**variables: str) -> dict[str, str]:
