@@ -43,11 +43,8 @@ def opens_at_most(most: int, *, kind: str) -> None:
         options["application_name"] = name_of(kind, most=most, process=f"{os.getpid()}@{gethostname()}")
 
 
-def _read_times(connection: Any, **_: Any) -> None:
+def _set_up(connection: Any, **_: Any) -> None:
     connection.connection.adapters.register_loader("timestamptz", UtcLoader)
-
-
-def _limit(connection: Any, **_: Any) -> None:
     patience = ROLES.get(role())
     if patience is None:
         return
@@ -56,12 +53,8 @@ def _limit(connection: Any, **_: Any) -> None:
             "SELECT set_config('statement_timeout', %s, false), set_config('lock_timeout', %s, false),"
             " set_config('idle_in_transaction_session_timeout', %s, false),"
             " set_config('random_page_cost', %s, false)",
-            [
-                *(f"{seconds:g}s" for seconds in (patience.statement, patience.lock, patience.idle)),
-                RANDOM_PAGE_COST,
-            ],
+            [*(f"{time:g}s" for time in (patience.statement, patience.lock, patience.idle)), RANDOM_PAGE_COST],
         )
 
 
-connection_created.connect(_read_times, dispatch_uid="fleet.database.times")
-connection_created.connect(_limit, dispatch_uid="fleet.database")
+connection_created.connect(_set_up, dispatch_uid="fleet.database")

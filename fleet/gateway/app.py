@@ -15,21 +15,11 @@ from drydock_agent import wire
 from structlog.contextvars import bind_contextvars, unbind_contextvars
 
 from fleet.domain.trace import Call
-from fleet.gateway import limits
+from fleet.gateway import http, limits
 from fleet.gateway.access import Access, CountingSend, call_of
 from fleet.gateway.agents import Agents
 from fleet.gateway.dispatcher import SEAL_PAUSE_SECONDS, Ticker, UndoClock, run_quick_jobs, run_slow_jobs
 from fleet.gateway.feed import Feed
-from fleet.gateway.http import (
-    Application,
-    Disconnected,
-    Problem,
-    Receive,
-    Request,
-    Scope,
-    Send,
-    answer_problem,
-)
 from fleet.gateway.metrics import Figures, Measure
 from fleet.gateway.open_calls import OpenCalls
 from fleet.gateway.probes import Probes
@@ -42,7 +32,7 @@ from fleet.operations.wake_up import prepare_hints
 
 log = structlog.get_logger(__name__)
 
-Handler = Callable[[Request, Send], Awaitable[None]]
+Handler = Callable[[http.Request, http.Send], Awaitable[None]]
 
 # How long the threads may take to end after the request.
 STOP_SECONDS = 3.0
@@ -67,7 +57,7 @@ class Gateway:
     first is opened.
     """
 
-    pages: Application
+    pages: http.Application
     measure: Measure
     jobs: Sequence[tuple[str, Callable[[], None], float]]
     opens: Callable[[int], None]
@@ -76,7 +66,7 @@ class Gateway:
     routes: dict[str, dict[str, Handler]] = field(default_factory=dict)
     loops: list[Loop] = field(default_factory=list)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: http.Scope, receive: http.Receive, send: http.Send) -> None:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
@@ -97,32 +87,36 @@ class Gateway:
             self.access.note(call, method, sent, time.monotonic() - began)
             unbind_contextvars("request_id", "trace_id")
 
-    def _answer(self, scope: Scope, receive: Receive, send: Send, call: Call) -> Awaitable[None]:
+    def _answer(self, scope: http.Scope, receive: http.Receive, send: http.Send, call: Call) -> Awaitable[None]:
         # The gateway, Django and a proxy in front could each believe another one.
         if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
-            return answer_problem(send, Problem(400, "unreadable", "Send one header `Authorization`, not several."))
+            return http.answer_problem(
+                send, http.Problem(400, "unreadable", "Send one header `Authorization`, not several.")
+            )
         methods = self.routes.get(scope["path"])
         if methods is not None:
-            return self._answer_own(methods, Request(scope, receive), send, call)
+            return self._answer_own(methods, http.Request(scope, receive), send, call)
         # Only paths of the protocol: the agent's package, which machines install, has a similar path and is a page.
         if scope["path"].startswith("/agent/v"):
-            return answer_problem(send, Problem(404, "not-found", "There is no such call: see the protocol."))
+            return http.answer_problem(send, http.Problem(404, "not-found", "There is no such call: see the protocol."))
         return self.pages(scope, receive, send)
 
-    async def _answer_own(self, methods: dict[str, Handler], request: Request, send: Send, call: Call) -> None:
+    async def _answer_own(
+        self, methods: dict[str, Handler], request: http.Request, send: http.Send, call: Call
+    ) -> None:
         call.route = request.scope["path"]
         handler = methods.get(request.scope["method"])
         try:
             if handler is None:
                 sentence = f"This call takes {' or '.join(methods)} only."
-                raise Problem(405, "method-not-allowed", sentence, allow=methods)
+                raise http.Problem(405, "method-not-allowed", sentence, allow=methods)
             await handler(request, send)
-        except Problem as problem:
-            await answer_problem(send, problem)
-        except Disconnected:
+        except http.Problem as problem:
+            await http.answer_problem(send, problem)
+        except http.Disconnected:
             return
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _live(self, receive: http.Receive, send: http.Send) -> None:
         await receive()
         collect_rarely()
         self._start()
@@ -212,7 +206,7 @@ class Gateway:
         for loop in ending:
             await asyncio.to_thread(loop.join, max(deadline - time.monotonic(), 0.0))
         # Write the contacts collected and the orders received since the last run.
-        with suppress(Problem):
+        with suppress(http.Problem):
             await self.threads.run(self.agents.contacts.flush)
         await asyncio.to_thread(self.threads.stop)
 

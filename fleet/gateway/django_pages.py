@@ -24,19 +24,7 @@ from fleet.domain import db_timeouts
 from fleet.domain.people import SENT_WITH, Access
 from fleet.domain.sign_on import TOLD_BY_PROXY, told_by_proxy
 from fleet.domain.trace import CALL
-from fleet.gateway import metrics
-from fleet.gateway.http import (
-    Disconnected,
-    Message,
-    Problem,
-    Receive,
-    Request,
-    Scope,
-    Send,
-    answer,
-    answer_problem,
-    busy,
-)
+from fleet.gateway import http, metrics
 from fleet.gateway.open_calls import OpenCall, OpenCalls, credentials_of
 
 T = TypeVar("T")
@@ -88,14 +76,14 @@ class Pages:
             threads, thread_name_prefix="django", initializer=db_timeouts.use_profile, initargs=("pages",)
         )
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: http.Scope, receive: http.Receive, send: http.Send) -> None:
         if scope["type"] != "http":
             return
-        request = Request(scope, receive)
+        request = http.Request(scope, receive)
         most = self._most(request)
         if most > BODY_BYTES and self.large_ones >= LARGE_AT_ONCE:
             metrics.SHED.labels("pages").inc()
-            await self._refuse(scope, send, busy("Other long lists are being read: try again in a moment."))
+            await self._refuse(scope, send, http.busy("Other long lists are being read: try again in a moment."))
             return
         self.large_ones += most > BODY_BYTES
         try:
@@ -103,7 +91,7 @@ class Pages:
         finally:
             self.large_ones -= most > BODY_BYTES
 
-    def _most(self, request: Request) -> int:
+    def _most(self, request: http.Request) -> int:
         """Return the maximum size of the request's body in bytes. A short body does not count as one of the large
         ones.
         """
@@ -111,17 +99,17 @@ class Pages:
         short = stated.isdigit() and len(stated) < 20 and int(stated) <= BODY_BYTES
         return BODY_BYTES if short else self._large.get(request.scope["path"], BODY_BYTES)
 
-    async def _serve(self, request: Request, send: Send, most: int) -> None:
+    async def _serve(self, request: http.Request, send: http.Send, most: int) -> None:
         scope = request.scope
         try:
             body = await request.body(most)
             if self.running >= self.queue:
                 metrics.SHED.labels("pages").inc()
-                raise busy("Too many requests are waiting: try again in a moment.")
-        except Problem as problem:
+                raise http.busy("Too many requests are waiting: try again in a moment.")
+        except http.Problem as problem:
             await self._refuse(scope, send, problem)
             return
-        except Disconnected:
+        except http.Disconnected:
             return
         self.running += 1
         # The server reports no error when it sends to a disconnected client.
@@ -132,15 +120,17 @@ class Pages:
             gone.cancel()
             self.running -= 1
 
-    async def _refuse(self, scope: Scope, send: Send, problem: Problem) -> None:
+    async def _refuse(self, scope: http.Scope, send: http.Send, problem: http.Problem) -> None:
         accepted = next((value for name, value in scope["headers"] if name == b"accept"), b"")
         if self._page_of is None or b"text/html" not in accepted or scope["path"].startswith("/api/"):
-            await answer_problem(send, problem)
+            await http.answer_problem(send, problem)
             return
         again = ((b"retry-after", str(problem.retry_after).encode()),) if problem.retry_after is not None else ()
-        await answer(send, problem.status, self._page_of(problem.status), kind=HTML, headers=again)
+        await http.answer(send, problem.status, self._page_of(problem.status), kind=HTML, headers=again)
 
-    async def _answer(self, answer: _Answer, request: Request, send: Send, gone: asyncio.Future[None]) -> None:
+    async def _answer(
+        self, answer: _Answer, request: http.Request, send: http.Send, gone: asyncio.Future[None]
+    ) -> None:
         # Everything of one request in one context, whichever threads it takes.
         context = copy_context()
         loop = asyncio.get_running_loop()
@@ -167,7 +157,7 @@ class Pages:
             if more:
                 await in_a_thread(answer.close)
 
-    def _watched(self, answer: _Answer, request: Request) -> OpenCall | None:
+    def _watched(self, answer: _Answer, request: http.Request) -> OpenCall | None:
         """Register a streamed response of a user, so that it ends when the access with which it began has ended. Return
         None if that is not needed.
         """
@@ -178,7 +168,7 @@ class Pages:
         return self.open_calls.open(by if access.scopes is not None else replace(by, token=""), access)
 
 
-async def _sent(send: Send, message: Message, call: OpenCall | None) -> None:
+async def _sent(send: http.Send, message: http.Message, call: OpenCall | None) -> None:
     """Send one part of a response. Raises TimeoutError if the client is too slow or the access of the call ends."""
     async with asyncio.timeout(PIECE_SECONDS) as bound:
         if call is None:
@@ -238,7 +228,7 @@ class _Answer:
         return lambda _: None
 
 
-def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
+def _environ(scope: http.Scope, body: bytes) -> dict[str, Any]:
     # WSGI does not distinguish `X-Forwarded-For` and `X_Forwarded_For`: a client could add to a proxy's header.
     named = [(name, value) for name, value in scope["headers"] if b"_" not in name]
     # By the socket's own peer, which no header states: it is not available after this point.

@@ -55,27 +55,20 @@ class Clock:
     def measured(cls, *, sent_at: datetime, received_at: datetime, tolerance: float) -> Clock:
         return cls((utc(sent_at) - received_at).total_seconds(), tolerance)
 
-    def corrected(self, at: datetime) -> datetime:
-        """Return a time of the machine's clock as a time of the backend's clock. Raises ValueError if it is out of
-        range.
-        """
-        at = utc(at)
-        if abs(self.offset) <= self.tolerance:
-            return at
+    def corrected(self, at: datetime) -> datetime | None:
+        """Return a time of the machine's clock as a time of the backend's clock; None if it is out of range."""
         try:
-            return at - timedelta(seconds=self.offset)
-        except OverflowError:
-            raise ValueError("the time is out of range") from None
+            at = utc(at)
+            return at if abs(self.offset) <= self.tolerance else at - timedelta(seconds=self.offset)
+        except (ValueError, OverflowError):
+            return None
 
     def judged(self, at: datetime, now: datetime) -> tuple[datetime, bool]:
         """Return the corrected time, and whether it is plausible. A time after `now` or before the year 2000 is not
         plausible; then the returned time is `now`.
         """
-        try:
-            corrected = self.corrected(at)
-        except ValueError:
-            return now, False
-        if in_bounds(corrected) is None or corrected > now + timedelta(seconds=self.tolerance):
+        corrected = self.corrected(at)
+        if corrected is None or in_bounds(corrected) is None or corrected > now + timedelta(seconds=self.tolerance):
             return now, False
         return min(corrected, now), True
 
@@ -83,13 +76,8 @@ class Clock:
         """Return the corrected time, at most `now`. Return None without a time, or if it is before the year 2000 or out
         of range.
         """
-        if at is None:
-            return None
-        try:
-            corrected = self.corrected(at)
-        except ValueError:
-            return None
-        return min(corrected, now) if corrected >= EARLIEST else None
+        corrected = at and self.corrected(at)
+        return min(corrected, now) if corrected and corrected >= EARLIEST else None
 
 
 # Data of reports by kind: each check cuts texts to their maximum length, and raises Unreadable.

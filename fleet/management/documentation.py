@@ -17,21 +17,12 @@ from fleet import configuration
 from fleet.accounts.text import MAY
 from fleet.api.documentation import schema
 from fleet.api.problems import MORE
+from fleet.domain import states
 from fleet.domain.approvals.guards import GUARD_TYPES, Need
 from fleet.domain.event_types import EVENT_TYPES, Severity
 from fleet.domain.gauges import GAUGES
 from fleet.domain.machines.enrolment import HOOKS_DROP_IN, UNIT, install_lines
 from fleet.domain.orders.next_step import MULTIPLES
-from fleet.domain.states import (
-    APPROVAL_MOVES,
-    EVENT_MOVES,
-    ORDER_MOVES,
-    ApprovalState,
-    EndedAs,
-    EventStatus,
-    OrderState,
-    Presence,
-)
 from fleet.gateway import metrics as gateway_metrics
 from fleet.notifications.notification_types import NotificationType, cache_severity
 from fleet.wording.badges import badge_of
@@ -52,7 +43,7 @@ def badges(kind: type[StrEnum]) -> str:
     return table(("State", "Shown as"), [(f"`{state.value}`", badge_of(state).label) for state in kind])
 
 
-def states(kind: type[State], moves: Mapping[State, tuple[State, ...]], *starts: State) -> str:
+def state_table(kind: type[State], moves: Mapping[State, tuple[State, ...]], *starts: State) -> str:
     """Return a mermaid diagram of a table of state transitions with its first states, and the labels of the states."""
     lines = ["```mermaid", "stateDiagram-v2"]
     lines += [f"    [*] --> {state.value}" for state in starts]
@@ -62,13 +53,15 @@ def states(kind: type[State], moves: Mapping[State, tuple[State, ...]], *starts:
 
 
 def event_moves() -> str:
-    picture = states(EventStatus, EVENT_MOVES, EventStatus.SCHEDULED, EventStatus.STARTED)
-    return f"{picture}\n\nHow it ended:\n\n{badges(EndedAs)}"
+    picture = state_table(
+        states.EventStatus, states.EVENT_MOVES, states.EventStatus.SCHEDULED, states.EventStatus.STARTED
+    )
+    return f"{picture}\n\nHow it ended:\n\n{badges(states.EndedAs)}"
 
 
 def approval_moves() -> str:
-    starts = (ApprovalState.PROPOSED, ApprovalState.WAITING, ApprovalState.GRANTED)
-    return states(ApprovalState, APPROVAL_MOVES, *starts)
+    starts = (states.ApprovalState.PROPOSED, states.ApprovalState.WAITING, states.ApprovalState.GRANTED)
+    return state_table(states.ApprovalState, states.APPROVAL_MOVES, *starts)
 
 
 def guard_table() -> str:
@@ -144,8 +137,8 @@ def timeouts_table() -> str:
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "event": ("dev/states.md", event_moves),
     "approval": ("dev/states.md", approval_moves),
-    "order": ("dev/states.md", lambda: states(OrderState, ORDER_MOVES, OrderState.OFFERED)),
-    "presence": ("dev/states.md", lambda: badges(Presence)),
+    "order": ("dev/states.md", lambda: state_table(states.OrderState, states.ORDER_MOVES, states.OrderState.OFFERED)),
+    "presence": ("dev/states.md", lambda: badges(states.Presence)),
     "guards": ("guide/blocked.md", guard_table),
     "moments": ("admin/notifications.md", moments),
     "severities": ("admin/notifications.md", severities),
