@@ -3,7 +3,7 @@
 Other objects are changed only by operations, which write the change and its timeline entry in one transaction.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 # Registered with the admin by being imported: first here, so that they can be taken off again.
 from allauth.account import admin as accounts_elsewhere  # noqa: F401
@@ -25,19 +25,13 @@ from fleet.accounts import sessions
 from fleet.domain import actor
 from fleet.operations import clock
 
-if TYPE_CHECKING:
-    AnyModelAdmin = admin.ModelAdmin[Any]
-else:
-    # Django's own class takes no type argument at run time.
-    AnyModelAdmin = admin.ModelAdmin
-
 
 def never(self: Any, request: HttpRequest, obj: Model | None = None) -> bool:
     """Return that nobody has this permission."""
     return False
 
 
-class ReadOnlyAdmin(AnyModelAdmin):
+class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """Read-only admin page. It shows no row counts, because counting large tables is slow."""
 
     show_full_result_count = False

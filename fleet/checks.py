@@ -10,7 +10,8 @@ from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error, Tags, register
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
+from fleet.domain.sign_on import LOOPBACK
+
 # Wider than the largest private network: an `EGRESS_ALLOWLIST` with such a network restricts nothing.
 WIDEST = {4: 8, 6: 7}
 SET_SERVERS = "Set it, or use `drydock-fleet with_servers -- ...`."

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from django.core.exceptions import ImproperlyConfigured
 
-from fleet.domain.sign_on import issuer_fault
+from fleet.domain.sign_on import LOOPBACK, issuer_fault
 
 HOST = re.compile(r"[\w.-]+", re.ASCII)
 HEADER = re.compile(r"[A-Za-z0-9-]{1,100}")
@@ -153,7 +153,7 @@ def archive(value: str) -> str:
     except ValueError:
         parts, port = urlsplit(""), 0
     is_folder = parts.scheme == "file" and not parts.netloc and len(parts.path) > 1 and not parts.query
-    is_local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    is_local = parts.hostname in LOOPBACK
     is_container = parts.scheme == "https" or (parts.scheme == "http" and is_local)
     is_plain = parts.hostname and not parts.username and port != 0 and len(parts.path) > 1
     if value and (not (is_folder or (is_container and is_plain)) or parts.fragment or ".." in parts.path):

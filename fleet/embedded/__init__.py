@@ -87,16 +87,12 @@ def servers(folder: Path, environment: dict[str, str], *, durable: bool = True) 
         yield Urls(database=database_url, redis=redis_url, own=tuple(own))
 
 
-def without_password(url: str) -> str:
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-
-
 @contextmanager
 def reached(name: str, url: str) -> Iterator[None]:
     """Raise ServerProblem if the server of this setting does not let us in inside the block."""
     try:
         yield
     except (psycopg.OperationalError, redis.RedisError, ValueError) as error:
-        said = " ".join(str(error).split())
-        raise ServerProblem(f"{name} names {without_password(url)}, which does not let us in: {said}") from error
+        said, parts = " ".join(str(error).split()), urlsplit(url)
+        without_password = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        raise ServerProblem(f"{name} names {without_password}, which does not let us in: {said}") from error

@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
@@ -18,7 +17,6 @@ from fleet.dashboard.agent_package import package
 from fleet.gateway.django_pages import BODY_BYTES
 from fleet.models import Machine, Observation
 from fleet.wording.problems import PROBLEMS
-from tests import accounts
 from tests.access import table
 from tests.gateway.access_calls import COLUMNS, GatewayCaller, calls
 from tests.gateway_process import Gateway, now, running_gateway
@@ -92,16 +90,6 @@ def test_a_wrong_join_token_is_a_403_and_nonsense_a_422(gateway: Gateway) -> Non
     answer = requests.post(gateway.url + wire.ENROL_PATH, json=body, timeout=5)
     assert problem(answer) == (403, "join-token-refused")
     assert problem(requests.post(gateway.url + wire.ENROL_PATH, json={"machine_id": "m"}, timeout=5))[0] == 422
-
-
-def test_another_set_than_the_join_tokens_is_a_403_that_has_both_names(gateway: Gateway) -> None:
-    _, plain = accounts.join_token(comment="", expires_in=timedelta(hours=1), now=datetime.now(UTC), set_name="web")
-    tag = {"tagsList": [{"name": "drydock:availability-set", "value": "db"}]}
-    for stated in ({"availability_set": "db"}, {"instance": tag}):
-        body = {"join_token": plain, "machine_id": "m", **stated}
-        answer = requests.post(gateway.url + wire.ENROL_PATH, json=body, timeout=5)
-        assert problem(answer) == (403, "join-token-refused")
-        assert "“web”" in answer.json()["detail"] and "“db”" in answer.json()["detail"]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from fleet.gateway import django_pages
 from fleet.gateway.django_pages import BODY_BYTES, LARGE_AT_ONCE, Pages
 from fleet.gateway.silence import FOLDER, SILENT_SECONDS, Silence
 from fleet.models import InventoryMachine
-from tests.factories import admin, operator
+from tests.factories import admin
 from tests.gateway.test_streams import reader as reader  # noqa: PLC0414 - a fixture
 from tests.gateway_process import Gateway
 from tests.loops import in_a_loop
@@ -84,15 +84,6 @@ def test_a_body_that_is_too_long_is_refused_before_it_is_here(gateway: Gateway) 
             answer = connection.recv(4096)
         assert b" 413 " in answer.splitlines()[0]
         assert path != PLACE or b"application/problem+json" in answer
-
-
-@pytest.mark.real_time
-def test_a_body_in_pieces_arrives_whole(gateway: Gateway) -> None:
-    # Only a token that does more than read changes the settings of its person.
-    headers = bearer(operator(), "read", "approve") | {"Content-Type": "application/json"}
-    pieces = iter((b'{"time_zone": ', b'"Nowhere/Else"}'))
-    answer = requests.patch(f"{gateway.url}/api/v1/me/", data=pieces, headers=headers, timeout=10)
-    assert answer.status_code == 422 and "Nowhere/Else" in answer.text
 
 
 @pytest.mark.real_time

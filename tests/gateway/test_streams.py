@@ -65,20 +65,6 @@ def write(connection: psycopg.Connection, text: str) -> None:
     )
 
 
-def test_a_login_opens_the_stream_of_pages(gateway: Gateway, product_passwords: None) -> None:
-    viewer("vivian")
-    browser = requests.Session()
-    form = browser.get(gateway.url + "/", timeout=10)
-    fields = {"login": "vivian", "password": "harbour-vivian", "csrfmiddlewaretoken": browser.cookies["drydock_csrf"]}
-    browser.post(form.url, data=fields, headers={"Referer": form.url}, timeout=10)
-    with closing(browser.get(gateway.url + "/stream", stream=True, timeout=10)) as answer:
-        assert answer.status_code == 200
-        assert answer.headers["content-type"].startswith("text/event-stream")
-        first = next(events(answer))
-    assert first["event"] == "clock"
-    assert json.loads(first["data"])["server_time"].endswith("Z")
-
-
 def test_a_new_entry_comes_at_once_with_what_it_is_about(gateway: Gateway, reader: dict[str, str]) -> None:
     gateway.agent()
     with closing(listen(gateway, reader)) as answer:
