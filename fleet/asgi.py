@@ -36,8 +36,6 @@ from fleet.operations import clock
 from fleet.projections.desk import gauges
 
 open_calls = OpenCalls()
-# Threads that start and end: the fallback for Celery, and the check for blind spots.
-ADDITIONAL_THREADS = TELLING + 1
 values = metrics.at_most_every(metrics.SLOW_SECONDS, gauges.measure_values)
 # The gateway does not import the annexes: their jobs, among them notifications while Celery is unavailable, and the
 # metrics of the fleet are handed to it here.
@@ -57,5 +55,6 @@ application = Gateway(
         ("last-seen", last_seen.write_if_due, 1.0),
         *([("sign-on", refresh_if_late, 30.0)] if settings.OIDC_ISSUER else []),
     ],
-    opens=lambda own: database.opens_at_most(own + limits.DJANGO_THREADS + ADDITIONAL_THREADS, kind="web"),
+    # In addition to threads that stay there are those of the fallback for Celery, and the check for blind spots.
+    opens=lambda own: database.opens_at_most(own + limits.DJANGO_THREADS + TELLING + 1, kind="web"),
 )

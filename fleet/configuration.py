@@ -6,9 +6,7 @@ provide secrets; the file takes precedence. A former name of a setting is read i
 To mypy each name here is the value of its setting, as `fleet.settings` has it. Here it is the `Setting` itself.
 """
 
-from collections.abc import Mapping
 from itertools import groupby
-from typing import Any
 
 from fleet import environment as form
 from fleet.environment import Setting, chapter
@@ -253,11 +251,6 @@ DEMO_STORY = form.flag("`off`: no events are simulated automatically.", "on", fo
 table: dict[str, Setting] = {name: each for name, each in list(globals().items()) if isinstance(each, Setting)}
 for _name, _setting in table.items():
     _setting.name = _name
-
-
-def values(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the value of each setting by its name. Raises ImproperlyConfigured."""
-    return {name: each.value(environment) for name, each in table.items()}
 
 
 def markdown() -> str:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from types import TracebackType
 from typing import Any
 
@@ -159,10 +158,8 @@ class GrowingPauses(logging.Filter):
         return True
 
 
-@cache
-def growing_pauses() -> GrowingPauses:
-    """Return the one filter of this process: the settings may configure logging twice."""
-    return GrowingPauses()
+# The one filter of this process: the settings may configure logging twice.
+growing_pauses = GrowingPauses()
 
 
 class Lines(logging.StreamHandler[Any]):
@@ -185,7 +182,7 @@ def logging_config(*, level: str, style: str) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"line": {"()": line, "style": style}},
-        "filters": {"without_path": {"()": WithoutPath}, "growing_pauses": {"()": growing_pauses}},
+        "filters": {"without_path": {"()": WithoutPath}, "growing_pauses": {"()": lambda: growing_pauses}},
         "handlers": {"stderr": {"()": Lines, "formatter": "line", "filters": ["without_path"]}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {

@@ -14,14 +14,14 @@ from csp.constants import NONE, SELF
 from drydock_agent import wire
 
 from fleet.configuration import *
-from fleet.configuration import table, values
+from fleet.configuration import table
 from fleet.domain.sign_on import HeaderLogin, subject_prefix
 from fleet.logs import configure_structlog, logging_config, say_all_in
 
 # Lines of this process have their form before anything else can go wrong.
 say_all_in(table["LOG_FORMAT"].value(os.environ))
 # The names come with their types from the table; these are their values.
-globals().update(found := values(os.environ))
+globals().update(found := {name: each.value(os.environ) for name, each in table.items()})
 BASE_DIR = Path(__file__).resolve().parent.parent
 # Next to the package in the source tree, inside it where installed: other folders next to it there belong to other
 # packages.

@@ -34,13 +34,16 @@ DJANGO_THREADS = 8
 DJANGO_QUEUE = 200
 
 
+# Keys of one kind of calls: more than the machines that one process serves.
+MOST_KEYS = 200_000
+
+
 class Buckets:
     """Token bucket for each key: `per_minute` calls on average, and up to `burst` at once."""
 
-    def __init__(self, per_minute: int, *, burst: int | None = None, keys: int = 200_000) -> None:
+    def __init__(self, per_minute: int, *, burst: int | None = None) -> None:
         self.rate = per_minute / 60
         self.burst = float(burst if burst is not None else max(per_minute // 4, 1))
-        self.keys = keys
         self._filled: dict[int | str, tuple[float, float]] = {}
 
     def take(self, key: int | str, now: float) -> float:
@@ -51,7 +54,7 @@ class Buckets:
         tokens = min(self.burst, tokens + (now - since) * self.rate)
         if tokens < 1:
             return (1 - tokens) / self.rate
-        if len(self._filled) >= self.keys and key not in self._filled:
+        if len(self._filled) >= MOST_KEYS and key not in self._filled:
             full = {k for k, (free, then) in self._filled.items() if free + (now - then) * self.rate >= self.burst}
             # Those that are full count as unknown ones; if none is, all begin anew.
             self._filled = {k: one for k, one in self._filled.items() if full and k not in full}

@@ -2,7 +2,7 @@
 
 from django.core.management.base import CommandError
 
-from fleet.audit.queries import Storage, storage
+from fleet.audit.queries import storage
 from fleet.audit.retention import retain
 from fleet.domain.db_timeouts import profile_in_use
 from fleet.management.helpers import OperationCommand
@@ -26,7 +26,11 @@ class Command(OperationCommand):
         if not found.archive.destination:
             raise CommandError("Nothing leaves: ARCHIVE_URL names no archive.")
         if dry_run:
-            self.report_next_archived(found)
+            for row in found.next_archived:
+                when = "now" if row.at <= self.now else at(row.at, API)
+                self.stdout.write(f"{when}: {row.rows} {ARCHIVED[row.kind]}, {row.size / 1024**2:.0f} MiB")
+            if not found.next_archived:
+                self.stdout.write("Nothing leaves yet.")
             return
         with profile_in_use("relay"):
             done = retain(now=self.now, seconds=seconds)
@@ -38,10 +42,3 @@ class Command(OperationCommand):
             self.stdout.write(f"Some {ARCHIVED[kind]} stay: {FAULTS[why]}.")
         if done.fault:
             raise CommandError(f"It was broken off, and what had not left stays: {FAULTS[done.fault]}.")
-
-    def report_next_archived(self, found: Storage) -> None:
-        for row in found.next_archived:
-            when = "now" if row.at <= self.now else at(row.at, API)
-            self.stdout.write(f"{when}: {row.rows} {ARCHIVED[row.kind]}, {row.size / 1024**2:.0f} MiB")
-        if not found.next_archived:
-            self.stdout.write("Nothing leaves yet.")
