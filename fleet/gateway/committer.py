@@ -84,8 +84,10 @@ class Committer:
         self._salvaged = 0.0
         self._most = LEAST_REPORTS
         self._costly_at = self._wakes_at = 0.0
-        # Of the commit that runs: since when, whether it may salvage, and whose deliveries go behind the others.
+        # Of the commit that runs: since when, its results by machine (row id), whether it may salvage, and whose
+        # deliveries go behind the others.
         self._began = 0.0
+        self._done: dict[int, Written | Problem] = {}
         self._salvages = False
         self._behind: set[int] = set()
 
@@ -159,18 +161,17 @@ class Committer:
             self.events.call_soon_threadsafe(self.events.call_later, delay, self.loop.wake)
 
     def _commit(self, batch: list[Pending], *, salvage: bool = False, in_parts: bool = False) -> None:
-        self._began, self._salvages, self._behind = time.monotonic(), salvage, set()
-        done: dict[int, Written | Problem] = {}
+        self._began, self._done, self._salvages, self._behind = time.monotonic(), {}, salvage, set()
         otherwise = busy("The database cannot take reports right now: send this batch again in a moment.")
         try:
             if in_parts:
-                self._record_in_parts(batch[0].delivery, done)
+                self._record_in_parts(batch[0].delivery)
             else:
-                self._record([pending.delivery for pending in batch], done, careful=salvage)
+                self._record([pending.delivery for pending in batch], careful=salvage)
             if salvage:
-                good = [machine_id for machine_id, one in done.items() if isinstance(one, Written) and not one.refused]
-                self.lanes.trust(good)
-            self._add_orders(done)
+                done = self._done.items()
+                self.lanes.trust([pk for pk, one in done if isinstance(one, Written) and not one.refused])
+            self._add_orders()
             self.loop.failing = False
         except (OperationalError, InterfaceError) as error:
             # The reports are not at fault: Postgres is unavailable, or its disk is full. The agents keep them.
@@ -182,7 +183,7 @@ class Committer:
         finally:
             # Answer the calls after any error, so that none waits for ever.
             answered = self.lanes.done(batch, behind=self._behind)
-            self.events.call_soon_threadsafe(_answer, answered, done, otherwise)
+            self.events.call_soon_threadsafe(_answer, answered, self._done, otherwise)
         took, reports = time.monotonic() - self._began, sum(pending.weight for pending in batch)
         if self.loop.failing:
             # Nothing was written, so the speed is unknown.
@@ -192,16 +193,9 @@ class Committer:
         metrics.COMMITS.observe(took)
         metrics.COMMIT_REPORTS.observe(reports)
 
-    def _record(
-        self,
-        deliveries: list[Delivery],
-        done: dict[int, Written | Problem],
-        *,
-        again: bool = True,
-        careful: bool = False,
-    ) -> bool:
+    def _record(self, deliveries: list[Delivery], *, again: bool = True, careful: bool = False) -> bool:
         """Record the deliveries in one transaction; if that fails, in two halves. Return whether all of them were
-        handled, so that none must be sent again. Results are added to `done` by machine. Raises database errors if
+        handled, so that none must be sent again. Raises database errors if
         Postgres is unavailable.
         """
         now = clock.now()
@@ -212,95 +206,97 @@ class Committer:
             if is_quarantined(error):
                 raise
             if is_timeout(error):
-                return self._wait(deliveries, done)
+                return self._wait(deliveries)
             connections.close_all()
             if len(deliveries) > 1:
-                return self._record_halves(deliveries, done, careful=careful)
+                return self._record_halves(deliveries, careful=careful)
             if again:
                 # The cause may only have been a conflict with another process.
-                return self._record(deliveries, done, again=False, careful=careful)
+                return self._record(deliveries, again=False, careful=careful)
             if not self._salvages:
                 self.lanes.trouble(deliveries[0].machine_id)
                 self._behind.add(deliveries[0].machine_id)
                 return False
             if len(deliveries[0].reports) > 1:
-                return self._record_in_parts(deliveries[0], done)
-            return self._quarantine(deliveries[0], error, done)
+                return self._record_in_parts(deliveries[0])
+            return self._quarantine(deliveries[0], error)
         for delivery in deliveries:
             # An earlier part of the same delivery may have refused a report already.
             if delivery.key not in taken:
-                done[delivery.machine_id] = Problem(401, "not-authenticated", REVOKED)
+                self._done[delivery.machine_id] = Problem(401, "not-authenticated", REVOKED)
                 continue
-            earlier = done.get(delivery.machine_id)
+            earlier = self._done.get(delivery.machine_id)
             earlier = earlier if isinstance(earlier, Written) else None
-            done[delivery.machine_id] = Written.of(taken[delivery.key], earlier)
+            self._done[delivery.machine_id] = Written.of(taken[delivery.key], earlier)
         return True
 
-    def _record_halves(self, deliveries: list[Delivery], done: dict[int, Written | Problem], *, careful: bool) -> bool:
+    def _record_halves(self, deliveries: list[Delivery], *, careful: bool) -> bool:
         middle = len(deliveries) // 2
-        first = self._record(deliveries[:middle], done, careful=careful)
-        return self._record(deliveries[middle:], done, careful=careful) and first
+        first = self._record(deliveries[:middle], careful=careful)
+        return self._record(deliveries[middle:], careful=careful) and first
 
-    def _record_in_parts(self, delivery: Delivery, done: dict[int, Written | Problem]) -> bool:
+    def _record_in_parts(self, delivery: Delivery) -> bool:
         """Record a costly delivery in parts, or report by report to find a bad one, until the time limit. Return
         whether all of them were handled. Written parts are acknowledged; the agent sends the rest again.
         """
         most, seconds = (ONE_REPORT, SALVAGE_SECONDS) if self._salvages else (COSTLY, COSTLY_SECONDS)
         for part in parts_of(delivery, most):
-            if time.monotonic() > self._began + seconds and delivery.machine_id in done:
+            if time.monotonic() > self._began + seconds and delivery.machine_id in self._done:
                 return False
-            if not self._record([part], done, again=not self._salvages, careful=self._salvages):
+            if not self._record([part], again=not self._salvages, careful=self._salvages):
                 return False
         return True
 
-    def _wait(self, deliveries: list[Delivery], done: dict[int, Written | Problem]) -> bool:
+    def _wait(self, deliveries: list[Delivery]) -> bool:
         """Handle a lock timeout: record the deliveries in halves, so that only the one whose rows are locked must be
         sent again. If there is no time to find it, all agents send theirs again. Return whether none must be sent
         again.
         """
         if len(deliveries) > 1 and time.monotonic() < self._began + SPLIT_SECONDS:
-            return self._record_halves(deliveries, done, careful=True)
+            return self._record_halves(deliveries, careful=True)
         for delivery in deliveries:
             if len(deliveries) == 1:
                 self.lanes.trouble(delivery.machine_id)
             # The recorded part is acknowledged.
-            if not isinstance(done.get(delivery.machine_id), Written):
-                done[delivery.machine_id] = busy(f"{database_waits(LOCKED)} Send this batch again in a moment.")
+            if not isinstance(self._done.get(delivery.machine_id), Written):
+                self._done[delivery.machine_id] = busy(f"{database_waits(LOCKED)} Send this batch again in a moment.")
         return False
 
-    def _quarantine(self, delivery: Delivery, error: Exception, done: dict[int, Written | Problem]) -> bool:
+    def _quarantine(self, delivery: Delivery, error: Exception) -> bool:
         """Quarantine the bad report of a delivery that contains no other report: store what can be stored, and refuse
         it in the answer to its agent.
         """
         said = (storable(str(error)).splitlines() or [type(error).__name__])[0]
         if not delivery.reports:
             log.error("writer.unwritable", machine=delivery.machine_id, error=said)
-            done[delivery.machine_id] = Problem(500, "failed", "This batch cannot be written: see the backend's log.")
+            self._done[delivery.machine_id] = Problem(
+                500, "failed", "This batch cannot be written: see the backend's log."
+            )
             return True
         report = delivery.reports[0]
         if report.flag.startswith(NOT_STORED):
             # It cannot be stored even as received: only the timeline entry remains.
-            return self._record([replace(delivery, reports=[])], done)
+            return self._record([replace(delivery, reports=[])])
         reason = f"{NOT_STORED}: {said[:300]}"
         log.error("writer.quarantined", machine=delivery.machine_id, seq=report.seq, kind=report.kind, error=reason)
         quarantined = replace(report, data=msgspec.to_builtins(report.data), flag=reason)
         refused = [*delivery.refused, (report.seq, reason)]
-        if not self._record([replace(delivery, reports=[quarantined], refused=refused)], done, again=False):
+        if not self._record([replace(delivery, reports=[quarantined], refused=refused)], again=False):
             return False
-        written = done[delivery.machine_id]
+        written = self._done[delivery.machine_id]
         if isinstance(written, Written):
             written.refused.append((report.seq, reason))
         return True
 
-    def _add_orders(self, done: dict[int, Written | Problem]) -> None:
+    def _add_orders(self) -> None:
         # A process with a wrong clock stores reports, and sends nothing.
         if not clock.is_clock_correct():
             return
-        answered = {machine_id for machine_id, written in done.items() if isinstance(written, Written)}
+        answered = {machine_id for machine_id, written in self._done.items() if isinstance(written, Written)}
         # Usually there are no orders, and querying which machines have any costs a hundredth of querying the orders.
         machines = answered & queue.waited_for() if answered else answered
         for machine_id, orders in queue.waiting_orders(machine_ids=sorted(machines)).items() if machines else ():
-            written = done.get(machine_id)
+            written = self._done.get(machine_id)
             if isinstance(written, Written):
                 written.orders = [replace(order, via="report") for order in orders]
 
