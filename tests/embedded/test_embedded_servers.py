@@ -1,4 +1,6 @@
-"""The servers that come along: nothing is left behind, nothing committed is lost, and every refusal is a sentence."""
+"""The servers that come along, and `manage.py with_servers -- COMMAND`: nothing is left behind, nothing committed is
+lost, a server that died is started again, and every refusal is a sentence.
+"""
 
 import os
 import shutil
@@ -13,8 +15,8 @@ import psycopg
 import pytest
 import redis
 
-from fleet.embedded import ServerProblem, servers
-from fleet.embedded.folder import is_running
+from fleet.embedded import ServerProblem, Urls, servers
+from fleet.embedded.folder import is_running, stop_leftover
 from fleet.embedded.parent_death import bound
 from fleet.embedded.postgres import binaries, owner_of, private_copy, wheel
 from tests.processes import PYTHON, ROOT, Process, free_port, start, wait_for
@@ -134,6 +136,120 @@ def test_servers_that_are_named_are_used_or_named_in_one_sentence_without_the_pa
         with pytest.raises(ServerProblem, match=refusal) as problem, servers(tmp_path, wrong):
             pass
         assert "hush" not in str(problem.value)
+
+
+def test_server_of_the_copied_folder_keeps_running(tmp_path: Path) -> None:
+    original, copy = tmp_path / "original", tmp_path / "copy"
+    original.mkdir()
+    # By its name a server like any other.
+    program = Path(shutil.copy(shutil.which("sleep") or "", tmp_path / "postgres"))
+    with subprocess.Popen([str(program), "60"], cwd=original) as server:
+        try:
+            (original / "postmaster.pid").write_text(f"{server.pid}\n/proc/self/cwd\n")
+            shutil.copytree(original, copy)
+            stop_leftover(copy / "postmaster.pid", "postgres", first=signal.SIGTERM)
+            assert is_running(server.pid)
+            # Postgres would not start with this file present.
+            assert not (copy / "postmaster.pid").exists()
+            stop_leftover(original / "postmaster.pid", "postgres", first=signal.SIGTERM)
+            assert not is_running(server.pid)
+        finally:
+            server.kill()
+
+
+def kill(urls: Urls, name: str) -> None:
+    """Kill -9 for the one process of a server that stands for it: of Postgres the postmaster alone."""
+    child = next(server.child for server in urls.own if server.name == name)
+    os.kill(child.pid, signal.SIGKILL)
+    # Of a program with threads the first may be gone while others still end: it has ended once it was waited for.
+    wait_for(lambda: child.poll() is not None, seconds=10, what=f"the end of {name}")
+
+
+@pytest.mark.fault
+def test_both_restart_at_their_addresses_and_postgres_with_its_data_despite_an_open_session(tmp_path: Path) -> None:
+    assert Urls(database="postgresql://elsewhere/x", redis="redis://elsewhere").watch() == []
+    with servers(tmp_path, {}, durable=False) as own:
+        pids = [server.child.pid for server in own.own]
+        assert own.watch() == [], "while both run nothing is said"
+        assert [server.child.pid for server in own.own] == pids
+        with psycopg.connect(own.database, autocommit=True) as before:
+            before.execute("CREATE TABLE kept AS SELECT 1 AS one")
+            kill(own, "Postgres")
+            # Its session is held by a process of the dead server, which holds the memory, too.
+            assert own.watch() == ["Postgres ended by itself (SIGKILL); it was started again on its data."]
+        with psycopg.connect(own.database) as after:
+            assert after.execute("SELECT one FROM kept").fetchone() == (1,)
+        kill(own, "Valkey")
+        assert own.watch() == ["Valkey ended by itself (SIGKILL); it was started again on its data."]
+        with redis.Redis.from_url(own.redis) as client:
+            assert client.ping()
+        assert own.watch() == []
+
+
+@pytest.mark.fault
+def test_a_command_with_servers_finds_them_again(tmp_path: Path) -> None:
+    waits = "import os, psycopg, time\nwhile True:\n try: psycopg.connect(os.environ['DATABASE_URL']).close()\n"
+    waits += " except psycopg.Error: print('away', flush=True)\n else: print('there', flush=True)\n time.sleep(0.05)\n"
+    command = [PYTHON, "manage.py", "with_servers", "--data", str(tmp_path / "data"), "--", PYTHON, "-c", waits]
+    process = start(command, environment={"DATABASE_URL": "", "REDIS_URL": "", "SECRET_KEY": ""}, log=tmp_path / "log")
+    try:
+        wait_for(lambda: "there" in process.said(), seconds=60, what="a database")
+        postmaster = int((tmp_path / "data/postgres/postmaster.pid").read_text().split()[0])
+        os.kill(postmaster, signal.SIGKILL)
+        wait_for(
+            lambda: process.said().rpartition("Postgres ended by itself (SIGKILL)")[2].count("there") > 1,
+            seconds=60,
+            what="the database again, and a word about it",
+        )
+    finally:
+        process.stop(seconds=20)
+
+
+BARE = {"DATABASE_URL": "", "REDIS_URL": "", "SECRET_KEY": ""}
+SHOW = "import os; print(os.environ['DATABASE_URL'], os.environ['REDIS_URL'], len(os.environ['SECRET_KEY']) > 32)"
+WAIT = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
+
+
+def with_servers(*command: str, log: Path, data: Path | None = None) -> Process:
+    options = ["--data", str(data)] if data else []
+    return start([PYTHON, "manage.py", "with_servers", *options, "--", *command], environment=BARE, log=log)
+
+
+def test_the_command_finds_servers_and_its_exit_status_is_passed_on(tmp_path: Path) -> None:
+    missing = with_servers("/no/such/program", log=tmp_path / "missing")
+    process = with_servers(PYTHON, "-c", SHOW + "; raise SystemExit(7)", log=tmp_path / "log")
+    assert (process.child.wait(30), missing.child.wait(30)) == (7, 127)
+    assert process.said().startswith("postgresql://drydock@/drydock?host=/")
+    assert process.said().endswith("True\n")
+    assert missing.said() == "Cannot run /no/such/program: No such file or directory.\n"
+
+
+def ended(folder: Path, number: signal.Signals) -> None:
+    """Start a command with servers and send it a signal: the command and the servers have to end."""
+    noted = folder / "pid"
+    process = with_servers(PYTHON, "-c", WAIT, str(noted), log=folder / "log", data=folder / "data")
+    pid = int(wait_for(lambda: noted.exists() and noted.read_text(), seconds=30, what="a command that runs"))
+    server = int((folder / "data" / "postgres" / "postmaster.pid").read_text().splitlines()[0])
+    os.kill(process.pid, number)
+    process.child.wait(20)
+    wait_for(lambda: not is_running(pid), seconds=20, what="the end of the command")
+    wait_for(lambda: not is_running(server), seconds=20, what="the end of Postgres")
+
+
+def test_it_ends_by_sigint_where_it_was_started_with_that_ignored(tmp_path: Path) -> None:
+    # As a shell without job control starts a command in the background.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        ended(tmp_path, signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.real_time
+@pytest.mark.fault
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_however_it_is_ended_the_command_and_the_servers_end_too(tmp_path: Path, number: signal.Signals) -> None:
+    ended(tmp_path, number)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become another user")

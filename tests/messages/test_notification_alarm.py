@@ -19,7 +19,7 @@ from fleet.notifications.routing import FAILING_AFTER
 from fleet.operations import reconcile
 from tests import factories
 from tests.factories import Fleet, announced, seconds
-from tests.gateway.test_fleet_metrics import numbers
+from tests.gateway.test_metrics import numbers
 from tests.messages.sent import a_channel, a_message, a_post, failed
 from tests.receivers import Receiver, receiver
 
