@@ -63,14 +63,6 @@ def test_every_subset_is_one_operation_that_does_not_stay_open(subset: list[Hear
         assert status is MaintenanceStatus.END_NOT_SEEN
 
 
-@given(st.data())
-def test_any_subset_in_any_order_with_repeats_folds_to_the_same(data: st.DataObject) -> None:
-    subset = data.draw(st.sampled_from(SUBSETS))
-    repeats = data.draw(st.lists(st.sampled_from(subset), max_size=6))
-    shuffled = data.draw(st.permutations(subset + repeats))
-    assert operations_of(shuffled) == operations_of(subset)
-
-
 # Lines of several operations on one shard, as they may come within a day.
 MANY = st.lists(
     st.builds(
@@ -134,11 +126,6 @@ def test_the_node_may_go_three_minutes_before_scheduled_says() -> None:
 def test_an_announcement_without_a_time_is_expected_within_fifteen_minutes() -> None:
     operation = one(heard("16:21:39", line("NodeMaintenanceScheduled")))
     assert (operation.expected_at, operation.approximate) == (clock("16:36:39"), True)
-
-
-def test_an_announced_operation_is_given_time_before_it_counts_as_never_started() -> None:
-    assert status_of(one(SEQUENCE[0]), now=clock("16:50:56")) is MaintenanceStatus.ANNOUNCED
-    assert status_of(one(SEQUENCE[0]), now=clock("16:50:57")) is MaintenanceStatus.NEVER_STARTED
 
 
 def test_ended_for_a_replica_with_nothing_before_it_is_an_operation() -> None:

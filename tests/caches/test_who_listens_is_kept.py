@@ -80,14 +80,6 @@ def test_silent_resubscription_leaves_a_gap(listeners: Listeners) -> None:
     assert periods() == [("subscribed", clock("16:00:00"), clock("16:05:00")), ("subscribed", clock("17:00:00"), None)]
 
 
-def test_a_word_of_the_past_changes_nothing(listeners: Listeners) -> None:
-    agent = listeners.agents["vm1"]
-    listeners.cover("vm1", "subscribed")
-    agent.seq -= 1
-    listeners.cover("vm1", "lost")
-    assert [state for state, _, _ in periods()] == ["subscribed"]
-
-
 def test_what_was_heard_counts_even_if_the_machine_never_said_that_it_listens(listeners: Listeners) -> None:
     listeners.hear("vm1", EXAMPLE[0][1])
     assert periods() == []

@@ -4,7 +4,7 @@ import pytest
 
 from fleet.models import Entry, LatestDocument, Observation, ScheduledEvent, Sighting
 from fleet.operations.intake import keep
-from tests.factories import EVENT, Fleet, announced, document_data, listing, the_event
+from tests.factories import Fleet, announced, document_data, listing, the_event
 
 pytestmark = pytest.mark.django_db
 
@@ -40,17 +40,6 @@ def test_a_late_document_changes_nothing_but_history(fleet: Fleet) -> None:
     fleet.record(agent.delivery(late))
     assert state() == before
     assert Observation.objects.filter(machine=agent.machine, seq=late.seq).exists()
-
-
-def test_a_new_spool_begins_a_new_epoch_that_counts_as_newer(fleet: Fleet) -> None:
-    announced(fleet)
-    agent = fleet.agents["vm1"]
-    agent.spool, agent.seq = "another spool", 0
-    fleet.later(5)
-    fleet.say("vm1")
-    head = LatestDocument.objects.get(machine=agent.machine)
-    assert (head.epoch, head.seq) == (2, 1)
-    assert Sighting.objects.get(event=the_event(EVENT), machine=agent.machine).gone_at == fleet.now
 
 
 def test_the_acknowledgement_covers_refused_numbers(fleet: Fleet) -> None:

@@ -12,7 +12,7 @@ from fleet.operations.approvals import claims, conditions
 from fleet.operations.policy import apply, rules
 from tests.factories import EVENT, Fleet, acting, admin, announced, listing, open_order, operator, seconds, the_event
 from tests.plans import queries
-from tests.policy.conftest import change_rule, made, window
+from tests.policy.conftest import change_rule, made
 from tests.words import sentence
 
 OTHER = "0A1B2C3D-0000-4000-8000-00000000000A"
@@ -109,16 +109,6 @@ def test_two_sets_of_one_service_are_judged_together_unless_the_rule_accepts_it(
     fleet.advance()
     (overridden,) = Approval.objects.order_by("pk")[1].overrides
     assert (overridden["code"], overridden["reason"]) == ("service-in-flight", rule.reason)
-
-
-def test_a_guard_that_is_not_accepted_leaves_it_to_people_until_it_is_gone(fleet: Fleet) -> None:
-    made()
-    row = window(at=fleet.now, from_time=time(22), until_time=time(23))
-    announced(fleet)
-    assert not Approval.objects.exists()
-    rules.delete_window(window_id=row.pk, actor=acting(admin()), now=fleet.now)
-    fleet.advance()
-    assert Approval.objects.get().rule is not None
 
 
 def test_a_rule_holds_and_a_hold_that_a_person_lifts_stays_lifted(fleet: Fleet) -> None:

@@ -181,12 +181,6 @@ def test_what_lapsed_is_waited_for_because_azure_may_start_it_any_moment() -> No
     assert left_out["why"] == "NotBefore came before its condition was met."
 
 
-def test_what_a_person_withdrew_or_azure_cancelled_is_left_out() -> None:
-    withdrawn = member(approval_state=ApprovalState.WITHDRAWN, reason="otto withdrew it.")
-    void = member(2, approval_state=ApprovalState.VOID, event_status=EventStatus.ENDED, ended_at=NOW)
-    assert said(withdrawn, void, member(3))[0] is Signal.GO
-
-
 def test_wave_without_live_machines_stops() -> None:
     silent = replace(ENDED, event_status=EventStatus.STARTED, ended_at=None, last_heard_at=NOW - RETURN_TIMEOUT)
     assert said(silent, member(2)) == (Signal.STOP, "wave-unheard")
