@@ -63,6 +63,7 @@ def test_every_subset_is_one_operation_that_does_not_stay_open(subset: list[Hear
         assert status is MaintenanceStatus.END_NOT_SEEN
 
 
+MOMENTS = st.integers(0, 14400).map(lambda count: clock("10:00:00") + timedelta(seconds=count))
 # Lines of several operations on one shard, as they may come within a day.
 MANY = st.lists(
     st.builds(
@@ -75,10 +76,8 @@ MANY = st.lists(
                 "NodeMaintenancePaused", None,
             ]
         ),
-        at=st.integers(0, 14400).map(lambda count: clock("10:00:00") + timedelta(seconds=count)),
-        start_time=st.one_of(
-            st.none(), st.integers(0, 14400).map(lambda count: clock("10:00:00") + timedelta(seconds=count))
-        ),
+        at=MOMENTS,
+        start_time=st.none() | MOMENTS,
         is_replica=st.sampled_from([None, True, False]),
         port=st.sampled_from([None, 15000, 15001]),
     ).map(lambda found: replace(found, key=repr(found))),
