@@ -32,7 +32,7 @@ from fleet.projections import blind_spots
 from fleet.projections.desk.gauges import measure
 from tests.caches.walking import Listeners, line
 from tests.dashboard.conftest import logged_in
-from tests.factories import Fleet, acting, listing, open_order, operator, seconds, the_event, the_set
+from tests.factories import Fleet, acting, after, listing, open_order, operator, seconds, the_event, the_set
 from tests.policy.conftest import made
 from tests.words import sentence
 
@@ -185,20 +185,15 @@ def test_a_drill_that_cannot_be_advanced_does_not_keep_the_other_from_its_end(mo
         fleet.heard()
         fleet.advance()
         assert quarantined() == {"drill": bad.pk}
-        assert (is_open(bad), is_open(good)) == (True, False)
+        assert (after(bad).closed_at is None, after(good).closed_at is None) == (True, False)
     fleet.tick(11)
-    assert not is_open(bad)
+    assert after(bad).closed_at is not None
     assert quarantined() == {}
 
 
 def drill_of(fleet: Fleet, name: str) -> Drill:
     actor = acting(operator(), why="every spring")
     return drilling.begin(set_id=the_set(name).pk, actor=actor, now=fleet.now, wanted=Wanted())
-
-
-def is_open(drill: Drill) -> bool:
-    drill.refresh_from_db()
-    return drill.closed_at is None
 
 
 @pytest.mark.parametrize("where", ["ending", "whose turn"])
