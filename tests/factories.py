@@ -29,7 +29,7 @@ from fleet.operations.approvals import approve as deciding
 from fleet.operations.approvals.approve import Plan
 from fleet.operations.intake import keep, presence
 from fleet.operations.machines import enrolment
-from fleet.operations.orders import advance, receipts
+from fleet.operations.orders import advance, queue
 from fleet.operations.reports import record as reporting
 from fleet.operations.sets import changes
 from fleet.operations.timeline.entries import entry, write
@@ -270,7 +270,7 @@ class Fleet:
 
     def delivered(self, order: Order, *, via: str = "celery") -> None:
         """The order's machine says that it has it."""
-        receipts.note_held(held=[(order.machine_id, order.pk, via)], now=self.now)
+        queue.note_held(held=[(order.machine_id, order.pk, via)], now=self.now)
 
     def advance(self, *, via: str = "beat") -> reconcile.Advanced:
         return reconcile.advance(now=self.now, via=via)

@@ -33,7 +33,7 @@ from fleet.models import (
 )
 from fleet.operations.approvals import approve, claims
 from fleet.operations.approvals.approve import Plan
-from fleet.operations.orders import advance, receipts
+from fleet.operations.orders import advance, queue
 
 # What a story of an event writes, in the order in which rows refer to one another.
 OF_EVENTS: tuple[type[models.Model], ...] = (
@@ -115,7 +115,7 @@ def approved(player: Player) -> None:
     advance.advance_approval(approval_id=decided.pk, now=player.now, via="celery")
     order = Order.objects.get(approval=decided)
     number = next(n for n, machine in enumerate(player.machines) if machine.pk == order.machine_id)
-    receipts.note_held(held=[(order.machine_id, order.pk, "celery")], now=player.now)
+    queue.note_held(held=[(order.machine_id, order.pk, "celery")], now=player.now)
     player.later(1)
     receipt = wire.ReceiptData(
         order_id=str(order.pk), event_id=order.spelled, outcome=wire.ANSWERED, azure_status=200, reason="",

@@ -20,9 +20,8 @@ from fleet.domain import drills as rules
 from fleet.domain.people import Right
 from fleet.domain.reasons import Refused
 from fleet.domain.sets import MAX_NEEDS, NAMED_KINDS
+from fleet.operations import drills as drilling
 from fleet.operations import waves as wave_operations
-from fleet.operations.drills import begin
-from fleet.operations.drills.begin import Wanted
 from fleet.operations.machines import admissions
 from fleet.operations.sets import changes
 from fleet.operations.sets.changes import RequirementForm, SetNameForm
@@ -202,11 +201,11 @@ drill_page = read_view("drills/<int:drill_id>/", "drill")(drill_answer)
 @action_view("sets/<int:set_id>/drill/", "set-drill", set_answer)
 def begin_drill(request: Asked, set_id: int) -> HttpResponse:
     values = DrillForm(request.POST).values
-    drill = begin.begin(
+    drill = drilling.begin(
         set_id=set_id,
         actor=request.actor.because(values["comment"]),
         now=request.now,
-        wanted=Wanted(
+        wanted=drilling.Wanted(
             event_type=values["type"],
             machines=request.POST.getlist("machines"),
             notice_seconds=values["notice_seconds"],
@@ -219,7 +218,7 @@ def begin_drill(request: Asked, set_id: int) -> HttpResponse:
 
 @action_view("drills/<int:drill_id>/stop/", "drill-stop", drill_answer)
 def stop_drill(request: Asked, drill_id: int) -> HttpResponse:
-    begin.stop(drill_id=drill_id, actor=commented(request), now=request.now)
+    drilling.stop(drill_id=drill_id, actor=commented(request), now=request.now)
     return done(request, "Drill stopped. Drydock notifies the machines.", "drill", drill_id=drill_id)
 
 

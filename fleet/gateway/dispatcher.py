@@ -23,7 +23,7 @@ from fleet.operations import blind_spots, clock, reconcile
 from fleet.operations.approvals import conditions
 from fleet.operations.intake import presence
 from fleet.operations.intake.presence import AgentHeartbeat, HeartbeatCheck
-from fleet.operations.orders import queue, receipts
+from fleet.operations.orders import queue
 from fleet.operations.quarantine import call_each
 from fleet.operations.sets import coverage
 from fleet.projections.events.rows import sets_under_way
@@ -144,7 +144,7 @@ class Dispatcher:
     def _write_held(self, held: set[Held]) -> set[Held]:
         """Write which orders agents have received, and return those that must be written again later."""
         try:
-            return set(receipts.note_held(held=sorted(held), now=clock.now()).passed_by)
+            return set(queue.note_held(held=sorted(held), now=clock.now()).passed_by)
         except (OperationalError, InterfaceError) as error:
             if not is_timeout(error):
                 raise

@@ -28,10 +28,9 @@ from fleet.models.facts.decisions import load_due
 from fleet.models.facts.events import load_witnesses
 from fleet.models.facts.machines import presence_limits
 from fleet.models.reconcile import seconds_since_run
-from fleet.operations import waves
+from fleet.operations import drills, waves
 from fleet.operations.approvals import conditions
 from fleet.operations.caches import coverage, maintenances
-from fleet.operations.drills import advance as drills
 from fleet.operations.events import compute, scheduling
 from fleet.operations.intake import oddities, presence
 from fleet.operations.locks import Lock, settle_due, try_take

@@ -35,7 +35,7 @@ from fleet.operations.approvals.approve import (
 )
 from fleet.operations.events import compute
 from fleet.operations.locks import settle_due, take_due
-from fleet.operations.orders.states import close
+from fleet.operations.orders.advance import Closing, close_all
 from fleet.operations.quarantine import Quarantine
 from fleet.operations.rights import acting, can_see, require
 from fleet.operations.timeline.entries import gathered, tell
@@ -290,9 +290,8 @@ def _locked(wave_id: int, *, now: datetime) -> tuple[Wave, list[Member]]:
 def _stop(wave: Wave, members: Collection[Member], actor: Actor, reason: Reason, *, now: datetime) -> bool:
     waiting = list(Approval.objects.filter(wave=wave, state__in=WAITING).order_by("event_id"))
     facts = load_facts([approval.event_id for approval in waiting], now=now)
-    for approval in waiting:
-        why = Reason("wave-stopped", wave=wave.pk, reason=reason)
-        close(approval, ApprovalState.WITHDRAWN, actor, facts=facts[approval.event_id], now=now, reason=why)
+    why = Reason("wave-stopped", wave=wave.pk, reason=reason)
+    close_all([Closing(one, ApprovalState.WITHDRAWN, facts[one.event_id], why) for one in waiting], actor, now=now)
     return _close(wave, WaveState.STOPPED, members, actor, reason, now=now)
 
 

@@ -23,9 +23,8 @@ from fleet.domain.approvals.conditions import When
 from fleet.domain.machines.inventory import read_inventory
 from fleet.domain.secrets import new_secret
 from fleet.models import Admission, Maintenance, OutsideAccount, SavedView
-from fleet.operations import waves
+from fleet.operations import drills, waves
 from fleet.operations.approvals import claims
-from fleet.operations.drills import begin as drills
 from fleet.operations.machines import enrolment
 from fleet.operations.machines.inventory import import_inventory
 from fleet.operations.policy import rules

@@ -10,9 +10,9 @@ from drydock_agent import wire
 from fleet.domain import drills
 from fleet.domain.intake import EVENT_ID
 from fleet.models import Entry, LatestDocument, Rehearsal, ScheduledEvent, Sighting
+from fleet.operations import drills as drilling
 from fleet.operations import waves
 from fleet.operations.approvals import conditions
-from fleet.operations.drills import begin as drilling
 from fleet.projections.events.detail import event_detail
 from fleet.wording.drills import in_drill
 from tests.approvals.asking import codes, hook, refused

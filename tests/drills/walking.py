@@ -8,9 +8,9 @@ from uuid import UUID
 from drydock_agent import wire
 
 from fleet.models import Approval, Drill
-from fleet.operations.drills import begin as drilling
-from fleet.operations.drills.begin import Wanted
-from fleet.operations.orders import queue, receipts
+from fleet.operations import drills as drilling
+from fleet.operations.drills import Wanted
+from fleet.operations.orders import queue
 from tests.factories import Fleet, acting, operator
 
 
@@ -50,7 +50,7 @@ def answer(
     status: int | None = None,
 ) -> None:
     """The machine has the order, and answers it."""
-    receipts.note_held(held=[(fleet.agents[name].machine.pk, UUID(order.id), "look")], now=fleet.now)
+    queue.note_held(held=[(fleet.agents[name].machine.pk, UUID(order.id), "look")], now=fleet.now)
     data = wire.ReceiptData(
         order_id=order.id, event_id=order.event_id, outcome=outcome, azure_status=status, reason=reason, via="look"
     )

@@ -20,8 +20,8 @@ from fleet.domain.reasons import Refused
 from fleet.domain.scheduling import SOON
 from fleet.models import Approval, AvailabilitySet, Instruction, NoApprovalWindow, Order, Rule, ScheduledEvent
 from fleet.operations.approvals import claims, conditions
-from fleet.operations.drills.begin import Wanted
-from fleet.operations.drills.begin import begin as begin_drill
+from fleet.operations.drills import Wanted
+from fleet.operations.drills import begin as begin_drill
 from fleet.operations.machines import keys
 from fleet.operations.policy import rules
 from fleet.operations.waves import begin as begin_wave

@@ -20,13 +20,12 @@ from fleet.models import (
     Wave,
 )
 from fleet.models.facts import decisions as wave_facts
-from fleet.operations import reconcile, waves
+from fleet.operations import drills, reconcile, waves
+from fleet.operations import drills as drilling
 from fleet.operations.approvals import conditions
 from fleet.operations.approvals.approve import When
 from fleet.operations.caches import maintenances
-from fleet.operations.drills import advance as drills
-from fleet.operations.drills import begin as drilling
-from fleet.operations.drills.begin import Wanted
+from fleet.operations.drills import Wanted
 from fleet.operations.waves import begin as begin_wave
 from fleet.projections import blind_spots
 from fleet.projections.desk.gauges import measure

@@ -29,7 +29,7 @@ from fleet.models import (
 )
 from fleet.models.driver import query
 from fleet.operations import reconcile
-from fleet.operations.orders import receipts
+from fleet.operations.orders import queue
 from fleet.projections import blind_spots
 from tests.caches.walking import line
 from tests.factories import EVENT, Agent, Fleet, after, listing, open_order, seconds, the_event
@@ -141,7 +141,7 @@ def test_orders_of_other_events_go_out_and_rules_decide_about_them(fleet: Fleet)
         quickly(fleet.advance)
         assert Approval.objects.get().event.event_id == OTHER
         order = Order.objects.get()
-        noted = receipts.note_held(held=[(order.machine_id, order.pk, "look")], now=fleet.now)
+        noted = queue.note_held(held=[(order.machine_id, order.pk, "look")], now=fleet.now)
         assert noted.moved == 1
         quickly(lambda: fleet.receipt(order))
         assert Approval.objects.get().state == "ACCEPTED"
@@ -154,10 +154,10 @@ def test_an_agent_that_has_an_order_of_the_event_is_noted_later(fleet: Fleet) ->
     has = [(order.machine_id, order.pk, "look") for order in orders]
     with held(the_event()):
         began = time.monotonic()
-        noted = receipts.note_held(held=has, now=fleet.now)
+        noted = queue.note_held(held=has, now=fleet.now)
         assert time.monotonic() - began < QUICKLY
         assert (noted.moved, noted.passed_by) == (1, (has[0],))
-    assert receipts.note_held(held=noted.passed_by, now=fleet.now).moved == 1
+    assert queue.note_held(held=noted.passed_by, now=fleet.now).moved == 1
 
 
 @pytest.mark.parametrize("what", ["approval", "order", "sighting"])

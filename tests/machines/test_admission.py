@@ -13,7 +13,7 @@ from fleet.domain.secrets import hash_of
 from fleet.models import Admission, Entry, Machine, Order, ScheduledEvent
 from fleet.operations.machines import admissions, enrolment, keys
 from fleet.operations.machines.admissions import MOST_OF_A_MACHINE
-from fleet.operations.orders import queue, receipts
+from fleet.operations.orders import queue
 from fleet.projections import blind_spots
 from tests import factories
 from tests.api.conftest import caller, problem
@@ -252,7 +252,7 @@ def test_its_order_goes_to_another_machine(fleet: Fleet) -> None:
     assert queue.waiting_orders(machine_ids=[order.machine_id]) == {}
     other = open_order(approval)
     assert other.machine_id != order.machine_id
-    assert receipts.note_held(held=[(order.machine_id, order.pk, "look")], now=fleet.now).moved == 0
+    assert queue.note_held(held=[(order.machine_id, order.pk, "look")], now=fleet.now).moved == 0
     order.refresh_from_db()
     assert order.state == "SUPERSEDED"
 

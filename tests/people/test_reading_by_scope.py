@@ -17,9 +17,9 @@ from fleet.gateway.open_calls import CallCredentials
 from fleet.gateway.streams import listener_of, visible_frames
 from fleet.models import AvailabilitySet, Entry, InventoryMachine, SavedView, Scope
 from fleet.notifications.models import Channel
+from fleet.operations import drills as drilling
 from fleet.operations import waves
 from fleet.operations.approvals import claims
-from fleet.operations.drills import begin as drilling
 from fleet.operations.machines import enrolment
 from fleet.operations.orders import advance
 from fleet.operations.policy import rules

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fleet.models import AvailabilitySet, Scope
+from fleet.operations import drills as drilling
 from fleet.operations import waves
-from fleet.operations.drills import begin as drilling
 from tests import accounts, factories
 from tests.api.conftest import Caller, caller, problem
 from tests.factories import Fleet, acting, listing

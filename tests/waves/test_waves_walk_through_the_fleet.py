@@ -10,7 +10,7 @@ from fleet.models import Approval, AvailabilitySet, Entry, Wave
 from fleet.models.facts.decisions import whose_turn
 from fleet.operations import waves
 from fleet.operations.approvals import approve, claims, conditions
-from fleet.operations.orders.states import close
+from fleet.operations.orders.advance import close
 from fleet.projections import waves as projections
 from fleet.projections.events.detail import event_detail
 from fleet.projections.timeline import entries

@@ -4,9 +4,8 @@ from fleet.api.calls import Call
 from fleet.api.schema import describe, detail_call, list_call
 from fleet.api.shapes.requests import BeginDrillSerializer, BeginWaveSerializer, WhySerializer
 from fleet.api.views.approvals import DECISION_PROBLEMS
+from fleet.operations import drills as operations
 from fleet.operations import waves as wave_operations
-from fleet.operations.drills import begin
-from fleet.operations.drills.begin import Wanted
 from fleet.projections import drills, waves
 from fleet.projections.filters import DrillFilter, WaveFilter
 
@@ -32,11 +31,11 @@ class Drills(Call, at="drills/"):
         `DRYDOCK_DRILL=1`. Decide as for a real event, with the same calls.
         """
         wanted = self.wanted
-        drill = begin.begin(
+        drill = operations.begin(
             set_id=wanted["set"],
             actor=self.commented,
             now=self.now,
-            wanted=Wanted(
+            wanted=operations.Wanted(
                 event_type=wanted["type"],
                 machines=wanted["machines"],
                 notice_seconds=wanted["notice_seconds"],
@@ -61,7 +60,7 @@ class Drill(Call, at="drills/<int:drill_id>/"):
         Its event ends, and the machines stop the simulation. A drill that has ended answers with the problem
         `too-late`.
         """
-        begin.stop(drill_id=drill_id, actor=self.commented, now=self.now)
+        operations.stop(drill_id=drill_id, actor=self.commented, now=self.now)
         return drills.report(drill_id=drill_id, now=self.now)
 
 

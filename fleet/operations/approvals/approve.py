@@ -35,8 +35,7 @@ from fleet.models.people import service_of
 from fleet.operations import wake_up
 from fleet.operations.events import compute
 from fleet.operations.locks import Lock, short_lock_timeout, take, take_free
-from fleet.operations.orders.advance import write_order
-from fleet.operations.orders.states import close, tell_approval
+from fleet.operations.orders.advance import close, tell_approval, write_order
 from fleet.operations.quarantine import is_quarantined
 from fleet.operations.rights import acting, require
 from fleet.operations.timeline.entries import gathered, trace_behind

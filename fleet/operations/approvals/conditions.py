@@ -36,7 +36,7 @@ from fleet.operations.approvals.approve import (
 )
 from fleet.operations.approvals.claims import hold_locked
 from fleet.operations.control import one_person
-from fleet.operations.orders.states import close, give_back, move, tell_approval
+from fleet.operations.orders.advance import close, give_back, move, tell_approval
 from fleet.operations.quarantine import Quarantine
 from fleet.operations.rights import acting, require
 

@@ -17,15 +17,14 @@ from drydock_agent import wire
 from fleet.domain.intake import Document
 from fleet.domain.scheduling import QuarantineKind
 from fleet.models import Machine, ScheduledEvent
-from fleet.operations import wake_up
+from fleet.operations import drills, wake_up
 from fleet.operations.caches import notifications
-from fleet.operations.drills import advance as sightings
 from fleet.operations.events import compute
 from fleet.operations.intake import bounds, listings, oddities, preparations
 from fleet.operations.intake.keep import AgentReport, KeptReport, by_kind
 from fleet.operations.intake.listings import MachineDocument
 from fleet.operations.machines import instance
-from fleet.operations.orders import advance, receipts
+from fleet.operations.orders import advance, queue
 from fleet.operations.sets import join
 
 # By the class of their data, as `by_kind` returns them.
@@ -170,18 +169,18 @@ def take_of_events(said: EventReports, *, now: datetime, only: Collection[str] |
     """Merge reports about events, or only about those in `only` (EventIds). Events remain locked."""
     merged = listings.merge(said.documents, now=now, only=only) if said.documents else None
     found = TakenEvents(merged.touched if merged else set())
-    found.events |= receipts.events_of(said.receipts)
-    found.events |= preparations.events_of(said.hooks) | sightings.events_of(said.rehearsals)
+    found.events |= queue.events_of(said.receipts)
+    found.events |= preparations.events_of(said.hooks) | drills.events_of(said.rehearsals)
     found.locked = compute.lock(found.events) if found.events else []
     if merged is not None:
         listings.store(merged)
         found.reporters, found.new_sightings = dict(merged.reporters), dict(merged.new_sightings)
     if said.receipts:
-        receipts.take(said.receipts, now=now)
+        queue.take(said.receipts, now=now)
     if said.hooks:
         preparations.take(said.hooks)
     if said.rehearsals:
-        found.new_sightings |= sightings.take(said.rehearsals, now=now)
+        found.new_sightings |= drills.take(said.rehearsals, now=now)
     return found
 
 

@@ -25,7 +25,7 @@ from fleet.operations.events import compute
 from fleet.operations.intake import bounds, keep, oddities
 from fleet.operations.intake.keep import AgentReport, KeptReport, by_kind
 from fleet.operations.intake.listings import MachineDocument
-from fleet.operations.orders import receipts
+from fleet.operations.orders import queue
 from fleet.operations.quarantine import Quarantine, bisect_failures, is_quarantined
 from fleet.operations.reports.fast_path import (
     CacheReports,
@@ -141,7 +141,7 @@ def _by_event(said: EventReports, waits: Mapping[str, Sequence[WaitingReport]]) 
     for one in said.documents:
         for event_id in about[one.machine_id]:
             found[event_id].documents.append(one)
-    orders = {order_id for one in said.receipts if (order_id := receipts.order_id_of(one.data.order_id))}
+    orders = {order_id for one in said.receipts if (order_id := queue.order_id_of(one.data.order_id))}
     instructions = orders | {UUID(one.data.rehearsal) for one in said.rehearsals}
     asked: dict[str, str] = {}
     for order_id, event_id in Approval.objects.filter(orders__in=orders).values_list("orders", "event__event_id"):
