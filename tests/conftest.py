@@ -124,6 +124,18 @@ def fleet() -> Any:
 
 
 @pytest.fixture
+def event(fleet: Any) -> Any:
+    """An event that all machines of the set `web` list (`tests.factories.announced`)."""
+    return import_module("tests.factories").announced(fleet)
+
+
+@pytest.fixture
+def approval(fleet: Any, event: Any) -> Any:
+    """An operator's approval of this event."""
+    return fleet.approve()
+
+
+@pytest.fixture
 def redis_url() -> str:
     """The Redis of the test run, emptied."""
     url = os.environ["REDIS_URL"]

@@ -25,12 +25,12 @@ from fleet.domain.timeline import EntryKind
 from fleet.gateway.readers import READERS
 from fleet.models import Approval, AvailabilitySet, Entry, JoinToken, Machine, Order, ScheduledEvent, UnusedKey
 from fleet.operations import reconcile
+from fleet.operations import reports as reporting
 from fleet.operations.approvals import approve as deciding
 from fleet.operations.approvals.approve import Plan
 from fleet.operations.intake import keep, presence
 from fleet.operations.machines import enrolment
 from fleet.operations.orders import advance, queue
-from fleet.operations.reports import record as reporting
 from fleet.operations.sets import changes
 from fleet.operations.timeline.entries import entry, write
 from fleet.projections.timeline.entries import TimelineRow, rows_of

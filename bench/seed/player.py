@@ -18,7 +18,7 @@ from fleet.domain.secrets import hash_of
 from fleet.models import Machine
 from fleet.operations.intake import keep, presence
 from fleet.operations.machines import enrolment, entrance
-from fleet.operations.reports.record import record
+from fleet.operations.reports import record
 
 SET, GROUP, SUBSCRIPTION = "stand-in-set", "stand-in-group", "5eed0000-0000-4000-8000-00000000005b"
 

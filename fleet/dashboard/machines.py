@@ -24,7 +24,7 @@ from fleet.domain.people import Right
 from fleet.domain.reasons import Refused
 from fleet.domain.states import Presence
 from fleet.operations import clock
-from fleet.operations.machines import admissions, decommission, entrance, keys
+from fleet.operations.machines import admissions, decommission, entrance
 from fleet.operations.machines.decommission import MOST_AT_ONCE
 from fleet.operations.machines.entrance import JoinTokenForm
 from fleet.operations.machines.inventory import import_inventory, try_inventory
@@ -243,14 +243,14 @@ machine_page = read_view("machines/<int:machine_id>/", "machine")(machine_answer
 
 @action_view("machines/<int:machine_id>/revoke/", "machine-revoke", machine_answer)
 def revoke(request: Asked, machine_id: int) -> HttpResponse:
-    keys.revoke(machine_id=machine_id, actor=commented(request), now=request.now)
+    decommission.revoke(machine_id=machine_id, actor=commented(request), now=request.now)
     said = "Revoked: it is cut off, and nothing that it said counts any more."
     return done(request, said, "machine", machine_id=machine_id)
 
 
 @action_view("machines/<int:machine_id>/discount/", "machine-discount", machine_answer)
 def discount(request: Asked, machine_id: int) -> HttpResponse:
-    keys.discount(machine_id=machine_id, actor=commented(request), now=request.now)
+    decommission.discount(machine_id=machine_id, actor=commented(request), now=request.now)
     return done(request, "Reports discounted.", "machine", machine_id=machine_id)
 
 

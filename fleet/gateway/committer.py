@@ -20,10 +20,10 @@ from fleet.gateway.http import Problem, busy
 from fleet.gateway.threads import Loop, with_connection
 from fleet.gateway.write_queue import COSTLY, ONE_REPORT, Lane, Lanes, Pending, Written, parts_of
 from fleet.operations import clock
+from fleet.operations import reports as reporting
 from fleet.operations.intake.keep import Delivery
 from fleet.operations.orders import queue
 from fleet.operations.quarantine import is_quarantined
-from fleet.operations.reports import record
 from fleet.wording.problems import database_waits
 
 log = structlog.get_logger(__name__)
@@ -200,7 +200,7 @@ class Committer:
         """
         now = clock.now()
         try:
-            taken = with_connection(lambda: record.record(deliveries=deliveries, now=now, careful=careful))
+            taken = with_connection(lambda: reporting.record(deliveries=deliveries, now=now, careful=careful))
         except Exception as error:
             # An error caused by one report must not affect the others.
             if is_quarantined(error):

@@ -23,17 +23,8 @@ from fleet.domain.scheduling import AT_ONCE, QuarantineKind
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, Certainty, EndedAs, EventStatus, Presence
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
-from fleet.models import (
-    Approval,
-    AvailabilitySet,
-    Drill,
-    Instruction,
-    Machine,
-    Preparation,
-    Rehearsal,
-    ScheduledEvent,
-    Sighting,
-)
+from fleet.models import Approval, AvailabilitySet, Machine, Preparation, ScheduledEvent, Sighting
+from fleet.models.drills import Drill, Instruction, Rehearsal
 from fleet.models.facts.events import load_facts, machine_presence, place_of
 from fleet.operations import locks
 from fleet.operations.events import compute

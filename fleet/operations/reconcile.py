@@ -28,9 +28,8 @@ from fleet.models.facts.decisions import load_due
 from fleet.models.facts.events import load_witnesses
 from fleet.models.facts.machines import presence_limits
 from fleet.models.reconcile import seconds_since_run
-from fleet.operations import drills, waves
+from fleet.operations import caches, drills, reports, waves
 from fleet.operations.approvals import conditions
-from fleet.operations.caches import coverage, maintenances
 from fleet.operations.events import compute, scheduling
 from fleet.operations.intake import oddities, presence
 from fleet.operations.locks import Lock, settle_due, try_take
@@ -38,7 +37,6 @@ from fleet.operations.machines import decommission, instance
 from fleet.operations.orders import advance as orders
 from fleet.operations.policy import apply
 from fleet.operations.quarantine import Quarantine, bisect_failures, call_each, delete_expired, error_text
-from fleet.operations.reports import slow_path
 from fleet.operations.sets import coverage as kept
 
 # Of one tick; the rest is left to the next. A changed rule makes everything due that is open, and orders are not to
@@ -78,7 +76,7 @@ def advance(*, now: datetime, via: str) -> Advanced:
     done: list[tuple[int, int, set[int]]] = []
     call_each(
         scheduling.renew,
-        partial(slow_path.catch_up, now=now),
+        partial(reports.catch_up, now=now),
         partial(_go_through, looked, done, now=now, via=via),
     )
     woken = sorted({machine_id for _, _, machines in done for machine_id in machines})
@@ -103,9 +101,9 @@ def _go_through(looked: list[int], done: list[tuple[int, int, set[int]]], *, now
                 break
         # In transactions of their own: approvals do not wait for them.
         call_each(
-            coverage.vouch,
+            caches.vouch,
             partial(instance.settle_all, now=now),
-            partial(maintenances.advance, now=now),
+            partial(caches.advance, now=now),
             partial(_follow_due, looked, apart, now=now),
             partial(kept.renew, now=now),
             partial(decommission.apply_rules, now=now),

@@ -23,16 +23,7 @@ from fleet.models import Approval, ScheduledEvent, Wave
 from fleet.models.facts.decisions import events_in_turn, load_due_waves, load_members, return_timeout
 from fleet.models.facts.events import load_facts, place_of
 from fleet.operations import locks
-from fleet.operations.approvals import conditions
-from fleet.operations.approvals.approve import (
-    Plan,
-    decide,
-    decision_lock,
-    home_name,
-    load_facts_locked,
-    override_entry_data,
-    supersede_rule_decision,
-)
+from fleet.operations.approvals import approve, conditions
 from fleet.operations.events import compute
 from fleet.operations.locks import settle_due, take_due
 from fleet.operations.orders.advance import Closing, close_all
@@ -70,13 +61,12 @@ def begin(
         raise Refused("validation", Reason("wave-of-one"))
     if len(rows) > MAX_EVENTS:
         raise Refused("validation", Reason("wave-of-many", most=MAX_EVENTS))
-    home = {home_name(row.availability_set.service, row.availability_set_id) for row in rows}
+    home = {approve.home_name(row.availability_set.service, row.availability_set_id) for row in rows}
     if len(home) > 1:
         raise Refused("validation", Reason("wave-of-services"))
-    with decision_lock(*[row.pk for row in rows], meanwhile=Reason("wave-already-decided")):
-        wave = _begun(
-            rows, actor, Plan(overrides=reasons, shown=shown or {}), _seen(rows, versions, every=bool(service)), now=now
-        )
+    with approve.decision_lock(*[row.pk for row in rows], meanwhile=Reason("wave-already-decided")):
+        plan, seen = approve.Plan(overrides=reasons, shown=shown or {}), _seen(rows, versions, every=bool(service))
+        wave = _begun(rows, actor, plan, seen, now=now)
     # The first one goes at once, not when time comes round to it.
     conditions.advance(now=now, event_pks=[row.pk for row in rows])
     wave.refresh_from_db()
@@ -126,7 +116,7 @@ def _of_service(service: str, actor: Actor, now: datetime) -> list[ScheduledEven
 def _begun(
     rows: Sequence[ScheduledEvent],
     actor: Actor,
-    said: Plan,
+    said: approve.Plan,
     versions: Mapping[int, int],
     *,
     now: datetime,
@@ -151,16 +141,16 @@ def _begun(
     )
     against: list[dict[str, object]] = []
     # Locked in the order of their row ids, then decided in turn.
-    facts = {pk: load_facts_locked(pk, now=now) for pk in sorted(row.pk for row in rows)}
+    facts = {pk: approve.load_facts_locked(pk, now=now) for pk in sorted(row.pk for row in rows)}
     for turn, row in enumerate(rows, 1):
         require(actor, Right.APPROVE, facts[row.pk].place, doing="approve")
         try:
             # A savepoint: a refusal leaves nothing of this event, and the next one is still judged.
             with gathered():
-                current = supersede_rule_decision(row.pk, facts[row.pk], actor, now=now)
+                current = approve.supersede_rule_decision(row.pk, facts[row.pk], actor, now=now)
                 _needs_no_second_person(current, now)
                 plan = replace(said, when=When.TURN, expected_version=versions.get(row.pk), wave=wave, turn=turn)
-                decide(row.pk, actor, plan, now=now)
+                approve.decide(row.pk, actor, plan, now=now)
         except Refused as refusal:
             if refusal.code == "not-permitted":
                 raise
@@ -199,7 +189,7 @@ def _needs_no_second_person(facts: EventFacts, now: datetime) -> None:
         raise Refused(
             "guarded",
             Reason("wave-waits-for-no-second", guard=second[0].sentence),
-            guards=override_entry_data(second),
+            guards=approve.override_entry_data(second),
         )
 
 

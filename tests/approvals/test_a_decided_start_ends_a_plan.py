@@ -10,20 +10,9 @@ from fleet.operations import waves
 from fleet.operations.approvals import conditions
 from fleet.operations.orders.queue import decided_plans
 from fleet.operations.policy import apply, rules
+from tests import factories
 from tests.approvals.asking import OTHER, codes, hook, orders, prepared, refused, two_events
-from tests.factories import (
-    EVENT,
-    Fleet,
-    acting,
-    admin,
-    after,
-    announced,
-    listing,
-    open_order,
-    operator,
-    seconds,
-    the_set,
-)
+from tests.factories import EVENT, Fleet, acting, after, announced, listing, open_order, operator, seconds, the_set
 from tests.plans import queries
 from tests.policy.conftest import made
 
@@ -125,7 +114,7 @@ def test_no_machine_is_notified_that_left_the_set_or_while_all_approvals_are_sto
     fleet.enrol("admin", availability_set="db")
     Machine.objects.filter(resource_name="vm1").update(availability_set=the_set("db"))
     assert notified(fleet) == {"vm2": [EVENT]}
-    rules.stop_all(actor=acting(admin(), why="it runs wild"), now=fleet.now)
+    rules.stop_all(actor=acting(factories.admin(), why="it runs wild"), now=fleet.now)
     assert notified(fleet) == {}
 
 

@@ -17,24 +17,9 @@ from fleet.operations.approvals.approve import Plan
 from fleet.operations.orders import advance, queue
 from fleet.operations.policy import rules
 from fleet.projections import approvals
-from tests import accounts
+from tests import accounts, factories
 from tests.approvals.asking import OTHER, refused
-from tests.factories import (
-    EVENT,
-    Fleet,
-    acting,
-    admin,
-    after,
-    announced,
-    approver,
-    change_set,
-    listing,
-    open_order,
-    operator,
-    seconds,
-    the_event,
-    the_set,
-)
+from tests.factories import Fleet, acting, admin, after, announced, approver, listing, operator, seconds, the_event
 from tests.policy.conftest import change_rule, made
 from tests.words import code_of, sentence
 
@@ -86,7 +71,7 @@ def planned(fleet: Fleet, **plan: Any) -> Approval:
 
 
 def require_second_person(fleet: Fleet) -> None:
-    change_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, second_person=True)
+    factories.change_set(set_id=factories.the_set().pk, actor=acting(admin()), now=fleet.now, second_person=True)
 
 
 def go(fleet: Fleet, count: float = 90) -> None:
@@ -180,7 +165,7 @@ def test_an_order_that_no_machine_has_is_handed_out_no_more_and_taken_back(
 
 def test_no_other_machine_is_asked_and_one_that_has_it_is_waited_for(fleet: Fleet) -> None:
     approval = granted(fleet)
-    order = open_order(approval)
+    order = factories.open_order(approval)
     advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
     fleet.delivered(order)
     change(fleet, event_type="Reboot")
@@ -194,7 +179,7 @@ def test_no_other_machine_is_asked_and_one_that_has_it_is_waited_for(fleet: Flee
 
 def test_what_azure_has_accepted_stays_accepted_and_is_not_asked_again(fleet: Fleet) -> None:
     approval = granted(fleet)
-    order = open_order(approval)
+    order = factories.open_order(approval)
     fleet.delivered(order)
     fleet.receipt(order)
     change(fleet, event_type="Reboot")
@@ -299,7 +284,7 @@ def test_a_revoked_token_decides_no_more(fleet: Fleet) -> None:
     token, _ = accounts.token(user=otto, name="ci", scopes=["approve"], now=fleet.now)
     actor = acting(otto, via="api", token_name="ci", token=token)
     plan = Plan(when=When.TIME, due_at=fleet.now + seconds(60))
-    approval = approve.grant(event_id=EVENT, actor=actor, now=fleet.now, plan=plan)
+    approval = approve.grant(event_id=factories.EVENT, actor=actor, now=fleet.now, plan=plan)
     ApiToken.objects.update(revoked_at=fleet.now)
     go(fleet)
     assert lost(approval) == "decider-lost-token"

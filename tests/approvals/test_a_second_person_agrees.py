@@ -7,22 +7,9 @@ from fleet.domain.approvals.conditions import When
 from fleet.models import Approval, AvailabilitySet
 from fleet.operations.approvals import conditions
 from fleet.operations.approvals.approve import Plan
+from tests import factories
 from tests.approvals.asking import OTHER, by_rule, codes, entries, held, orders, refused, two_events
-from tests.factories import (
-    Fleet,
-    acting,
-    admin,
-    after,
-    announced,
-    approver,
-    change_set,
-    listing,
-    open_order,
-    operator,
-    seconds,
-    the_set,
-    who,
-)
+from tests.factories import Fleet, acting, admin, after, announced, approver, change_set, listing, operator, seconds
 from tests.words import code_of, text
 
 pytestmark = pytest.mark.django_db
@@ -56,9 +43,9 @@ def test_the_second_person_sends_it_on_its_way(fleet: Fleet) -> None:
     done = agree(fleet, approval, approver(), comment="I see it, too")
     assert (done.state, done.granted_at) == ("GRANTED", fleet.now)
     assert (done.consented_by.username, done.consented_at) == ("anna", fleet.now)  # type: ignore[union-attr]
-    assert open_order(done).machine.resource_name == "vm1"
+    assert factories.open_order(done).machine.resource_name == "vm1"
     (line,) = entries("approval_consented")
-    assert (who(line), line.why) == ("anna", "I see it, too")
+    assert (factories.who(line), line.why) == ("anna", "I see it, too")
     assert (line.before, line.after) == ({"approval": "PROPOSED"}, {"approval": "GRANTED"})
     assert [one["code"] for one in done.overrides] == ["last-live-machines"]
 
@@ -139,7 +126,7 @@ def test_set_requires_it_for_each_of_its_events_and_no_other(fleet: Fleet) -> No
     fleet.enrol("db1", availability_set="db")
     ada = acting(admin(), via="api", token_name="ops")
     for _ in range(2):
-        change_set(set_id=the_set().pk, actor=ada, now=fleet.now, second_person=True)
+        change_set(set_id=factories.the_set().pk, actor=ada, now=fleet.now, second_person=True)
     (line,) = entries("set_changed")
     assert text(line) == "ada required a second person for every approval."
     assert (line.before, line.after) == ({"second_person": False}, {"second_person": True})

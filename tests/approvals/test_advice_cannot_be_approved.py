@@ -72,8 +72,7 @@ def test_advice_is_shown_and_waits_for_no_decision(fleet: Fleet) -> None:
     claims.claim(event_id=event.event_id, actor=acting(operator()), now=fleet.now)
 
 
-def test_an_approval_that_waits_goes_nowhere_once_the_event_is_advice(fleet: Fleet) -> None:
-    announced(fleet)
+def test_an_approval_that_waits_goes_nowhere_once_the_event_is_advice(fleet: Fleet, event: ScheduledEvent) -> None:
     approval = fleet.approve(when=When.TIME, due_at=fleet.now + seconds(60))
     fleet.later(1)
     fleet.all_say(listing(event_type=ADVICE, resources=["vm1", "vm2"]))

@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from fleet.domain.approvals.conditions import When
-from fleet.models import Approval
+from fleet.models import Approval, ScheduledEvent
 from fleet.operations.approvals import conditions
 from fleet.operations.policy import rules
 from tests.approvals.asking import entries, orders
@@ -34,8 +34,7 @@ def undo(fleet: Fleet, approval: Approval, *, comment: str = "") -> None:
     conditions.withdraw(approval_id=approval.pk, actor=acting(operator(), why=comment), now=fleet.now)
 
 
-def test_nothing_goes_to_azure_before_the_seconds_are_over(fleet: Fleet) -> None:
-    announced(fleet)
+def test_nothing_goes_to_azure_before_the_seconds_are_over(fleet: Fleet, event: ScheduledEvent) -> None:
     approval = clicked(fleet, comment="go")
     assert (approval.state, approval.when, approval.due_at) == ("WAITING", "undo", fleet.now + seconds(3))
     fleet.later(2.9)
@@ -54,8 +53,7 @@ def test_nothing_goes_to_azure_before_the_seconds_are_over(fleet: Fleet) -> None
     ]
 
 
-def test_undone_it_leaves_an_entry_and_can_be_decided_again(fleet: Fleet) -> None:
-    announced(fleet)
+def test_undone_it_leaves_an_entry_and_can_be_decided_again(fleet: Fleet, event: ScheduledEvent) -> None:
     approval = clicked(fleet)
     fleet.later(1)
     undo(fleet, approval, comment="the wrong one")
@@ -69,9 +67,8 @@ def test_undone_it_leaves_an_entry_and_can_be_decided_again(fleet: Fleet) -> Non
 
 @pytest.mark.parametrize(("when", "decides"), [(When.UNDO, True), (When.PREPARED, False)])
 def test_rules_decide_as_before_after_it_was_undone_but_not_after_a_withdrawal(
-    fleet: Fleet, when: When, decides: bool
+    fleet: Fleet, event: ScheduledEvent, when: When, decides: bool
 ) -> None:
-    announced(fleet)
     undo(fleet, fleet.approve(when=when))
     made(at=fleet.now, event_types=["Freeze"])
     fleet.later(1)
@@ -89,8 +86,7 @@ def test_in_the_last_minute_or_without_an_undo_period_it_goes_at_once(
     assert (approval.when, approval.due_at, approval.state, orders(approval)) == ("now", None, "GRANTED", 1)
 
 
-def test_what_was_stopped_meanwhile_does_not_go(fleet: Fleet) -> None:
-    announced(fleet)
+def test_what_was_stopped_meanwhile_does_not_go(fleet: Fleet, event: ScheduledEvent) -> None:
     approval = clicked(fleet)
     fleet.later(1)
     rules.stop_all(actor=acting(approver(), why="all of it"), now=fleet.now)
@@ -132,8 +128,7 @@ class TestOnThePage:
         undone = olga.post(f"/approvals/{approval.pk}/withdraw/", headers={"HX-Request": "true"})
         assert "undone" in codes(undone) and "approve" in acts(undone)
 
-    def test_the_api_is_immediate(self, fleet: Fleet, client: Client) -> None:
-        event = announced(fleet)
+    def test_the_api_is_immediate(self, fleet: Fleet, event: ScheduledEvent, client: Client) -> None:
         client.force_login(operator())
         said = client.post(
             f"/api/v1/events/{event.event_id}/approvals/", {"comment": "go"}, content_type="application/json"
@@ -141,8 +136,7 @@ class TestOnThePage:
         assert (said.status_code, said.json()["when"], said.json()["state"]) == (201, "now", "GRANTED")
 
 
-def test_internal_approval_modes_are_refused_in_a_form(fleet: Fleet) -> None:
-    event = announced(fleet)
+def test_internal_approval_modes_are_refused_in_a_form(fleet: Fleet, event: ScheduledEvent) -> None:
     page = logged_in(operator())
     for when in ("undo", "turn"):
         assert page.post(f"/events/{event.event_id}/approve/", {"when": when}).status_code == 422

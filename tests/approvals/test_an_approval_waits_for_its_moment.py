@@ -13,8 +13,7 @@ pytestmark = pytest.mark.django_db
 
 
 class TestOnceItIsPrepared:
-    def test_it_goes_when_the_last_machine_that_it_hits_is_ready(self, fleet: Fleet) -> None:
-        announced(fleet)
+    def test_it_goes_when_the_last_machine_that_it_hits_is_ready(self, fleet: Fleet, event: ScheduledEvent) -> None:
         approval = fleet.approve(when=When.PREPARED)
         assert (approval.state, approval.when, orders(approval)) == ("WAITING", "prepared", 0)
         prepared(fleet, "vm1")
@@ -53,8 +52,7 @@ class TestOnceItIsPrepared:
             fleet.advance()
             assert after(approval).state == "WAITING"
 
-    def test_prepared_already_goes_at_once(self, fleet: Fleet) -> None:
-        announced(fleet)
+    def test_prepared_already_goes_at_once(self, fleet: Fleet, event: ScheduledEvent) -> None:
         prepared(fleet, "vm1", "vm2")
         approval = fleet.approve(when=When.PREPARED)
         reconcile.advance_new_approval(approval_id=approval.pk, now=fleet.now, via="celery")
@@ -63,8 +61,7 @@ class TestOnceItIsPrepared:
 
 
 class TestAtATime:
-    def test_it_goes_when_the_time_has_come(self, fleet: Fleet) -> None:
-        announced(fleet)
+    def test_it_goes_when_the_time_has_come(self, fleet: Fleet, event: ScheduledEvent) -> None:
         due = fleet.now + seconds(120)
         approval = fleet.approve(when=When.TIME, due_at=due)
         assert (approval.state, approval.due_at) == ("WAITING", due)

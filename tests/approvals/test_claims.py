@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from fleet.models import Claim
+from fleet.models import Claim, ScheduledEvent
 from fleet.models.people import Scope
 from fleet.operations.approvals import claims
 from tests.approvals.asking import entries, refused
@@ -26,8 +26,7 @@ def give_back(fleet: Fleet, by: User) -> Claim:
     return claims.give_back(event_id=EVENT.lower(), actor=acting(by), now=fleet.now)
 
 
-def test_a_claim_has_a_name_a_time_and_a_comment(fleet: Fleet) -> None:
-    announced(fleet)
+def test_a_claim_has_a_name_a_time_and_a_comment(fleet: Fleet, event: ScheduledEvent) -> None:
     row = claim(fleet, comment="draining vm1")
     assert (row.by.username, row.at, row.comment, row.ended_at) == ("olga", fleet.now, "draining vm1", None)
     (line,) = entries("event_claimed")
@@ -35,8 +34,7 @@ def test_a_claim_has_a_name_a_time_and_a_comment(fleet: Fleet) -> None:
     assert (told(line).before, told(line).after) == ({"claim": None}, {"claim": "olga"})
 
 
-def test_second_claim_is_refused_unless_it_takes_over(fleet: Fleet) -> None:
-    announced(fleet)
+def test_second_claim_is_refused_unless_it_takes_over(fleet: Fleet, event: ScheduledEvent) -> None:
     first = claim(fleet, comment="mine")
     error = refused(lambda: claim(fleet, "otto"))
     assert error.code == "already-claimed"
@@ -48,8 +46,7 @@ def test_second_claim_is_refused_unless_it_takes_over(fleet: Fleet) -> None:
     assert told(entries("event_claimed")[-1]).before == {"claim": "olga"}
 
 
-def test_claim_is_assigned_to_a_user_who_may_decide_the_event(fleet: Fleet) -> None:
-    announced(fleet)
+def test_claim_is_assigned_to_a_user_who_may_decide_the_event(fleet: Fleet, event: ScheduledEvent) -> None:
     first = claim(fleet)
     row = claim(fleet, "otto", take_over=True, assign_to=approver("anna").username, comment="you know vm1")
     assert (after(first).ended_at, row.by.username, row.comment) == (fleet.now, "anna", "you know vm1")
@@ -75,8 +72,7 @@ def test_claim_is_not_assigned_to_a_user_who_may_not_decide_the_event(fleet: Fle
     assert after(standing).ended_at is None
 
 
-def test_claiming_again_changes_nothing_but_a_new_comment(fleet: Fleet) -> None:
-    announced(fleet)
+def test_claiming_again_changes_nothing_but_a_new_comment(fleet: Fleet, event: ScheduledEvent) -> None:
     first = claim(fleet, comment="a")
     assert claim(fleet).pk == first.pk
     assert claim(fleet, comment="a").pk == first.pk
@@ -84,8 +80,7 @@ def test_claiming_again_changes_nothing_but_a_new_comment(fleet: Fleet) -> None:
     assert Claim.objects.filter(ended_at=None).count() == 1
 
 
-def test_it_is_given_back_by_its_owner_or_an_approver(fleet: Fleet) -> None:
-    announced(fleet)
+def test_it_is_given_back_by_its_owner_or_an_approver(fleet: Fleet, event: ScheduledEvent) -> None:
     claim(fleet)
     error = refused(lambda: give_back(fleet, operator("otto")))
     assert error.reason.code == "claim-of-another"
@@ -96,8 +91,7 @@ def test_it_is_given_back_by_its_owner_or_an_approver(fleet: Fleet) -> None:
     assert refused(lambda: give_back(fleet, operator("olga"))).code == "not-claimed"
 
 
-def test_it_ends_with_the_event_and_stays_through_started(fleet: Fleet) -> None:
-    announced(fleet)
+def test_it_ends_with_the_event_and_stays_through_started(fleet: Fleet, event: ScheduledEvent) -> None:
     row = claim(fleet)
     fleet.later(10)
     fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
@@ -108,8 +102,7 @@ def test_it_ends_with_the_event_and_stays_through_started(fleet: Fleet) -> None:
     assert refused(lambda: claim(fleet)).code == "too-late"
 
 
-def test_claim_is_of_a_known_event_and_does_not_block_decisions_of_others(fleet: Fleet) -> None:
-    announced(fleet)
+def test_claim_is_of_a_known_event_and_does_not_block_decisions_of_others(fleet: Fleet, event: ScheduledEvent) -> None:
     assert refused(lambda: claim(fleet, event_id="NO-SUCH")).code == "unknown-event"
     assert refused(lambda: claim(fleet, comment="x" * 2001)).code == "validation"
     claim(fleet)

@@ -5,18 +5,8 @@ from typing import Any
 
 import pytest
 
-from fleet.domain.approvals.guards import (
-    ACCEPTABLE,
-    DecisionFacts,
-    Guard,
-    HoldFacts,
-    MachineFacts,
-    Need,
-    OtherEvent,
-    StopFacts,
-    WindowFacts,
-    guards,
-)
+from fleet.domain.approvals import guards as judging
+from fleet.domain.approvals.guards import DecisionFacts, Guard, HoldFacts, MachineFacts, Need, OtherEvent, guards
 from fleet.domain.intake import Prepared
 from fleet.domain.states import EventStatus, Presence
 from tests import words
@@ -44,7 +34,7 @@ def with_first(**fields: Any) -> tuple[MachineFacts, ...]:
 
 CASES: list[tuple[dict[str, Any], str, Need]] = [
     ({"decision": DecisionFacts(1, "GRANTED", "olga", NOW)}, "already-decided", BLOCKS),
-    ({"stop": StopFacts(by="anna", at=NOW, why="it runs wild")}, "all-stopped", BLOCKS),
+    ({"stop": judging.StopFacts(by="anna", at=NOW, why="it runs wild")}, "all-stopped", BLOCKS),
     ({"decision": DecisionFacts(1, "PROPOSED", "olga", NOW)}, "already-decided", BLOCKS),
     ({"decision": DecisionFacts(1, "WAITING", "olga", NOW)}, "already-decided", BLOCKS),
     ({"status": EventStatus.ENDED}, "event-not-open", BLOCKS),
@@ -57,7 +47,7 @@ CASES: list[tuple[dict[str, Any], str, Need]] = [
     ({"others": (other(1), other(1))}, "set-in-flight", BLOCKS),
     ({"others": (other(2),)}, "service-in-flight", REASON),
     ({"hold": HoldFacts("olga", NOW, "sale")}, "held", REASON),
-    ({"windows": (WindowFacts("nights", "no operator is here"),)}, "no-approval-window", REASON),
+    ({"windows": (judging.WindowFacts("nights", "no operator is here"),)}, "no-approval-window", REASON),
     ({"event_type": "Redeploy"}, "lost-for-good", REASON),
     ({"event_type": "Preempt"}, "lost-for-good", REASON),
     ({"event_type": "Terminate"}, "lost-for-good", REASON),
@@ -109,7 +99,7 @@ def test_only_another_event_of_the_set_can_be_overridden_and_only_with_a_reason(
 
 def test_a_rule_may_accept_what_takes_a_reason_but_no_hold_and_nothing_that_blocks() -> None:
     takes = {code for code, needs in all_guards().items() if Need.REASON in needs}
-    assert set(ACCEPTABLE) == takes - {"held"}
+    assert set(judging.ACCEPTABLE) == takes - {"held"}
 
 
 def test_guards_are_ordered_by_blocks_second_person_reasons_and_notes() -> None:

@@ -34,8 +34,7 @@ def silence(fleet: Fleet, until: datetime | None, *, whole_set: bool = False) ->
     claims.silence(event_id=EVENT, whole_set=whole_set, until=until, actor=actor, now=fleet.now)
 
 
-def test_notes_are_kept_with_name_and_time_also_after_the_event(fleet: Fleet) -> None:
-    event = announced(fleet)
+def test_notes_are_kept_with_name_and_time_also_after_the_event(fleet: Fleet, event: ScheduledEvent) -> None:
     note(fleet, "vm1 is the primary")
     fleet.later(60)
     fleet.all_say()
@@ -47,8 +46,7 @@ def test_notes_are_kept_with_name_and_time_also_after_the_event(fleet: Fleet) ->
     assert {(line.event_id, line.availability_set_id) for line in lines} == {(event.pk, event.availability_set_id)}
 
 
-def test_note_is_bounded(fleet: Fleet) -> None:
-    announced(fleet)
+def test_note_is_bounded(fleet: Fleet, event: ScheduledEvent) -> None:
     for text in ("", "\u200b \n", "x" * 2001):
         assert refused(lambda: note(fleet, text)).code == "validation"  # noqa: B023
     note(fleet, "x" * 2000)
@@ -85,8 +83,7 @@ def test_note_on_the_page_and_by_the_api(today: Fleet) -> None:
     assert [line.via for line in entries("event_noted")] == ["page", "api"]
 
 
-def test_silence_has_an_end_and_leaves_a_line(fleet: Fleet) -> None:
-    event = announced(fleet)
+def test_silence_has_an_end_and_leaves_a_line(fleet: Fleet, event: ScheduledEvent) -> None:
     for until in (fleet.now, fleet.now - seconds(1), fleet.now + timedelta(hours=25)):
         assert refused(lambda: silence(fleet, until)).code == "validation"  # noqa: B023
     end = fleet.now + timedelta(hours=1)

@@ -6,31 +6,20 @@ from uuid import uuid4
 import pytest
 from django.db import IntegrityError, transaction
 
-from fleet.models import Entry
+from fleet.models import Approval, Entry, ScheduledEvent
 from tests.approvals.asking import refused
-from tests.factories import NOW, Fleet, announced, listing, open_order, operator, seconds
-from tests.words import sentence
+from tests.factories import NOW, Fleet, announced, listing, open_order, seconds
 
 pytestmark = pytest.mark.django_db
 
 
-def test_the_grant_writes_the_approval_the_first_order_and_both_entries(fleet: Fleet) -> None:
-    event = announced(fleet)
+def test_the_grant_writes_the_approval_the_first_order_and_both_entries(fleet: Fleet, event: ScheduledEvent) -> None:
     approval = fleet.approve(comment="before the shift ends")
     order = open_order(approval)
     assert (approval.state, approval.comment, approval.event_version) == ("GRANTED", "before the shift ends", 1)
     assert (order.state, order.machine.resource_name, order.expires_at) == ("OFFERED", "vm1", event.not_before)
     kinds = set(Entry.objects.filter(approval=approval).values_list("kind", flat=True))
     assert kinds == {"approval_granted", "order_offered"}
-
-
-def test_second_approval_is_refused_with_the_first_approver_and_time(fleet: Fleet) -> None:
-    announced(fleet)
-    approval = fleet.approve(by=operator("olga"))
-    error = refused(lambda: fleet.approve(by=operator("otto")))
-    at = fleet.now.isoformat().replace("+00:00", "Z")
-    assert (error.code, error.details) == ("already-decided", error.details | {"by": "olga", "at": at})
-    assert error.details["approval"] == approval.pk and "olga" in sentence(error)
 
 
 @pytest.mark.parametrize(
@@ -59,9 +48,7 @@ def test_an_event_that_changed_since_one_looked_is_refused_with_its_new_version(
     assert (error.code, error.details["version"]) == ("version-changed", 2)
 
 
-def test_the_database_itself_holds_one_live_approval_and_one_open_order(fleet: Fleet) -> None:
-    announced(fleet)
-    approval = fleet.approve()
+def test_the_database_itself_holds_one_live_approval_and_one_open_order(fleet: Fleet, approval: Approval) -> None:
     order = open_order(approval)
     # The same order and approval once more.
     with pytest.raises(IntegrityError, match="one_open_order_per_approval"), transaction.atomic():

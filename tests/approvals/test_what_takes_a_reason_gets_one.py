@@ -6,7 +6,7 @@ import pytest
 
 from fleet.domain.approvals.conditions import When
 from fleet.domain.reasons import Reason
-from fleet.models import Approval, NoApprovalWindow
+from fleet.models import Approval, NoApprovalWindow, ScheduledEvent
 from fleet.operations.approvals.approve import Plan
 from fleet.projections.orders import approval as detail
 from tests.approvals.asking import OTHER, by_rule, codes, entries, held, hook, refused, two_events
@@ -34,8 +34,7 @@ def test_reason_is_asked_for_and_recorded_in_the_approval_and_on_the_timeline(fl
     assert (line.before, line.after) == ({"approval": None}, {"approval": "GRANTED", "when": "now"})
 
 
-def test_a_reason_for_what_does_not_stand_is_not_recorded(fleet: Fleet) -> None:
-    announced(fleet)
+def test_a_reason_for_what_does_not_stand_is_not_recorded(fleet: Fleet, event: ScheduledEvent) -> None:
     assert fleet.approve(overrides={"lost-for-good": "who knows", "no-such": "x"}).overrides == []
 
 
@@ -50,8 +49,7 @@ def test_each_guard_takes_a_reason_of_its_own(fleet: Fleet) -> None:
     assert {one["code"]: one["reason"] for one in approval.overrides} == reasons
 
 
-def test_a_window_asks_for_a_reason_while_it_is_open(fleet: Fleet) -> None:
-    announced(fleet)
+def test_a_window_asks_for_a_reason_while_it_is_open(fleet: Fleet, event: ScheduledEvent) -> None:
     window = NoApprovalWindow.objects.create(
         name="sale", reason="customers", created_at=fleet.now, starts_at=fleet.now, ends_at=fleet.now + seconds(60)
     )
@@ -61,8 +59,7 @@ def test_a_window_asks_for_a_reason_while_it_is_open(fleet: Fleet) -> None:
     assert fleet.approve().state == "GRANTED"
 
 
-def test_a_window_counts_at_the_time_for_which_it_is_approved(fleet: Fleet) -> None:
-    announced(fleet)
+def test_a_window_counts_at_the_time_for_which_it_is_approved(fleet: Fleet, event: ScheduledEvent) -> None:
     NoApprovalWindow.objects.create(
         name="now", reason="lunch", created_at=fleet.now, starts_at=fleet.now, ends_at=fleet.now + seconds(60)
     )

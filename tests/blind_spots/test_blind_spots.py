@@ -21,7 +21,7 @@ from fleet.domain.blind_spots import (
 from fleet.domain.states import Presence
 from fleet.models import Machine
 from fleet.operations.intake import presence
-from fleet.operations.machines import keys
+from fleet.operations.machines import decommission
 from fleet.projections.blind_spots import count, overview
 from fleet.wording.blind_spots import SPOTS
 from tests.factories import NOW, Fleet, acting, admin
@@ -210,7 +210,7 @@ def test_the_fleets_blind_spots_are_seen_from_its_rows(fleet: Fleet) -> None:
     take(fleet, sample("vm_list"))
     moved = Machine.objects.get(resource_name="vm2").pk
     presence.flush(contacts=[presence.Contact(moved, fleet.now, fleet.now, clock_offset=4.0)])
-    keys.revoke(machine_id=Machine.objects.get(resource_name="jump").pk, actor=acting(admin()), now=fleet.now)
+    decommission.revoke(machine_id=Machine.objects.get(resource_name="jump").pk, actor=acting(admin()), now=fleet.now)
     found = overview(now=fleet.now)
     shown = [(spot.code, spot.set.name if spot.set else None, spot.names) for spot in found.spots]
     assert ("agent-never-heard", "web", ("never",)) in shown

@@ -13,7 +13,7 @@ from fleet.domain.orders.series import SignatureCheck
 from fleet.models import AvailabilitySet, InventoryMachine, LastRun, Machine, SetBlindSpot, SetCount, StaleSet
 from fleet.models.facts.blind_spots import load_findings
 from fleet.operations.intake import presence
-from fleet.operations.machines import keys
+from fleet.operations.machines import decommission
 from fleet.operations.sets import changes
 from fleet.operations.sets import coverage as keeping
 from fleet.projections import blind_spots
@@ -81,7 +81,7 @@ def some_machine(chance: random.Random) -> Machine | None:
 
 def revoke(fleet: Fleet, chance: random.Random) -> None:
     if (machine := some_machine(chance)) is not None and machine.revoked_at is None:
-        keys.revoke(machine_id=machine.pk, actor=acting(admin()), now=fleet.now)
+        decommission.revoke(machine_id=machine.pk, actor=acting(admin()), now=fleet.now)
 
 
 def be_heard(fleet: Fleet, chance: random.Random) -> None:

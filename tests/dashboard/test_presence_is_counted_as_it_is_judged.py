@@ -6,7 +6,7 @@ from fleet.domain.states import Presence
 from fleet.models import Machine
 from fleet.models.facts.events import machine_presence
 from fleet.operations.intake import presence
-from fleet.operations.machines import keys
+from fleet.operations.machines import decommission
 from fleet.projections.desk.status_bar import overview
 from fleet.projections.refs import count_presence
 from tests import factories
@@ -35,7 +35,7 @@ def test_the_overview_agrees_with_the_rule_at_every_edge(fleet: factories.Fleet)
                         )
                     ]
                 )
-    keys.revoke(machine_id=fleet.agents["m14"].machine.pk, actor=factories.acting(factories.admin()), now=now)
+    decommission.revoke(machine_id=fleet.agents["m14"].machine.pk, actor=factories.acting(factories.admin()), now=now)
     # A document counts as a good poll before the presence map is flushed.
     fleet.say("m13", at=now)
     machines = Machine.objects.select_related("presence", "latest_document")

@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.models import DocumentBody, Entry, Observation, ScheduledEvent, Sighting
-from fleet.operations.machines import keys
+from fleet.operations.machines import decommission
 from fleet.projections.desk import queue
 from tests.factories import (
     EVENT,
@@ -103,7 +103,7 @@ def test_an_event_whose_witnesses_have_been_gone_for_a_day_ends_as_unknown(fleet
 def test_revoked_and_gone_witnesses_together_end_it_too(fleet: Fleet) -> None:
     announced(fleet)
     for name in ("vm1", "vm2", "vm3"):
-        keys.revoke(machine_id=fleet.agents[name].machine.pk, actor=acting(admin(), why="sold"), now=fleet.now)
+        decommission.revoke(machine_id=fleet.agents[name].machine.pk, actor=acting(admin(), why="sold"), now=fleet.now)
     fleet.later(90_000)
     fleet.advance()
     assert (the_event().status, the_event().ended_as) == ("ENDED", "unknown")

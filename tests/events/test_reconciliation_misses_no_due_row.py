@@ -22,7 +22,7 @@ from fleet.models import Approval, AvailabilitySet, Instruction, NoApprovalWindo
 from fleet.operations.approvals import claims, conditions
 from fleet.operations.drills import Wanted
 from fleet.operations.drills import begin as begin_drill
-from fleet.operations.machines import keys
+from fleet.operations.machines import decommission
 from fleet.operations.policy import rules
 from fleet.operations.waves import begin as begin_wave
 from tests.caches.walking import line
@@ -168,7 +168,7 @@ class Story(World):
         else:
             node = self.choice.choice([*self.nodes, *self.other.nodes])
             node.up = False
-            keys.revoke(machine_id=node.agent.machine.pk, actor=self.admin, now=now)
+            decommission.revoke(machine_id=node.agent.machine.pk, actor=self.admin, now=now)
 
     def say(self) -> None:
         self.fleet.later(self.choice.choice([0.5, 2, 7, 31, 59, 60, 61, 299, 601]))

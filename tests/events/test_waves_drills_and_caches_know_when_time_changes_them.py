@@ -7,8 +7,8 @@ import pytest
 from django.db import connection
 
 from fleet.models import Approval, AvailabilitySet, Cache, Drill, Maintenance, QuarantinedRow, Wave
+from fleet.operations import caches as maintenances
 from fleet.operations import drills, waves
-from fleet.operations.caches import maintenances
 from fleet.operations.events import scheduling
 from fleet.operations.waves import begin as begin_wave
 from tests.caches.walking import Listeners, line

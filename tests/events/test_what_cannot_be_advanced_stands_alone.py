@@ -20,11 +20,11 @@ from fleet.models import (
     Wave,
 )
 from fleet.models.facts import decisions as wave_facts
+from fleet.operations import caches as maintenances
 from fleet.operations import drills, reconcile, waves
 from fleet.operations import drills as drilling
 from fleet.operations.approvals import conditions
 from fleet.operations.approvals.approve import When
-from fleet.operations.caches import maintenances
 from fleet.operations.drills import Wanted
 from fleet.operations.waves import begin as begin_wave
 from fleet.projections import blind_spots

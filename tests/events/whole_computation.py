@@ -15,9 +15,9 @@ from fleet.models import Approval, Drill, Maintenance, ScheduledEvent, Sighting,
 from fleet.models.facts.decisions import load_decisions, load_members, return_timeout, whose_turn
 from fleet.models.facts.events import load_facts, load_witnesses, machine_presence
 from fleet.models.policy import rule_of, rules_in_force, stop_in_force
+from fleet.operations import caches as maintenances
 from fleet.operations import drills
 from fleet.operations.approvals import conditions
-from fleet.operations.caches import maintenances
 from fleet.operations.orders import advance as orders
 from fleet.operations.policy import apply
 

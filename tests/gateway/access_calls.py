@@ -13,7 +13,7 @@ from drydock_agent.backend.machine_key import Key, authorization
 from fleet.domain.actor import COMMAND_LINE
 from fleet.gateway.app import TABLE
 from fleet.models import Machine
-from fleet.operations.machines import enrolment, keys
+from fleet.operations.machines import decommission, enrolment
 from tests import accounts, factories
 from tests.access.callers import Caller, by_session, by_token
 from tests.gateway_process import Gateway, now
@@ -45,7 +45,7 @@ def machine(*, keyed: bool, join_token: str, revoked: bool = False) -> tuple[str
     found = enrolment.enrol(request=request, now=at)
     if revoked:
         row = Machine.objects.get(vm_id=found.machine_id)
-        keys.revoke(machine_id=row.pk, actor=COMMAND_LINE, now=at)
+        decommission.revoke(machine_id=row.pk, actor=COMMAND_LINE, now=at)
     key = Key(found.machine_id, found.generation, found.key)
     return found.machine_id, key if keyed else found.credential
 

@@ -65,7 +65,7 @@ async def test_database_outage_does_not_enlarge_the_next_commit(monkeypatch: pyt
     def away(**_: Any) -> None:
         raise OperationalError("no connection")
 
-    monkeypatch.setattr(writing.record, "record", away)
+    monkeypatch.setattr(writing.reporting, "record", away)
     committer = Committer(asyncio.get_running_loop())
     committer._most = 2_500
     committer.loop.start()
@@ -98,7 +98,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             raise ValueError("no such luck")
         return {one.key: Taken(max(one.numbers, default=0), before=0) for one in deliveries}
 
-    monkeypatch.setattr(writing.record, "record", record)
+    monkeypatch.setattr(writing.reporting, "record", record)
     monkeypatch.setattr(writing.queue, "waited_for", set)
     monkeypatch.setattr(writing.clock, "measure", lambda: None)
     yield

@@ -20,7 +20,7 @@ from drydock_agent.backend.machine_key import Key, authorization
 
 from fleet.domain.actor import COMMAND_LINE
 from fleet.models import Approval, Machine, Observation, Order, PresenceRow
-from fleet.operations.machines import keys
+from fleet.operations.machines import decommission
 from fleet.operations.orders import advance
 from tests.factories import Fleet, announced, open_order
 from tests.gateway.enrolment import Installation
@@ -47,7 +47,7 @@ def cut_off(agents: list[Agent]) -> tuple[float, float]:
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(agents[-1].orders, wait=25)
         time.sleep(0.3)
-        keys.revoke(machine_id=machine.pk, actor=COMMAND_LINE, now=timezone.now())
+        decommission.revoke(machine_id=machine.pk, actor=COMMAND_LINE, now=timezone.now())
         began = time.monotonic()
         # What it sends is not taken from the first moment on, whatever a gateway still believes.
         for each in agents:

@@ -249,7 +249,7 @@ async def test_others_are_committed_without_the_costly_one_and_it_comes_to_its_e
         commits.append([(one.machine_id, len(one.reports)) for one in deliveries])
         return {one.key: Taken(max(one.numbers, default=0), before=0) for one in deliveries}
 
-    monkeypatch.setattr(writing.record, "record", record)
+    monkeypatch.setattr(writing.reporting, "record", record)
     monkeypatch.setattr(writing.queue, "waited_for", set)
     monkeypatch.setattr(writing.clock, "is_clock_correct", lambda: True)
     monkeypatch.setattr(writing.clock, "now", lambda: NOW)

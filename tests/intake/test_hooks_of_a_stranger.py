@@ -2,15 +2,14 @@
 
 import pytest
 
-from fleet.models import Entry, Preparation
+from fleet.models import Entry, Preparation, ScheduledEvent
 from tests.approvals.asking import hook
-from tests.factories import EVENT, Fleet, announced, seconds, the_event
+from tests.factories import EVENT, Fleet, seconds, the_event
 
 pytestmark = pytest.mark.django_db
 
 
-def test_what_its_hooks_say_is_not_about_the_event(fleet: Fleet) -> None:
-    announced(fleet)
+def test_what_its_hooks_say_is_not_about_the_event(fleet: Fleet, event: ScheduledEvent) -> None:
     fleet.enrol("admin", availability_set="db")
     hook(fleet, "admin", EVENT, "end", "failed")
     hook(fleet, "admin", EVENT, "plan", "planned", planned_at=fleet.now + seconds(60))

@@ -4,7 +4,7 @@ import pytest
 from drydock_agent import wire
 
 from fleet.domain.intake import Prepared, prepared_of
-from fleet.models import Entry, Preparation
+from fleet.models import Entry, Preparation, ScheduledEvent
 from tests.factories import EVENT, Fleet, announced, seconds
 from tests.words import text
 
@@ -20,8 +20,7 @@ def word(name: str) -> Prepared:
     return prepared_of(Preparation.objects.get(machine__resource_name=name))
 
 
-def test_a_machine_is_preparing_then_prepared_and_each_hook_is_an_entry(fleet: Fleet) -> None:
-    event = announced(fleet)
+def test_a_machine_is_preparing_then_prepared_and_each_hook_is_an_entry(fleet: Fleet, event: ScheduledEvent) -> None:
     say(fleet, "vm1", "prepare", "begin", "running")
     assert word("vm1") is Prepared.PREPARING
     say(fleet, "vm1", "prepare", "hook", "succeeded", hook="10-drain", exit_status=0, seconds=3.21, output="drained\n")
@@ -34,8 +33,7 @@ def test_a_machine_is_preparing_then_prepared_and_each_hook_is_an_entry(fleet: F
     assert line.data["output"] == "drained\n"
 
 
-def test_a_failed_hook_is_named_and_its_output_kept(fleet: Fleet) -> None:
-    announced(fleet)
+def test_a_failed_hook_is_named_and_its_output_kept(fleet: Fleet, event: ScheduledEvent) -> None:
     say(fleet, "vm1", "prepare", "begin", "running", late=True)
     say(fleet, "vm1", "prepare", "hook", "failed", hook="10-drain", exit_status=3, seconds=1.0, output="no\x00luck")
     say(fleet, "vm1", "prepare", "end", "failed")
@@ -46,8 +44,7 @@ def test_a_failed_hook_is_named_and_its_output_kept(fleet: Fleet) -> None:
     assert Entry.objects.filter(kind="hook_late").count() == 1
 
 
-def test_a_machine_without_hooks_has_nothing_to_prepare_and_makes_no_noise(fleet: Fleet) -> None:
-    announced(fleet)
+def test_a_machine_without_hooks_has_nothing_to_prepare_and_makes_no_noise(fleet: Fleet, event: ScheduledEvent) -> None:
     before = Entry.objects.count()
     say(fleet, "vm1", "prepare", "end", "nothing")
     assert word("vm1") is Prepared.NOTHING
@@ -71,8 +68,7 @@ def test_after_the_preparation_the_newest_phase_counts(fleet: Fleet, steps: list
     assert word("vm1") is found
 
 
-def test_a_plan_is_shown_until_the_hooks_begin_and_a_moved_one_replaces_it(fleet: Fleet) -> None:
-    announced(fleet)
+def test_a_plan_is_shown_until_the_hooks_begin_and_a_moved_one_replaces_it(fleet: Fleet, event: ScheduledEvent) -> None:
     for seconds_ahead in (3600, 600):
         say(fleet, "vm1", "prepare", "plan", "planned", planned_at=fleet.now + seconds(seconds_ahead))
     assert word("vm1") is Prepared.PLANNED
@@ -84,8 +80,7 @@ def test_a_plan_is_shown_until_the_hooks_begin_and_a_moved_one_replaces_it(fleet
     assert word("vm1") is Prepared.PREPARING
 
 
-def test_a_word_behind_a_newer_one_is_history(fleet: Fleet) -> None:
-    announced(fleet)
+def test_a_word_behind_a_newer_one_is_history(fleet: Fleet, event: ScheduledEvent) -> None:
     agent = fleet.agents["vm1"]
     late = agent.report(wire.HookData(event_id=EVENT, phase="prepare", step="begin", outcome="running"), at=fleet.now)
     say(fleet, "vm1", "prepare", "end", "succeeded")
@@ -93,8 +88,7 @@ def test_a_word_behind_a_newer_one_is_history(fleet: Fleet) -> None:
     assert word("vm1") is Prepared.PREPARED
 
 
-def test_unusable_hook_folder_is_recorded_with_its_reason(fleet: Fleet) -> None:
-    announced(fleet)
+def test_unusable_hook_folder_is_recorded_with_its_reason(fleet: Fleet, event: ScheduledEvent) -> None:
     say(fleet, "vm1", "prepare", "end", "failed", output="The folder is writable for everybody.")
     assert word("vm1") is Prepared.FAILED
     assert text(Entry.objects.get(kind="hooks_ended")).endswith("failed. “The folder is writable for everybody.”")

@@ -13,21 +13,11 @@ from drydock_agent import wire
 
 from fleet.domain import db_timeouts
 from fleet.domain.db_timeouts import ROLES
-from fleet.models import (
-    Approval,
-    AvailabilitySet,
-    Cache,
-    Entry,
-    Machine,
-    Notification,
-    Observation,
-    Order,
-    QuarantinedRow,
-    ScheduledEvent,
-    Sighting,
-    WaitingReport,
-)
+from fleet.models import Entry, Observation, QuarantinedRow, ScheduledEvent, Sighting, WaitingReport
+from fleet.models.approvals import Approval, Order
+from fleet.models.caches import Cache, Notification
 from fleet.models.driver import query
+from fleet.models.machines import AvailabilitySet, Machine
 from fleet.operations import reconcile
 from fleet.operations.orders import queue
 from fleet.projections import blind_spots

@@ -9,18 +9,9 @@ from drydock_agent import wire
 from fleet.domain import intake
 from fleet.domain.intake import MOST_READ, read_document
 from fleet.domain.timeline import EntryKind
-from fleet.models import (
-    AvailabilitySet,
-    Cache,
-    DocumentBody,
-    Entry,
-    Machine,
-    Observation,
-    ScheduledEvent,
-    Sighting,
-    WaitingReport,
-)
-from fleet.operations.reports import slow_path
+from fleet.models import Cache, DocumentBody, Entry, Observation, ScheduledEvent, Sighting, WaitingReport
+from fleet.models.machines import AvailabilitySet, Machine
+from fleet.operations import reports
 from fleet.projections import blind_spots
 from tests.factories import Agent, Fleet, document, listing
 
@@ -55,7 +46,7 @@ def ticks(fleet: Fleet, most: int = 60) -> None:
         if not WaitingReport.objects.filter(what="document").exists():
             return
         fleet.later(2)
-        slow_path.catch_up(now=fleet.now)
+        reports.catch_up(now=fleet.now)
     raise AssertionError("it never ends")
 
 
@@ -143,7 +134,7 @@ def test_new_caches_of_one_machine_have_a_bound_and_are_tried_again_in_another_h
     fleet.record(other.delivery(cache(other, "another.example.net", fleet)))  # type: ignore[arg-type]
     assert Cache.objects.filter(host="another.example.net").exists()
     fleet.later(3601)
-    slow_path.catch_up(now=fleet.now)
+    reports.catch_up(now=fleet.now)
     assert Cache.objects.count() == len(hosts) + 1
     assert not WaitingReport.objects.exists()
 
@@ -164,7 +155,7 @@ def test_new_sets_and_names_of_one_machine_have_a_bound(fleet: Fleet) -> None:
     assert (quarantined(), len(spots(fleet))) == (["too-many-statements"], 1)
     fleet.later(3601)
     for _ in range(5):
-        slow_path.catch_up(now=fleet.now)
+        reports.catch_up(now=fleet.now)
     machine = Machine.objects.select_related("availability_set").get(pk=loud.machine.pk)
     assert (machine.resource_name, machine.availability_set.name) == ("n199", "s199")
     assert AvailabilitySet.objects.count() - before < 2 * intake.NEW_STATEMENTS

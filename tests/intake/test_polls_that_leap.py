@@ -60,15 +60,9 @@ def test_time_of_a_backend_outage_counts_as_watched_after_a_reminder(machine: Ma
     document = Observation.objects.get()
     for number in range(1, 12):
         at = NOW + HOUR + timedelta(minutes=5 * number)
-        Observation.objects.create(
-            machine=machine,
-            epoch=document.epoch,
-            seq=document.seq + number,
-            at=at,
-            machine_at=at,
-            received_at=NOW + 2 * HOUR,
-            document_id=document.document_id,
-        )
+        times = {"at": at, "machine_at": at, "received_at": NOW + 2 * HOUR}
+        place = {"epoch": document.epoch, "seq": document.seq + number, "document_id": document.document_id}
+        Observation.objects.create(machine=machine, **place, **times)
     now = polls(machine, NOW + 2 * HOUR, NOW + 3 * HOUR)
     assert PollGap.objects.count() == 1
     assert hatched(machine, now) == []

@@ -9,8 +9,8 @@ import pytest
 from django.db import connections
 
 from fleet.models import DocumentBody, LatestDocument, Observation, PresenceRow, Sighting, Spool
+from fleet.operations import reports
 from fleet.operations.intake.keep import Delivery
-from fleet.operations.reports import record
 from tests.factories import Fleet, listing
 from tests.holding import blocked, session
 
@@ -38,7 +38,7 @@ def test_writers_that_bring_the_same_reports_in_any_order_end_without_a_deadlock
     for number in range(ROUNDS):
         fleet.later(1)
         rounds.append((fleet.now, round_of(fleet, number)))
-    reports, bodies = Observation.objects.count(), DocumentBody.objects.count()
+    observed, bodies = Observation.objects.count(), DocumentBody.objects.count()
     begin = Barrier(WRITERS)
 
     def write(place: int) -> None:
@@ -47,14 +47,14 @@ def test_writers_that_bring_the_same_reports_in_any_order_end_without_a_deadlock
             for now, deliveries in rounds:
                 begin.wait(60)
                 turned = deliveries[place:] + deliveries[:place]
-                record._record(turned if place % 2 else turned[::-1], now, careful=False)
+                reports._record(turned if place % 2 else turned[::-1], now, careful=False)
         finally:
             connections.close_all()
 
     with ThreadPoolExecutor(WRITERS) as writers:
         for done in [writers.submit(write, place) for place in range(WRITERS)]:
             done.result(120)
-    assert Observation.objects.count() - reports == ROUNDS * MACHINES
+    assert Observation.objects.count() - observed == ROUNDS * MACHINES
     assert DocumentBody.objects.count() - bodies == ROUNDS * MACHINES
     assert set(LatestDocument.objects.values_list("seq", flat=True)) == {rounds[-1][1][0].reports[0].seq}
     listed = Sighting.objects.filter(gone_at__isnull=True).values_list("event__event_id", flat=True)
@@ -79,7 +79,7 @@ def test_writer_waiting_for_the_first_row_locks_no_later_one(what: str, fleet: F
     values = hashes if model is DocumentBody else sorted(one.machine_id for one in deliveries)
     with blocked() as begin, session() as holder, session() as other:
         take(holder, model._meta.db_table, key, values[0])
-        begin(partial(record.record, deliveries=deliveries[::-1], now=fleet.now))
+        begin(partial(reports.record, deliveries=deliveries[::-1], now=fleet.now))
         for value in values[1:]:
             # Raises where the writer, who waits, holds it already.
             take(other, model._meta.db_table, key, value)

@@ -14,8 +14,8 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from fleet.models import Observation, Spool
 from fleet.models.driver import query
+from fleet.operations import reports
 from fleet.operations.intake import keep
-from fleet.operations.reports import record
 from tests.databases import database, django_on
 from tests.factories import Agent, Fleet, listing
 from tests.holding import blocked
@@ -98,7 +98,7 @@ def test_the_same_delivery_at_two_gateways_at_once_is_kept_once(fleet: Fleet, ag
     both = [agent.delivery(*sent[known:])]
 
     with blocked() as begin, transaction.atomic():
-        record.record(deliveries=both, now=fleet.now)
-        begin(partial(record.record, deliveries=both, now=fleet.now))
+        reports.record(deliveries=both, now=fleet.now)
+        begin(partial(reports.record, deliveries=both, now=fleet.now))
     assert kept(agent) == [1, 2, 3]
     assert Spool.objects.get(machine=agent.machine, spool=agent.spool).acknowledged == 3

@@ -38,10 +38,11 @@ def use_token(fleet: Fleet, name: str = "web", **fields: Any) -> JoinToken:
     return token
 
 
-def enter(fleet: Fleet, name: str = "vm1", availability_set: str = "", **compute: Any) -> Machine:
+@pytest.fixture
+def machine(fleet: Fleet) -> Machine:
     """A machine enrols by a join token that confines to the set web."""
     use_token(fleet)
-    return fleet.enrol(name, availability_set=availability_set, **compute).machine
+    return fleet.enrol("vm1", availability_set="").machine
 
 
 def home_of(machine: Machine) -> str:
@@ -77,8 +78,7 @@ def test_so_is_whom_the_inventory_knows_elsewhere(fleet: Fleet) -> None:
     assert "the imported inventory states availability set “WEB”" in sentence(error)
 
 
-def test_later_stated_set_is_ignored_with_a_warning(fleet: Fleet) -> None:
-    machine = enter(fleet)
+def test_later_stated_set_is_ignored_with_a_warning(fleet: Fleet, machine: Machine) -> None:
     assert (home_of(machine), machine.confined_to["name"]) == ("web", "web")
     for configured, compute in (("db", {}), ("", tagged("db")), ("", {"vmScaleSetName": "db", **tagged("")})):
         found = instance(fleet, "vm1", configured, **compute)
@@ -108,8 +108,7 @@ def test_nor_does_an_inventory_which_says_what_it_refuses(fleet: Fleet) -> None:
     assert import_inventory(inventory=read_inventory(items), now=fleet.now).refused == found.refused
 
 
-def test_a_shared_event_gives_it_no_vote_and_no_order_elsewhere(fleet: Fleet) -> None:
-    machine = enter(fleet)
+def test_a_shared_event_gives_it_no_vote_and_no_order_elsewhere(fleet: Fleet, machine: Machine) -> None:
     fleet.all_say(listing(resources=("db1",)), names=["db1", "db2"])
     event = the_event()
     assert event.availability_set == the_set("db")
@@ -133,8 +132,7 @@ def test_a_shared_event_gives_it_no_vote_and_no_order_elsewhere(fleet: Fleet) ->
     assert home_of(machine) == "web"
 
 
-def test_enrolling_again_changes_nothing_about_it(fleet: Fleet) -> None:
-    machine = enter(fleet)
+def test_enrolling_again_changes_nothing_about_it(fleet: Fleet, machine: Machine) -> None:
     # By its credential, without any join token; then a token for another set is in its configuration.
     for token in ("", use_token(fleet, "db") and fleet.join_token):
         fleet.join_token = token
@@ -197,8 +195,7 @@ def move(fleet: Fleet, machine: Machine, set_id: int | None, why: str = "rebuilt
     move_machine(machine_id=machine.pk, set_id=set_id, actor=acting(admin(), why=why), now=fleet.now)
 
 
-def test_a_person_moves_it_and_it_has_its_vote_there_and_none_here(fleet: Fleet) -> None:
-    machine = enter(fleet)
+def test_a_person_moves_it_and_it_has_its_vote_there_and_none_here(fleet: Fleet, machine: Machine) -> None:
     fleet.enrol("vm2", availability_set="web")
     mine, theirs = listing(resources=("vm1",)), listing("0A1B2C3D-0000-4000-8000-00000000000A", resources=("db1",))
     fleet.all_say(mine, names=["vm1", "vm2"])
@@ -224,8 +221,7 @@ def test_a_person_moves_it_and_it_has_its_vote_there_and_none_here(fleet: Fleet)
     assert instance(fleet, "vm1", "web").availability_set == the_set("db")
 
 
-def test_lifting_lets_what_is_stated_count_again(fleet: Fleet) -> None:
-    machine = enter(fleet)
+def test_lifting_lets_what_is_stated_count_again(fleet: Fleet, machine: Machine) -> None:
     instance(fleet, "vm1", "db")
     move(fleet, machine, None)
     assert home_of(machine) == "db"
@@ -237,8 +233,7 @@ def test_lifting_lets_what_is_stated_count_again(fleet: Fleet) -> None:
     assert Entry.objects.count() == before
 
 
-def test_only_admins_move_and_only_into_sets_that_have_a_name(fleet: Fleet) -> None:
-    machine = enter(fleet)
+def test_only_admins_move_and_only_into_sets_that_have_a_name(fleet: Fleet, machine: Machine) -> None:
     _, fleet.join_token = accounts.join_token(comment="x", expires_in=timedelta(days=1), now=fleet.now)
     stray = fleet.enrol("stray", availability_set="").machine
     db = the_set("db").pk
@@ -262,8 +257,7 @@ def test_only_admins_move_and_only_into_sets_that_have_a_name(fleet: Fleet) -> N
     assert the_event().availability_set == the_set("db")
 
 
-def test_an_order_is_not_handed_to_who_has_left_the_set(fleet: Fleet) -> None:
-    machine = enter(fleet)
+def test_an_order_is_not_handed_to_who_has_left_the_set(fleet: Fleet, machine: Machine) -> None:
     fleet.all_say(listing(resources=("vm1",)), names=["vm1"])
     fleet.approve()
     assert queue.waiting_orders(machine_ids=[machine.pk])

@@ -7,7 +7,7 @@ from django.test import Client
 from drydock_agent import wire
 
 from fleet.models import Admission, AvailabilitySet, Machine
-from fleet.operations.machines import admissions, enrolment, keys
+from fleet.operations.machines import admissions, decommission, enrolment
 from fleet.projections import blind_spots
 from tests import accounts, factories
 from tests.api.conftest import caller, problem
@@ -73,7 +73,7 @@ def test_who_is_live_does_not_come_back(fleet: Fleet) -> None:
 
 def test_a_revoked_machine_is_admitted_by_a_person_alone(fleet: Fleet) -> None:
     allow(fleet)
-    keys.revoke(machine_id=fleet.agents["vm1"].machine.pk, actor=acting(admin()), now=fleet.now)
+    decommission.revoke(machine_id=fleet.agents["vm1"].machine.pk, actor=acting(admin()), now=fleet.now)
     assert not comes_back(fleet)
 
 

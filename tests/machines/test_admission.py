@@ -10,8 +10,8 @@ from django.test import Client
 from drydock_agent import wire
 
 from fleet.domain.secrets import hash_of
-from fleet.models import Admission, Entry, Machine, Order, ScheduledEvent
-from fleet.operations.machines import admissions, enrolment, keys
+from fleet.models import Admission, Approval, Entry, Machine, Order, ScheduledEvent
+from fleet.operations.machines import admissions, decommission, enrolment, keys
 from fleet.operations.machines.admissions import MOST_OF_A_MACHINE
 from fleet.operations.orders import queue
 from fleet.projections import blind_spots
@@ -19,10 +19,15 @@ from tests import factories
 from tests.api.conftest import caller, problem
 from tests.approvals.asking import entries, refused
 from tests.dashboard.conftest import text_of
-from tests.factories import Agent, Fleet, acting, admin, announced, listing, open_order, seconds, the_event
+from tests.factories import Agent, Fleet, acting, admin, listing, open_order, seconds, the_event
 from tests.machines.newcomers import granted, identity_of, waits
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def agent(fleet: Fleet) -> Agent:
+    return fleet.enrol("vm1")
 
 
 def asks(
@@ -37,8 +42,7 @@ def admit(fleet: Fleet, *ids: int) -> None:
     admissions.admit(ids=ids, actor=acting(admin()), now=fleet.now)
 
 
-def test_join_token_alone_does_not_take_over_a_machine(fleet: Fleet) -> None:
-    announced(fleet)
+def test_join_token_alone_does_not_take_over_a_machine(fleet: Fleet, event: ScheduledEvent) -> None:
     agent = fleet.agents["vm1"]
     order = open_order(fleet.approve())
     before = Machine.objects.get(pk=agent.machine.pk)
@@ -58,8 +62,7 @@ def test_join_token_alone_does_not_take_over_a_machine(fleet: Fleet) -> None:
     assert len(entries("machine_waits")) == 1
 
 
-def test_with_its_credential_it_enrols_again_without_a_join_token(fleet: Fleet) -> None:
-    agent = fleet.enrol("vm1")
+def test_with_its_credential_it_enrols_again_without_a_join_token(fleet: Fleet, agent: Agent) -> None:
     answer = granted(asks(fleet, agent, credential=agent.credential, join_token=""))
     assert identity_of(credential=agent.credential) is None
     assert identity_of(credential=answer.credential) is not None
@@ -68,8 +71,7 @@ def test_with_its_credential_it_enrols_again_without_a_join_token(fleet: Fleet) 
     assert refused(lambda: asks(fleet, agent, credential=agent.credential, join_token="")).code == "join-token-refused"
 
 
-def test_only_who_was_admitted_gets_in_and_the_old_credential_ends(fleet: Fleet) -> None:
-    agent = fleet.enrol("vm1")
+def test_only_who_was_admitted_gets_in_and_the_old_credential_ends(fleet: Fleet, agent: Agent) -> None:
     asks(fleet, agent)
     asks(fleet, agent, "rebuilt")
     thief, rebuilt = Admission.objects.order_by("pk")
@@ -86,8 +88,7 @@ def test_only_who_was_admitted_gets_in_and_the_old_credential_ends(fleet: Fleet)
     assert thief.pk != Admission.objects.earliest("pk").pk
 
 
-def test_only_admitting_lets_a_revoked_machine_back_in(fleet: Fleet) -> None:
-    agent = fleet.enrol("vm1")
+def test_only_admitting_lets_a_revoked_machine_back_in(fleet: Fleet, agent: Agent) -> None:
     revoke(fleet, "vm1")
     assert identity_of(credential=agent.credential) is identity_of(credential="") is None
     # Neither its join token and old credential nor another spelling of its id.
@@ -101,8 +102,7 @@ def test_only_admitting_lets_a_revoked_machine_back_in(fleet: Fleet) -> None:
     assert Machine.objects.get().revoked_at is None
 
 
-def test_those_who_wait_are_bounded_and_forgotten(fleet: Fleet) -> None:
-    agent = fleet.enrol("vm1")
+def test_those_who_wait_are_bounded_and_forgotten(fleet: Fleet, agent: Agent) -> None:
     for number in range(MOST_OF_A_MACHINE):
         asks(fleet, agent, f"thief {number}")
     assert refused(lambda: asks(fleet, agent, "one more")).code == "admissions-full"
@@ -111,8 +111,7 @@ def test_those_who_wait_are_bounded_and_forgotten(fleet: Fleet) -> None:
     assert Admission.objects.count() == 1
 
 
-def test_waiting_admission_is_a_blind_spot_until_it_is_decided(fleet: Fleet) -> None:
-    agent = fleet.enrol("vm1")
+def test_waiting_admission_is_a_blind_spot_until_it_is_decided(fleet: Fleet, agent: Agent) -> None:
     asks(fleet, agent)
 
     def spots() -> list[tuple[str, ...]]:
@@ -182,11 +181,12 @@ def test_a_thousand_who_wait_come_fifty_a_page_and_are_found(ada: Client) -> Non
 
 
 def revoke(fleet: Fleet, name: str) -> None:
-    keys.revoke(machine_id=fleet.agents[name].machine.pk, actor=acting(admin(), why="credential stolen"), now=fleet.now)
+    decommission.revoke(
+        machine_id=fleet.agents[name].machine.pk, actor=acting(admin(), why="credential stolen"), now=fleet.now
+    )
 
 
-def test_of_an_agent_of_0_1_0_the_address_is_part_of_who_asks(fleet: Fleet) -> None:
-    agent = fleet.enrol("vm1")
+def test_of_an_agent_of_0_1_0_the_address_is_part_of_who_asks(fleet: Fleet, agent: Agent) -> None:
     revoke(fleet, "vm1")
     asks(fleet, agent, "")
     admit(fleet, Admission.objects.get().pk)
@@ -194,8 +194,7 @@ def test_of_an_agent_of_0_1_0_the_address_is_part_of_who_asks(fleet: Fleet) -> N
     granted(asks(fleet, agent, ""))
 
 
-def test_old_and_unused_admissions_expire(fleet: Fleet) -> None:
-    agent = fleet.enrol("vm1")
+def test_old_and_unused_admissions_expire(fleet: Fleet, agent: Agent) -> None:
     asks(fleet, agent, "rebuilt")
     admit(fleet, Admission.objects.get().pk)
     revoke(fleet, "vm1")
@@ -221,8 +220,7 @@ def test_what_only_it_listed_is_over_in_the_same_transaction(fleet: Fleet) -> No
     assert the_event().status == "ENDED"
 
 
-def test_its_last_listing_holds_open_nothing_that_all_others_saw_end(fleet: Fleet) -> None:
-    announced(fleet)
+def test_its_last_listing_holds_open_nothing_that_all_others_saw_end(fleet: Fleet, event: ScheduledEvent) -> None:
     fleet.later(30)
     others = [name for name in fleet.agents if name != "vm6"]
     fleet.all_say(names=others)
@@ -233,8 +231,7 @@ def test_its_last_listing_holds_open_nothing_that_all_others_saw_end(fleet: Flee
     assert the_event().status == "ENDED"
 
 
-def test_its_lie_about_an_event_no_longer_counts(fleet: Fleet) -> None:
-    announced(fleet)
+def test_its_lie_about_an_event_no_longer_counts(fleet: Fleet, event: ScheduledEvent) -> None:
     fleet.later(1)
     fleet.say("vm6", listing(status="Started", resources=("vm1",), event_type="Terminate"))
     assert (the_event().status, the_event().event_type) == ("STARTED", "Terminate")
@@ -242,9 +239,7 @@ def test_its_lie_about_an_event_no_longer_counts(fleet: Fleet) -> None:
     assert (the_event().status, the_event().event_type) == ("SCHEDULED", "Freeze")
 
 
-def test_its_order_goes_to_another_machine(fleet: Fleet) -> None:
-    announced(fleet)
-    approval = fleet.approve()
+def test_its_order_goes_to_another_machine(fleet: Fleet, approval: Approval) -> None:
     order = open_order(approval)
     name = order.machine.resource_name
     fleet.delivered(order)
@@ -257,9 +252,8 @@ def test_its_order_goes_to_another_machine(fleet: Fleet) -> None:
     assert order.state == "SUPERSEDED"
 
 
-def test_nothing_that_it_still_sends_is_taken(fleet: Fleet) -> None:
+def test_nothing_that_it_still_sends_is_taken(fleet: Fleet, event: ScheduledEvent) -> None:
     """A gateway may trust its credential for some seconds: the batch is judged in its own transaction."""
-    announced(fleet)
     revoke(fleet, "vm1")
     agent = fleet.agents["vm1"]
     before = Entry.objects.count()
@@ -295,8 +289,7 @@ def test_only_admins_revoke_and_admit_on_the_page(ada: Client, anna: Client) -> 
     assert Machine.objects.get().revoked_at is None
 
 
-def test_the_api_and_the_command_line_do_the_same(fleet: Fleet) -> None:
-    agent = fleet.enrol("vm1")
+def test_the_api_and_the_command_line_do_the_same(fleet: Fleet, agent: Agent) -> None:
     ada = caller(factories.admin())
     here = f"machines/{agent.machine.pk}"
     assert ada.post(f"{here}/revoke/").json()["presence"] == "gone"
@@ -319,8 +312,7 @@ def test_the_api_and_the_command_line_do_the_same(fleet: Fleet) -> None:
             call_command("admit_machine", unknown)
 
 
-def test_of_two_agents_with_one_vm_id_the_command_admits_the_listed_request(fleet: Fleet) -> None:
-    agent = fleet.enrol("vm1")
+def test_of_two_agents_with_one_vm_id_the_command_admits_the_listed_request(fleet: Fleet, agent: Agent) -> None:
     for secret in ("rebuilt", "intruder"):
         asks(fleet, agent, secret)
     first = Admission.objects.order_by("pk")[0]

@@ -11,16 +11,16 @@ from pytest_django import Settings
 from fleet.models import Admission, AvailabilitySet, Machine
 from fleet.operations.intake.keep import AgentReport
 from fleet.operations.machines import admissions, enrolment
-from fleet.operations.reports.fast_path import place
+from fleet.operations.reports import place
 from fleet.operations.sets.changes import move_machine
 from tests.approvals.asking import entries, refused
 from tests.factories import acting, admin, change_set
 from tests.machines.forger import NOW, OTHER_VM_ID, VM_ID
 from tests.machines.newcomers import COMPUTE, admit_all, ask, document, granted, home, key_of, request_of, token, waits
+from tests.sets.test_where_a_machine_belongs import tagged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("azure")]
 LAB = {"resource_name": "lab1", "availability_set": "lab", "instance": COMPUTE | {"name": "lab1"}}
-TAG = "drydock:availability-set"
 
 
 def tells(stated: str = "", **compute: Any) -> None:
@@ -28,10 +28,6 @@ def tells(stated: str = "", **compute: Any) -> None:
     machine = Machine.objects.get(vm_id=VM_ID)
     data = wire.InstanceData(compute=COMPUTE | compute, resource_name="web-vm77", availability_set=stated)
     place(AgentReport(machine.pk, (1, 1), NOW, data), {}, NOW)
-
-
-def tagged(name: str) -> dict[str, Any]:
-    return {"tagsList": [{"name": TAG, "value": name}]}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from fleet.gateway.http import Problem, Request
 from fleet.gateway.signed_calls import SignedCalls
 from fleet.models import Admission, Entrance, JoinToken, Machine, Nonce
 from fleet.models.cipher import derived_keys
-from fleet.operations.machines import admissions, entrance, keys
+from fleet.operations.machines import admissions, decommission, entrance, keys
 from fleet.operations.machines.keys import PURPOSE
 from fleet.projections import machines
 from fleet.projections.machines import identities_of
@@ -157,7 +157,7 @@ def test_a_key_proves_who_enrols_again_and_ends_with_that() -> None:
     assert waits(ask()), "without its key"
     assert waits(ask(signed_by=key_of(first))), "by the key before"
     assert waits(ask(signed_by=key_of(again, OTHER_VM_ID))), "by another machine's key"
-    keys.revoke(machine_id=Machine.objects.get().pk, actor=acting(admin()), now=NOW)
+    decommission.revoke(machine_id=Machine.objects.get().pk, actor=acting(admin()), now=NOW)
     assert waits(ask(document(), signed_by=key_of(again))), "revoked: a person alone"
 
 

@@ -11,7 +11,7 @@ from pytest_django import Settings
 from fleet.domain.machines.inventory import read_inventory
 from fleet.domain.reasons import Refused
 from fleet.models import Admission, AvailabilitySet, Cache, Entry, Machine, ScheduledEvent
-from fleet.operations.machines import admissions, decommission, enrolment, keys
+from fleet.operations.machines import admissions, decommission, enrolment
 from fleet.operations.machines.inventory import import_inventory
 from fleet.operations.sets import coverage
 from fleet.projections import blind_spots, counts, machines, sets
@@ -20,6 +20,7 @@ from tests.api.conftest import caller
 from tests.caches.walking import HOST, Listeners
 from tests.dashboard.conftest import logged_in
 from tests.factories import EVENT, Fleet, acting, admin, listing, viewer
+from tests.machines.newcomers import request_of
 from tests.machines.test_inventories import IDS, sample
 
 DAY = 86400
@@ -88,16 +89,8 @@ def test_its_key_ends_and_it_returns_as_itself_once_it_is_admitted(fleet: Fleet)
     assert machines.credentials_since(fleet.now - timedelta(seconds=1)) == {agent.machine.pk: ""}
     row = Machine.every.get(pk=agent.machine.pk)
     assert (row.credential_hash, row.revoked_at) == ("", fleet.now)
-    request = wire.EnrolRequest(
-        join_token=fleet.join_token,
-        machine_id=agent.machine.vm_id,
-        resource_name="vm1",
-        availability_set="web",
-        instance=agent.machine.compute,
-        agent_version="0.1.0",
-        credential=agent.credential,
-        ask="x" * 40,
-    )
+    said = {"machine_id": agent.machine.vm_id, "instance": agent.machine.compute, "credential": agent.credential}
+    request = request_of(join_token=fleet.join_token, **said)
     assert isinstance(enrolment.enrol(request=request, now=fleet.now), wire.EnrolPending)
     assert listed(fleet) == set()
     admissions.admit(ids=[Admission.objects.get().pk], actor=acting(admin()), now=fleet.now)
@@ -120,7 +113,7 @@ def test_a_live_machine_and_one_of_an_open_event_stay(fleet: Fleet) -> None:
     error = found[pk_of(fleet, "vm1")]
     assert error is not None and error.details["event"] == EVENT
     assert listed(fleet) == {"vm1", "vm2"}
-    keys.revoke(machine_id=pk_of(fleet, "vm2"), actor=acting(admin()), now=fleet.now)
+    decommission.revoke(machine_id=pk_of(fleet, "vm2"), actor=acting(admin()), now=fleet.now)
     assert code(remove(fleet, "vm2")) == [""]
 
 
@@ -129,7 +122,7 @@ def test_a_silent_machine_that_alone_lists_an_open_event_stays_until_it_is_disco
     fleet.say("vm1", listing(resources=["another"]))
     fleet.later(700)
     assert code(remove(fleet, "vm1")) == ["machine-in-use"]
-    keys.discount(machine_id=pk_of(fleet, "vm1"), actor=acting(admin()), now=fleet.now)
+    decommission.discount(machine_id=pk_of(fleet, "vm1"), actor=acting(admin()), now=fleet.now)
     assert code(remove(fleet, "vm1")) == [""]
 
 
@@ -302,13 +295,8 @@ def test_only_a_silent_machine_that_a_complete_inventory_no_longer_lists_is_deco
 def test_a_machine_that_waits_for_admission_is_not_gone(fleet: Fleet, rules: Any) -> None:
     fleet.enrol_set(2)
     rules(gone=1)
-    Admission.objects.create(
-        vm_id=fleet.agents["vm2"].machine.vm_id,
-        machine=fleet.agents["vm2"].machine,
-        ask_hash="x",
-        first_requested_at=fleet.now,
-        last_requested_at=fleet.now,
-    )
+    machine, times = fleet.agents["vm2"].machine, {"first_requested_at": fleet.now, "last_requested_at": fleet.now}
+    Admission.objects.create(vm_id=machine.vm_id, machine=machine, ask_hash="x", **times)
     pass_days(fleet, 2, "vm1")
     assert listed(fleet) == {"vm1", "vm2"}
 

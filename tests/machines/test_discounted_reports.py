@@ -5,7 +5,7 @@ from django.test import Client
 
 from fleet.domain.reasons import Refused
 from fleet.models import AvailabilitySet, Cache, Entry, Machine, ScheduledEvent
-from fleet.operations.machines import keys
+from fleet.operations.machines import decommission
 from tests.caches.walking import EXAMPLE, HOST, Listeners
 from tests.factories import EVENT, Fleet, acting, admin, change_set, listing, operator, the_event
 from tests.sets.test_where_a_machine_belongs import instance
@@ -18,7 +18,7 @@ OTHER = "22222222-0000-4000-8000-000000000002"
 
 def discount(fleet: Fleet, name: str) -> Entry:
     actor = acting(admin("dora"), why="sold")
-    keys.discount(machine_id=fleet.agents[name].machine.pk, actor=actor, now=fleet.now)
+    decommission.discount(machine_id=fleet.agents[name].machine.pk, actor=actor, now=fleet.now)
     return Entry.objects.get(kind="machine_discounted")
 
 
@@ -28,7 +28,7 @@ def test_events_that_only_this_machine_listed_end_as_unknown(fleet: Fleet, revok
     fleet.all_say(listing(resources=["vm2"]))
     fleet.say("vm1", listing(resources=["vm2"]), listing(OTHER, resources=["vm1"]))
     if revoked:
-        keys.revoke(machine_id=fleet.agents["vm1"].machine.pk, actor=acting(admin("bo")), now=fleet.now)
+        decommission.revoke(machine_id=fleet.agents["vm1"].machine.pk, actor=acting(admin("bo")), now=fleet.now)
     fleet.later(700)
     fleet.say("vm2", listing(resources=["vm2"]))
     assert ScheduledEvent.objects.exclude(status="ENDED").count() == 2 - revoked
@@ -45,7 +45,7 @@ def test_events_that_only_this_machine_listed_end_as_unknown(fleet: Fleet, revok
 def test_reconciliation_computes_what_would_make_the_call_last_long(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keys, "MOST_AT_ONCE", 1)
+    monkeypatch.setattr(decommission, "COMPUTED_AT_ONCE", 1)
     fleet.enrol("vm1")
     fleet.say("vm1", listing(resources=["vm1"]), listing(OTHER, resources=["vm1"]))
     fleet.later(700)
@@ -75,7 +75,7 @@ def test_reports_of_a_live_or_late_machine_cannot_be_discounted(fleet: Fleet) ->
         discount(fleet, "vm1")
     assert refusal.value.code == "machine-live"
     with pytest.raises(Refused) as refusal:
-        keys.discount(machine_id=fleet.agents["vm1"].machine.pk, actor=acting(operator()), now=fleet.now)
+        decommission.discount(machine_id=fleet.agents["vm1"].machine.pk, actor=acting(operator()), now=fleet.now)
     assert refusal.value.code == "not-permitted"
     assert Machine.objects.get().discounted_at is None
 

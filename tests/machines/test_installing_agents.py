@@ -38,21 +38,9 @@ INSTALLER = f"{URL}/agent/install.ps1#sha256=0a1b"
 CERTIFICATES = "-----BEGIN CERTIFICATE-----\nMIIB+/8=\n-----END CERTIFICATE-----"
 
 
-def lines_of(
-    fleet_url: str = URL,
-    join_token: str = TOKEN,
-    package: str = PACKAGE,
-    certificates: str = "",
-    installer: str = INSTALLER,
-) -> dict[str, str]:
-    lines = install_lines(
-        fleet_url=fleet_url,
-        join_token=join_token,
-        package=package,
-        current=CURRENT,
-        installer=installer,
-        certificates=certificates,
-    )
+def lines_of(fleet_url: str = URL, join_token: str = TOKEN, **stated: str) -> dict[str, str]:
+    usual = {"package": PACKAGE, "current": CURRENT, "installer": INSTALLER, "certificates": ""}
+    lines = install_lines(fleet_url=fleet_url, join_token=join_token, **usual | stated)
     # Only the script for Windows asks for the token, which its command does not contain.
     assert [line.token for line in lines if line.token] == [join_token]
     return {line.platform: line.text for line in lines}
@@ -200,7 +188,7 @@ def test_agent_is_installed_from_a_backend_with_a_private_authority(pretended: P
 
 def test_what_a_shell_would_take_for_its_own_stays_text(pretended: Pretended) -> None:
     hostile = "https://x.example/$(touch${IFS}owned)`id`'\"%s\\"
-    text = lines_of(hostile, "t", f"agent @ {hostile}")["linux"]
+    text = lines_of(hostile, "t", package=f"agent @ {hostile}")["linux"]
     pretended.run(text, cwd=pretended.root)
     assert pretended.path(SETTINGS_FILE).read_text().splitlines()[0] == f"DRYDOCK_FLEET_URL={hostile}"
     assert not (pretended.root / "owned").exists()

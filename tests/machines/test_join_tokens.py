@@ -23,7 +23,7 @@ from fleet.models.facts.machines import entrance_facts
 from fleet.operations.intake.keep import AgentReport
 from fleet.operations.machines import enrolment, entrance
 from fleet.operations.machines.enrolment import RefusedCalls
-from fleet.operations.reports.fast_path import place
+from fleet.operations.reports import place
 from tests import factories
 from tests.api.conftest import caller, problem
 from tests.approvals.asking import entries, refused

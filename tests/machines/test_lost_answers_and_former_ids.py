@@ -13,7 +13,7 @@ from fleet.domain.secrets import hash_of
 from fleet.domain.states import EventStatus
 from fleet.models import Admission, AvailabilitySet, Entry, JoinToken, Machine, Sighting, UnusedKey
 from fleet.operations.intake import keep, presence
-from fleet.operations.machines import entrance, keys
+from fleet.operations.machines import decommission, entrance, keys
 from fleet.projections.machines import identities_of
 from tests.approvals.asking import refused
 from tests.approvals.racing import thread_group
@@ -132,7 +132,7 @@ def test_a_person_decides_where_nothing_was_lost(case: str) -> None:
 
 def test_a_revoked_machine_waits_for_a_person_whatever_was_lost() -> None:
     first = granted(ask(document()))
-    keys.revoke(machine_id=Machine.objects.get().pk, actor=acting(admin()), now=NOW)
+    decommission.revoke(machine_id=Machine.objects.get().pk, actor=acting(admin()), now=NOW)
     assert waits(ask(document()))
     assert waits(ask(document(), signed_by=key_of(first)))
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from fleet.domain.approvals.guards import affected_machines
 from fleet.domain.machines.inventory import KEPT, MOST_TAGS, merged
-from fleet.models import AvailabilitySet, Entry, Machine
+from fleet.models import AvailabilitySet, Entry, Machine, ScheduledEvent
 from fleet.models.facts.events import load_facts
 from fleet.operations import reconcile
-from fleet.operations.machines import enrolment, keys
+from fleet.operations.machines import decommission, enrolment
 from fleet.projections import blind_spots, machines
 from fleet.projections.desk import find
 from fleet.projections.filters import MachineFilter
@@ -55,8 +55,7 @@ def again(fleet: Fleet, name: str) -> Agent:
     return new
 
 
-def test_a_machine_that_renames_itself_keeps_its_own_name(fleet: Fleet) -> None:
-    announced(fleet)
+def test_a_machine_that_renames_itself_keeps_its_own_name(fleet: Fleet, event: ScheduledEvent) -> None:
     evil, victim = fleet.agents["vm6"], fleet.agents["vm1"]
     row = says(fleet, evil, "VM1")
     assert (row.resource_name, row.called) == ("vm6", "VM1")
@@ -80,8 +79,7 @@ def test_a_machine_that_renames_itself_keeps_its_own_name(fleet: Fleet) -> None:
     assert says(fleet, evil, "vm66").called == ""
 
 
-def test_machine_with_a_taken_name_gets_a_suffix(fleet: Fleet) -> None:
-    announced(fleet)
+def test_machine_with_a_taken_name_gets_a_suffix(fleet: Fleet, event: ScheduledEvent) -> None:
     evil = again(fleet, "vm1")
     row = called(evil)
     assert (row.resource_name, row.called) == (f"vm1~{row.vm_id[:8]}", "vm1")
@@ -92,8 +90,7 @@ def test_machine_with_a_taken_name_gets_a_suffix(fleet: Fleet) -> None:
     assert "~" not in says(fleet, fleet.agents["vm5"], row.resource_name).resource_name
 
 
-def test_rebuilt_vm_gets_the_name_once_the_old_one_is_silent(fleet: Fleet) -> None:
-    announced(fleet)
+def test_rebuilt_vm_gets_the_name_once_the_old_one_is_silent(fleet: Fleet, event: ScheduledEvent) -> None:
     new, old = again(fleet, "vm1"), fleet.agents["vm1"]
     fleet.later(settings.MACHINE_LATE_SECONDS + 1)
     fleet.heard(*(name for name in fleet.agents if name != "vm1"))
@@ -115,13 +112,12 @@ def test_it_gets_the_name_at_once_where_the_old_one_is_silent_already_or_revoked
     fleet.heard("vm2")
     new = again(fleet, "vm2")
     assert called(new).called == "vm2"
-    keys.revoke(machine_id=fleet.agents["vm2"].machine.pk, actor=acting(admin(), why="gone"), now=fleet.now)
+    decommission.revoke(machine_id=fleet.agents["vm2"].machine.pk, actor=acting(admin(), why="gone"), now=fleet.now)
     tick(fleet)
     assert called(new).resource_name == "vm2"
 
 
-def test_silence_loses_no_name_for_good(fleet: Fleet) -> None:
-    announced(fleet)
+def test_silence_loses_no_name_for_good(fleet: Fleet, event: ScheduledEvent) -> None:
     evil, victim = again(fleet, "vm1"), fleet.agents["vm1"]
     others = [name for name in fleet.agents if name != "vm1"]
     fleet.later(settings.MACHINE_LATE_SECONDS + 1)
@@ -242,16 +238,8 @@ BLANK = {
 
 def scaled(fleet: Fleet) -> Machine:
     """A machine of a scale set, about which everything is known."""
-    agent = fleet.enrol(
-        "workers_0",
-        availability_set="",
-        fault_domain=2,
-        update_domain=1,
-        vmScaleSetName="workers",
-        placementGroupId="pg",
-        **WHERE,
-    )
-    return agent.machine
+    place = {"fault_domain": 2, "update_domain": 1, "vmScaleSetName": "workers", "placementGroupId": "pg", **WHERE}
+    return fleet.enrol("workers_0", availability_set="", **place).machine
 
 
 def reports(fleet: Fleet, compute: dict[str, Any], *, complete: bool = False, name: str = "") -> None:

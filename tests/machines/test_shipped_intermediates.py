@@ -70,29 +70,20 @@ def test_document_with_its_leaf_alone_is_verified_without_network(
     assert entrance.attested_by(wire.AttestedDocument(signature=document), now=NOW).vm_id == VM_ID
 
 
-@pytest.mark.parametrize(
-    "hints",
-    [
-        pytest.param(lambda: (), id="no hint"),
-        pytest.param(lambda: (g2_issuer(),), id="its issuer is missing"),
-        pytest.param(
-            lambda: (g2_issuer(), forger.authority("Tests Root G2", "g2", "Tests Root G2", "g2")),
-            id="its root is a hint",
-        ),
-        pytest.param(
-            lambda: (g2_issuer(), forger.authority("Tests Root G2", "g2", "Foreign Root", "foreign")), id="foreign root"
-        ),
-        pytest.param(
-            lambda: (g2_issuer(), forger.authority("Tests Root G2", "g2", "Tests Root", "foreign")),
-            id="forged signature",
-        ),
-        pytest.param(lambda: (g2_issuer(), g2_root(ends=NOW - timedelta(seconds=1))), id="expired"),
-        pytest.param(lambda: (g2_issuer(), g2_root(begins=NOW + timedelta(days=1))), id="not yet valid"),
-    ],
-)
-def test_hint_without_trusted_root_admits_nothing_and_lets_the_agent_fetch(
-    hints: Callable[[], tuple[x509.Certificate, ...]],
-) -> None:
+HINTS: dict[str, Callable[[], tuple[x509.Certificate, ...]]] = {
+    "no hint": lambda: (),
+    "its issuer is missing": lambda: (g2_issuer(),),
+    "its root is a hint": lambda: (g2_issuer(), forger.authority("Tests Root G2", "g2", "Tests Root G2", "g2")),
+    "foreign root": lambda: (g2_issuer(), forger.authority("Tests Root G2", "g2", "Foreign Root", "foreign")),
+    "forged signature": lambda: (g2_issuer(), forger.authority("Tests Root G2", "g2", "Tests Root", "foreign")),
+    "expired": lambda: (g2_issuer(), g2_root(ends=NOW - timedelta(seconds=1))),
+    "not yet valid": lambda: (g2_issuer(), g2_root(begins=NOW + timedelta(days=1))),
+}
+
+
+@pytest.mark.parametrize("name", HINTS)
+def test_hint_without_trusted_root_admits_nothing_and_lets_the_agent_fetch(name: str) -> None:
+    hints = HINTS[name]
     assert check(*hints()) == "intermediate-wanted"
     assert check(*hints(), brought=(g2_issuer(), g2_root())) == VM_ID
 

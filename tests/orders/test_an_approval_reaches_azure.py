@@ -4,23 +4,12 @@ from functools import partial
 
 import pytest
 
-from fleet.models import Approval, Entry, Order
+from fleet.models import Approval, Entry, Order, ScheduledEvent
 from fleet.operations import reconcile
-from fleet.operations.machines import keys
+from fleet.operations.machines import decommission
 from fleet.operations.orders import advance
-from tests.factories import (
-    Fleet,
-    accepted,
-    acting,
-    admin,
-    after,
-    announced,
-    listing,
-    lost_a_document,
-    open_order,
-    seconds,
-    the_event,
-)
+from tests import factories
+from tests.factories import Fleet, accepted, after, announced, listing, lost_a_document, open_order, seconds, the_event
 from tests.words import code_of, text
 
 pytestmark = pytest.mark.django_db
@@ -79,7 +68,9 @@ def test_after_some_silence_the_next_machine_is_asked_and_a_receipt_of_the_first
 
 def test_a_machine_that_is_no_longer_live_is_not_waited_for(fleet: Fleet) -> None:
     approval = relayed(fleet)
-    keys.revoke(machine_id=fleet.agents["vm1"].machine.pk, actor=acting(admin()), now=fleet.now)
+    decommission.revoke(
+        machine_id=fleet.agents["vm1"].machine.pk, actor=factories.acting(factories.admin()), now=fleet.now
+    )
     advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="beat")
     assert open_order(approval).machine.resource_name == "vm2"
 
@@ -191,20 +182,7 @@ def test_an_event_that_came_and_went_in_an_outage_is_not_void_before_the_asked_m
     assert the_event().status == "ENDED"
 
 
-def test_started_early_is_not_void_while_the_asked_machine_may_have_asked(fleet: Fleet) -> None:
-    announced(fleet)
-    approval = fleet.approve()
-    fleet.later(20)
-    fleet.say("vm2", listing(status="Started", resources=["vm1", "vm2"]))
-    assert after(approval).state in ("GRANTED", "RELAYING")
-    assert not the_event().approved_elsewhere
-    fleet.receipt(approval.orders.order_by("offered_at").first() or approval.orders.get())
-    assert after(approval).state in ("ACCEPTED", "CONFIRMED")
-
-
-def test_an_event_that_ends_meanwhile_makes_the_approval_void(fleet: Fleet) -> None:
-    announced(fleet)
-    approval = fleet.approve()
+def test_an_event_that_ends_meanwhile_makes_the_approval_void(fleet: Fleet, approval: Approval) -> None:
     fleet.later(1)
     fleet.all_say()
     fleet.tick(10, "vm1")
@@ -212,13 +190,15 @@ def test_an_event_that_ends_meanwhile_makes_the_approval_void(fleet: Fleet) -> N
     assert approval.orders.get().state == "CANCELLED"
 
 
-def test_started_without_us_is_void_but_not_while_a_receipt_may_be_on_its_way(fleet: Fleet) -> None:
-    announced(fleet)
-    approval = fleet.approve()
-    fleet.later(1)
-    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+@pytest.mark.parametrize(("later", "names"), [(1, ()), (20, ("vm2",))])
+def test_started_without_us_is_void_but_not_while_a_receipt_may_be_on_its_way(
+    fleet: Fleet, approval: Approval, later: int, names: tuple[str, ...]
+) -> None:
+    fleet.later(later)
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]), names=names)
     assert after(approval).state in ("GRANTED", "RELAYING")
-    fleet.receipt(approval.orders.get())
+    assert not the_event().approved_elsewhere
+    fleet.receipt(approval.orders.order_by("offered_at")[0])
     assert after(approval).state == "CONFIRMED"
     assert not the_event().approved_elsewhere
 
@@ -274,8 +254,7 @@ def test_what_an_order_of_ours_may_have_started_is_not_told_as_approved_elsewher
     assert "without an approval" not in told
 
 
-def test_only_one_reconciles_and_the_ticker_stays_away_while_beat_is_alive(fleet: Fleet) -> None:
-    announced(fleet)
+def test_only_one_reconciles_and_the_ticker_stays_away_while_beat_is_alive(fleet: Fleet, event: ScheduledEvent) -> None:
     assert fleet.advance().ran
     quiet = partial(reconcile.run_if_quiet, reconcile.RUN, reconcile.advance, quiet_seconds=4)
     assert quiet(now=fleet.later(2)) is None

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fleet.domain.orders.next_step import Do, OrderFacts, Relay, Timeouts
 from fleet.domain.states import ApprovalState, EventStatus, OrderState, Presence
+from fleet.models import Approval
 from fleet.projections import orders as relaying
 from fleet.projections.events.detail import event_detail
 from tests.factories import EVENT, NOW, Fleet, after, announced, open_order, seconds
@@ -81,9 +82,7 @@ def test_relay_offers_the_forecast_machine_at_the_forecast_time(relay: Relay, mo
 
 
 @pytest.mark.django_db
-def test_the_event_tells_who_is_asked_next_and_then_the_relay_asks_it(fleet: Fleet) -> None:
-    announced(fleet)
-    approval = fleet.approve()
+def test_the_event_tells_who_is_asked_next_and_then_the_relay_asks_it(fleet: Fleet, approval: Approval) -> None:
     fleet.delivered(open_order(approval))
     found = event_detail(event_id=EVENT, now=fleet.now)
     told = found.event.approval.next_asked

@@ -16,9 +16,7 @@ def kinds(approval: Approval) -> list[str]:
     return list(Entry.objects.filter(approval=approval).order_by("id").values_list("kind", flat=True))
 
 
-def test_void_after_a_start_becomes_confirmed(fleet: Fleet) -> None:
-    announced(fleet)
-    approval = fleet.approve()
+def test_void_after_a_start_becomes_confirmed(fleet: Fleet, approval: Approval) -> None:
     order = approval.orders.get()
     fleet.later(10)
     # Before the delivery of the order was confirmed.
@@ -47,9 +45,7 @@ def test_lapsed_is_accepted_and_follows_the_event_from_there(fleet: Fleet) -> No
     assert after(approval).state == "CONFIRMED"
 
 
-def test_refused_by_all_others_is_accepted(fleet: Fleet) -> None:
-    announced(fleet)
-    approval = fleet.approve()
+def test_refused_by_all_others_is_accepted(fleet: Fleet, approval: Approval) -> None:
     order = approval.orders.get()
     Order.objects.filter(pk=order.pk).update(state="SUPERSEDED", closed_at=fleet.now)
     Approval.objects.filter(pk=approval.pk).update(state="REFUSED", closed_at=fleet.now)
@@ -83,9 +79,7 @@ def test_an_event_that_was_approved_again_keeps_one_live_approval(fleet: Fleet) 
     assert after(new).state in ("GRANTED", "RELAYING")
 
 
-def test_a_confirmation_by_inference_becomes_certain(fleet: Fleet) -> None:
-    announced(fleet)
-    approval = fleet.approve()
+def test_a_confirmation_by_inference_becomes_certain(fleet: Fleet, approval: Approval) -> None:
     order = approval.orders.get()
     advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
     fleet.delivered(order)

@@ -12,9 +12,9 @@ from drydock_agent.log_limiter import LogLimiter
 from drydock_agent.state_folder import StateFolder
 
 from fleet.domain.actor import COMMAND_LINE
-from fleet.models import Entry, SigningKey
+from fleet.models import Entry, ScheduledEvent, SigningKey
 from fleet.operations.orders import queue, sign
-from tests.factories import NOW, Fleet, announced
+from tests.factories import NOW, Fleet
 from tests.plans import queries
 
 pytestmark = pytest.mark.django_db
@@ -50,8 +50,7 @@ def test_the_first_enrolment_makes_the_first_key_and_the_others_get_the_same(fle
     assert [one.id for one in sign.public_keys(now=NOW)] == [key.key_id]
 
 
-def test_offered_order_is_signed(keyring: Keyring, fleet: Fleet) -> None:
-    announced(fleet)
+def test_offered_order_is_signed(keyring: Keyring, fleet: Fleet, event: ScheduledEvent) -> None:
     fleet.approve()
     [[order]] = queue.waiting_orders().values()
     assert [signature.key for signature in order.signatures] == keyring.trusted

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.domain.orders.by_hand import linux_command, windows_command
+from fleet.models import ScheduledEvent
 from fleet.projections.events.detail import event_detail
 from fleet.projections.orders import ByHandRow
 from tests.agent.agents import FLEET
@@ -65,8 +66,7 @@ def test_the_command_for_linux_starts_the_event_and_is_seen_as_approved_elsewher
 
 
 @pytest.mark.django_db
-def test_while_agents_answer_no_manual_steps_are_shown(fleet: Fleet) -> None:
-    announced(fleet)
+def test_while_agents_answer_no_manual_steps_are_shown(fleet: Fleet, event: ScheduledEvent) -> None:
     assert told(fleet) is None
     approval = fleet.approve()
     fleet.delivered(open_order(approval))
@@ -92,8 +92,7 @@ def test_without_a_live_machine_the_commands_name_the_event_as_the_machine_spell
 
 
 @pytest.mark.django_db
-def test_unanswered_orders_are_reported_with_machine_names(fleet: Fleet) -> None:
-    announced(fleet)
+def test_unanswered_orders_are_reported_with_machine_names(fleet: Fleet, event: ScheduledEvent) -> None:
     fleet.approve()
     fleet.advance()
     for _ in range(5):

@@ -3,9 +3,9 @@
 import pytest
 
 from fleet.domain.states import EventStatus
-from fleet.models import AvailabilitySet, Entry
+from fleet.models import AvailabilitySet, Entry, ScheduledEvent
 from fleet.projections import blind_spots, sets
-from tests.factories import EVENT, Agent, Fleet, announced, listing, the_event, the_set
+from tests.factories import EVENT, Agent, Fleet, listing, the_event, the_set
 from tests.sets.test_naming_and_merging import merge
 from tests.sets.test_where_a_machine_belongs import instance
 from tests.words import sentence, sentences
@@ -24,8 +24,7 @@ def told(fleet: Fleet) -> list[str]:
     return [sentence(spot.reason) for spot in spots if spot.code == "lists-of-another-set"]
 
 
-def test_a_machine_without_a_set_does_not_join_one_that_has_a_name(fleet: Fleet) -> None:
-    announced(fleet)
+def test_a_machine_without_a_set_does_not_join_one_that_has_a_name(fleet: Fleet, event: ScheduledEvent) -> None:
     stranger = fleet.enrol("stranger", availability_set="")
     own = home(stranger)
     for _ in range(2):
@@ -41,8 +40,7 @@ def test_a_machine_without_a_set_does_not_join_one_that_has_a_name(fleet: Fleet)
     assert the_event().status == EventStatus.ENDED
 
 
-def test_page_suggests_the_set_and_users_may_merge(fleet: Fleet) -> None:
-    announced(fleet)
+def test_page_suggests_the_set_and_users_may_merge(fleet: Fleet, event: ScheduledEvent) -> None:
     stranger = fleet.enrol("vm7", availability_set="")
     fleet.say("vm7", listing(resources=("vm1", "vm2")))
     (said,) = told(fleet)

@@ -10,23 +10,11 @@ from fleet.operations.sets import changes
 from fleet.projections import sets
 from fleet.projections.filters import EntryFilter
 from fleet.projections.timeline import entries
-from tests.factories import (
-    EVENT,
-    Fleet,
-    acting,
-    admin,
-    after,
-    change_set,
-    freeze_completed,
-    listing,
-    open_order,
-    operator,
-    the_event,
-    the_set,
-)
+from tests import factories
+from tests.factories import Fleet, acting, admin, after, change_set, listing, open_order, the_event, the_set
 from tests.machines.test_inventories import IDS, sample, take
 from tests.sets.test_where_a_machine_belongs import instance, tagged
-from tests.words import refused, sentence, sentences, text
+from tests.words import refused, sentences, text
 
 pytestmark = pytest.mark.django_db
 
@@ -89,18 +77,8 @@ def test_only_a_provisional_set_can_be_named_and_only_with_a_new_name(fleet: Fle
     assert (known.value.code, known.value.details) == ("set-exists", {"set": the_set().pk})
 
 
-def test_naming_and_merging_need_the_right_of_an_admin(fleet: Fleet) -> None:
-    row = provisional(fleet)
-    fleet.enrol("vm1")
-    with pytest.raises(Refused) as naming:
-        change_set(set_id=row.pk, actor=acting(operator()), now=fleet.now, name="x")
-    with pytest.raises(Refused) as merging:
-        changes.merge_sets(set_id=row.pk, into=the_set().pk, actor=acting(operator()), now=fleet.now)
-    assert all("right of an admin" in sentence(caught.value) for caught in (naming, merging))
-
-
 def test_merging_moves_machines_events_and_inventory_and_loses_no_entry(fleet: Fleet) -> None:
-    freeze_completed(fleet)
+    factories.freeze_completed(fleet)
     fleet.enrol("other", availability_set="shop")
     web, shop = the_set("web"), the_set("shop")
     take(fleet, sample("vm_list"))
@@ -153,7 +131,7 @@ def test_an_event_that_both_sets_saw_gets_the_votes_of_both(fleet: Fleet) -> Non
     assert any(
         warning.startswith("vm2 of “shop” lists an open event of this set") for warning in sentences(shown.set.warnings)
     )
-    approval = fleet.approve(EVENT)
+    approval = fleet.approve(factories.EVENT)
     assert open_order(approval).machine.resource_name == "vm1"
     merge(fleet, the_set("shop"), the_set("web"))
     assert not the_event().sightings.filter(foreign=True).exists()

@@ -6,17 +6,13 @@ import pytest
 
 from fleet.domain.reasons import Refused
 from fleet.domain.states import EventStatus, OrderState
-from fleet.models import AvailabilitySet, Entry, Order
+from fleet.models import Entry, Order
 from tests.factories import EVENT, Agent, Fleet, listing, open_order, the_event, the_set
+from tests.sets.test_an_event_id_is_no_secret import home
 from tests.sets.test_where_a_machine_belongs import instance
 
 pytestmark = pytest.mark.django_db
 EVENTS = [f"00000000-0000-4000-8000-00000000000{number}" for number in (1, 2, 3)]
-
-
-def home(agent: Agent) -> AvailabilitySet:
-    agent.machine.refresh_from_db()
-    return agent.machine.availability_set
 
 
 def started(fleet: Fleet) -> Agent:

@@ -15,7 +15,7 @@ from fleet.api.shapes import requests
 from fleet.api.shapes.answers import Decommissions, JoinToken
 from fleet.domain.machines.inventory import read_inventory, read_json
 from fleet.domain.shapes import from_row
-from fleet.operations.machines import admissions, decommission, entrance, keys
+from fleet.operations.machines import admissions, decommission, entrance
 from fleet.operations.machines.inventory import Imported, import_inventory
 from fleet.operations.sets.changes import move_machine
 from fleet.projections import blind_spots, counts, machines
@@ -144,7 +144,7 @@ class RevokeMachine(Call, at="machines/<int:machine_id>/revoke/"):
         Calls of its agent are rejected from now on. The agent then asks to enrol again, which an administrator has to
         admit. Its earlier reports stay.
         """
-        keys.revoke(machine_id=machine_id, actor=self.actor, now=self.now)
+        decommission.revoke(machine_id=machine_id, actor=self.actor, now=self.now)
         return machines.detail(machine_id=machine_id, now=self.now)
 
 
@@ -156,7 +156,7 @@ class DiscountMachine(Call, at="machines/<int:machine_id>/discount/"):
         Events that only this machine listed end as `unknown`. Sets and caches that only this machine named are deleted
         if they are empty. The timeline stays. Its reports count again once the machine reports.
         """
-        keys.discount(machine_id=machine_id, actor=self.actor, now=self.now)
+        decommission.discount(machine_id=machine_id, actor=self.actor, now=self.now)
         return machines.detail(machine_id=machine_id, now=self.now)
 
 

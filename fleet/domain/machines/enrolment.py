@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -379,13 +379,6 @@ def machine_key(master: bytes, vm_id: str, generation: int) -> bytes:
 def key_name(master: bytes, vm_id: str, generation: int) -> str:
     """Return the name of a machine key, by which the database finds the machine. It does not reveal the key."""
     return hmac.digest(master, f"drydock machine name 1\n{vm_id}\n{generation}".encode(), "sha256").hex()
-
-
-def next_generation(last: int, now: datetime) -> int:
-    """Return the number of the next enrolment of a machine: higher than `last`, and than any that a restored database
-    has lost.
-    """
-    return max(last + 1, int(now.timestamp() * 1000))
 
 
 def call_signature(key: bytes, text: bytes) -> str:

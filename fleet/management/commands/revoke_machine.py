@@ -1,7 +1,7 @@
 """`drydock-fleet revoke_machine`: revoke the credential of a machine."""
 
 from fleet.management.helpers import WHY, OperationCommand
-from fleet.operations.machines import keys
+from fleet.operations.machines import decommission
 from fleet.projections.machines import row_id
 
 
@@ -10,5 +10,5 @@ class Command(OperationCommand):
     arguments = {"vm_id": {"help": "its vmId, as its page shows it"}, **WHY}
 
     def run(self, *, vm_id: str) -> None:
-        keys.revoke(machine_id=row_id(vm_id=vm_id), actor=self.actor, now=self.now)
+        decommission.revoke(machine_id=row_id(vm_id=vm_id), actor=self.actor, now=self.now)
         self.stdout.write("The machine is revoked, and what it reported no longer counts.")

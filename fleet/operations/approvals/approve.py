@@ -11,17 +11,9 @@ from django.db import DatabaseError, IntegrityError, OperationalError, transacti
 from django.db.models import Q
 
 from fleet.domain.actor import Actor, ActorKind
+from fleet.domain.approvals import guards as judging
 from fleet.domain.approvals.conditions import LATER, TIMED, When, shown, undo_until
-from fleet.domain.approvals.guards import (
-    ACCEPTABLE,
-    PROBLEMS,
-    EventFacts,
-    Guard,
-    Need,
-    guards,
-    remaining_guards,
-    start_candidates,
-)
+from fleet.domain.approvals.guards import EventFacts, Guard, Need
 from fleet.domain.db_timeouts import is_timeout
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, Refused, as_json, require_found, require_version, stored_text
@@ -55,13 +47,13 @@ def override(
     satisfied by `actor.proved`, or if the set exempts service accounts. Raises Refused for each remaining guard.
     """
     # A rule accepts some guards in advance; past one that blocks only a person goes.
-    may_be = ACCEPTABLE if actor.person is None else [guard.code for guard in found]
+    may_be = judging.ACCEPTABLE if actor.person is None else [guard.code for guard in found]
     given = {g.code for g in found if g.takes_reason and g.code in may_be and reasons.get(g.code)}
     given -= {g.code for g in found if g.code in (shown or {}) and g.shown not in (shown or {})[g.code].split()}
     # A service account cannot verify; the holder of a personal token is unknown.
     spared = actor.kind is ActorKind.SERVICE and facts.exempt_service_accounts
     dealt_with = (Need.SECOND, Need.STEP_UP) if actor.proved or spared else (Need.SECOND,)
-    standing = [guard for guard in remaining_guards(found, given) if guard.needs not in dealt_with]
+    standing = [guard for guard in judging.remaining_guards(found, given) if guard.needs not in dealt_with]
     if standing:
         refuse_by_guard(facts, standing)
     if actor.person is not None and any(guard.blocks for guard in found):
@@ -84,7 +76,7 @@ def override_entry_data(found: Iterable[Guard]) -> list[dict[str, object]]:
 def refuse_by_guard(facts: EventFacts, standing: list[Guard]) -> None:
     """Raise Refused for the first of these guards, with all of them in the details."""
     first = standing[0]
-    code = PROBLEMS[first.code]
+    code = judging.PROBLEMS[first.code]
     shown: dict[str, str] = {}
     for guard in standing:
         shown[guard.code] = f"{shown.get(guard.code, '')} {guard.shown}".strip()
@@ -332,7 +324,7 @@ def dispatch_first_order(approval: Approval, facts: EventFacts, *, now: datetime
     """Offer the first order of an approval that was just granted, and wake the machine after the commit."""
     if approval.state == ApprovalState.GRANTED.value:
         # It has no order yet that this one would supersede.
-        write_order(approval, facts, start_candidates(facts)[0], now=now)
+        write_order(approval, facts, judging.start_candidates(facts)[0], now=now)
     transaction.on_commit(lambda: wake_up.hint_approval(approval.pk, approval.trace))
 
 
@@ -340,7 +332,7 @@ def applicable_guards(
     facts: EventFacts, when: When, *, now: datetime, expected_version: int | None = None
 ) -> list[Guard]:
     """Return the guards that apply to a decision of this kind. All guards are evaluated again before dispatch."""
-    found = guards(facts, now=now, expected_version=expected_version)
+    found = judging.guards(facts, now=now, expected_version=expected_version)
     return [guard for guard in found if guard.code not in LATER.get(when, ())]
 
 

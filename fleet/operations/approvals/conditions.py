@@ -23,17 +23,7 @@ from fleet.models import Approval, Order
 from fleet.models.facts.decisions import load_decisions, whose_turn
 from fleet.models.facts.events import load_facts
 from fleet.models.people import service_of
-from fleet.operations.approvals.approve import (
-    Plan,
-    applicable_guards,
-    decision_lock,
-    dispatch_first_order,
-    event_of,
-    kept_overrides,
-    load_facts_locked,
-    override,
-    with_undo,
-)
+from fleet.operations.approvals import approve
 from fleet.operations.approvals.claims import hold_locked
 from fleet.operations.control import one_person
 from fleet.operations.orders.advance import close, give_back, move, tell_approval
@@ -85,8 +75,8 @@ def _due(approval_ids: Sequence[int], *, now: datetime) -> list[tuple[int, int]]
 
 
 def _move_on(approval_id: int, event_pk: int, *, now: datetime) -> bool:
-    with decision_lock(event_pk):
-        facts = load_facts_locked(event_pk, now=now)
+    with approve.decision_lock(event_pk):
+        facts = approve.load_facts_locked(event_pk, now=now)
         approval = Approval.objects.select_related("event").get(pk=approval_id)
         if approval.state not in WAITING:
             return False
@@ -103,7 +93,7 @@ def _move_on(approval_id: int, event_pk: int, *, now: datetime) -> bool:
         if step.do is Wait.STAY or not move(approval, ApprovalState.GRANTED, granted_at=now):
             return False
         tell_approval(EntryKind.APPROVAL_DUE, DRYDOCK, approval, facts, was=was, now=now, reason=step.reason)
-        dispatch_first_order(approval, facts, now=now)
+        approve.dispatch_first_order(approval, facts, now=now)
     return True
 
 
@@ -131,9 +121,9 @@ def consent(
     """
     actor = acting(actor, Right.OVERRIDE, doing="consent")
     reasons = cleaned_reasons(overrides)
-    event_pk = event_of(approval_id)
-    with decision_lock(event_pk):
-        facts = load_facts_locked(event_pk, now=now)
+    event_pk = approve.event_of(approval_id)
+    with approve.decision_lock(event_pk):
+        facts = approve.load_facts_locked(event_pk, now=now)
         approval = Approval.objects.select_related("event", "decided_by").get(pk=approval_id)
         require(actor, Right.OVERRIDE, facts.place, doing="consent")
         if approval.state != ApprovalState.PROPOSED.value:
@@ -148,14 +138,14 @@ def consent(
             raise Refused("version-changed", reason, version=facts.version)
         if decision.lost is not None:
             raise Refused("too-late", decision.lost)
-        found = applicable_guards(facts, When(approval.when), now=now, expected_version=expected_version)
+        found = approve.applicable_guards(facts, When(approval.when), now=now, expected_version=expected_version)
         found = [guard for guard in uncovered(decision, found) if guard.code != "already-decided"]
-        agreed = [kept_overrides(guard, actor.why) for guard in found if guard.needs is Need.SECOND]
+        agreed = [approve.kept_overrides(guard, actor.why) for guard in found if guard.needs is Need.SECOND]
         # The two people overrode the guards listed here; neither of them has seen later ones.
-        overridden = [*approval.overrides, *override(facts, found, actor, reasons, shown), *agreed]
-        plan = Plan(when=When(approval.when), due_at=approval.due_at)
+        overridden = [*approval.overrides, *approve.override(facts, found, actor, reasons, shown), *agreed]
+        plan = approve.Plan(when=When(approval.when), due_at=approval.due_at)
         if undo and plan.when is When.NOW:
-            plan = with_undo(plan, facts, now=now)
+            plan = approve.with_undo(plan, facts, now=now)
         at_once = plan.when is When.NOW
         target = ApprovalState.GRANTED if at_once else ApprovalState.WAITING
         columns = {"consented_by": actor.person, "consented_at": now, "consent_comment": actor.why}
@@ -165,7 +155,7 @@ def consent(
             raise Refused("too-late", Reason("consent-too-late"))
         was = ApprovalState.PROPOSED.value
         tell_approval(EntryKind.APPROVAL_CONSENTED, actor, approval, facts, was=was, now=now, overrides=overridden)
-        dispatch_first_order(approval, facts, now=now)
+        approve.dispatch_first_order(approval, facts, now=now)
     approval.refresh_from_db()
     return approval
 
@@ -192,9 +182,9 @@ def withdraw(*, approval_id: int, actor: Actor, now: datetime) -> Approval:
     Raises Refused: `not-permitted`, `validation`, `unknown-approval`, `too-late`.
     """
     actor = acting(actor, Right.APPROVE, doing="withdraw")
-    event_pk = event_of(approval_id)
+    event_pk = approve.event_of(approval_id)
     with transaction.atomic():
-        facts = load_facts_locked(event_pk, now=now)
+        facts = approve.load_facts_locked(event_pk, now=now)
         approval = Approval.objects.select_related("event").get(pk=approval_id)
         require(actor, Right.APPROVE, facts.place, doing="withdraw")
         if Order.objects.filter(approval=approval).exists():

@@ -16,18 +16,8 @@ from fleet.domain.intake import NUMBERS
 from fleet.domain.scheduling import AT_ONCE, LONGEST, NEVER, SPREAD
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, EndedAs, EventStatus, Presence
 from fleet.domain.timeline import Trait, kinds_with
-from fleet.models import (
-    Approval,
-    AvailabilitySet,
-    Claim,
-    Entry,
-    Hold,
-    LastRun,
-    Machine,
-    Order,
-    ScheduledEvent,
-    Sighting,
-)
+from fleet.models import AvailabilitySet, Entry, LastRun, Machine, ScheduledEvent, Sighting
+from fleet.models.approvals import Approval, Claim, Hold, Order
 from fleet.models.timeline import NEWEST_ERA
 from fleet.operations import locks
 from fleet.operations.locks import take_due

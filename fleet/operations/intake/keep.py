@@ -10,7 +10,6 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
-import psycopg
 from drydock_agent import wire
 from msgspec import convert
 
@@ -212,14 +211,9 @@ def rows_of(deliveries: Sequence[Delivery], spools: Mapping[tuple[int, str], Num
         epoch = spools[delivery.key].epoch
         for report in delivery.reports:
             data = report.data
-            is_document = isinstance(data, wire.DocumentData | wire.ReminderData)
-            row = KeptReport(
-                machine_id=delivery.machine_id,
-                epoch=epoch,
-                report=report,
-                document_hash=data.hash if is_document else None,  # type: ignore[union-attr]
-                incarnation=data.incarnation if is_document else None,  # type: ignore[union-attr]
-            )
+            named = isinstance(data, wire.DocumentData | wire.ReminderData)
+            document = (data.hash, data.incarnation) if named else (None, None)  # type: ignore[union-attr]
+            row = KeptReport(delivery.machine_id, epoch, report, *document)
             rows.setdefault(row.key, row)
     return [rows[key] for key in sorted(rows)]
 
@@ -228,8 +222,8 @@ def load_kept(keys: Collection[tuple[int, int, int]]) -> list[KeptReport]:
     """Return stored reports by (machine row id, epoch, seq), as they were when they arrived."""
     rows = query(
         f"""
-        SELECT row.machine_id, row.epoch, row.document_id, row.incarnation, row.data,
-               row.seq, row.kind, row.at, row.machine_at
+        SELECT row.machine_id, row.epoch, row.seq, row.kind, row.at, row.machine_at, row.data,
+               row.document_id, row.incarnation
         FROM unnest(%s::bigint[], %s::int[], %s::bigint[]) AS given (machine_id, epoch, seq)
         JOIN {Observation._meta.db_table} AS row USING (machine_id, epoch, seq)
         ORDER BY row.machine_id, row.epoch, row.seq
@@ -237,14 +231,8 @@ def load_kept(keys: Collection[tuple[int, int, int]]) -> list[KeptReport]:
         *map(list, zip(*keys, strict=True)),
     )
     return [
-        KeptReport(
-            machine_id,
-            epoch,
-            ParsedReport(seq, kind, at, machine_at, _data_again(kind, data)),
-            document_hash,
-            incarnation,
-        )
-        for machine_id, epoch, document_hash, incarnation, data, seq, kind, at, machine_at in rows
+        KeptReport(machine_id, epoch, ParsedReport(seq, kind, at, machine_at, _data_again(kind, data)), *document)
+        for machine_id, epoch, seq, kind, at, machine_at, data, *document in rows
     ]
 
 
@@ -296,8 +284,6 @@ MAKE = f"""
         ({", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())}) ON COMMIT DELETE ROWS
 """
 COPY = f"COPY pg_temp.drydock_stage ({NAMES}) FROM STDIN (FORMAT BINARY)"
-COPIED_ROWS = "SELECT * FROM pg_temp.drydock_stage"
-GIVEN_ROWS = f"SELECT * FROM unnest({', '.join(f'%s::{kind}[]' for kind in TYPES)})"
 # Bodies in the order of their hashes: two processes that keep the same ones wait for each other, never in a circle.
 MERGE = f"""
     WITH stage ({NAMES}) AS MATERIALIZED ({{rows}}),
@@ -318,7 +304,8 @@ MERGE = f"""
            (SELECT CASE WHEN count(*) < %s THEN array_agg(ARRAY[machine_id, epoch, seq]) END FROM observations),
            (SELECT count(*) FROM observations)
 """
-MERGE_COPIED, MERGE_GIVEN = MERGE.format(rows=COPIED_ROWS), MERGE.format(rows=GIVEN_ROWS)
+MERGE_COPIED = MERGE.format(rows="SELECT * FROM pg_temp.drydock_stage")
+MERGE_GIVEN = MERGE.format(rows=f"SELECT * FROM unnest({', '.join(f'%s::{kind}[]' for kind in TYPES)})")
 
 
 def keep(
@@ -336,13 +323,16 @@ def keep(
         if len(staged) < COPIED:
             cursor.execute(MERGE_GIVEN, [*driver.arrays(staged), now, now, len(rows)])
         else:
-            _copy(cursor, staged)
+            cursor.execute(MAKE)
+            with cursor.copy(COPY) as copy:
+                copy.set_types(TYPES)
+                for row in staged:
+                    copy.write_row(row)
             cursor.execute(MERGE_COPIED, [now, now, len(rows)])
         new_hashes, written, count = cursor.fetchone() or (None, None, 0)
-    if count == len(rows):
-        return list(rows), set(new_hashes or ())
     keys = {tuple(key) for key in written or ()}
-    return [row for row in rows if row.key in keys], set(new_hashes or ())
+    stored = list(rows) if count == len(rows) else [row for row in rows if row.key in keys]
+    return stored, set(new_hashes or ())
 
 
 def _staged(
@@ -355,31 +345,7 @@ def _staged(
         if named is not None and named in bodies and named not in put:
             put.add(named)
             document = documents[named]
-            body, readable, flags = bodies[named], document.readable, _flags(document)
-        yield (
-            row.machine_id,
-            row.epoch,
-            report.seq,
-            report.kind,
-            report.at,
-            report.machine_at,
-            named,
-            row.incarnation,
-            data_of(report.data),
-            report.kept_flag,
-            body,
-            readable,
-            flags,
-        )
-
-
-def _flags(document: Document) -> str:
-    return json.dumps(as_json(document.flags)) if document.flags else "[]"
-
-
-def _copy(cursor: psycopg.Cursor[Any], staged: Collection[tuple[Any, ...]]) -> None:
-    cursor.execute(MAKE)
-    with cursor.copy(COPY) as copy:
-        copy.set_types(TYPES)
-        for row in staged:
-            copy.write_row(row)
+            body, readable, flags = bodies[named], document.readable, json.dumps(as_json(document.flags))
+        when = (report.kind, report.at, report.machine_at)
+        said = (named, row.incarnation, data_of(report.data), report.kept_flag)
+        yield *row.key, *when, *said, body, readable, flags

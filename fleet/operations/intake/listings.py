@@ -65,7 +65,7 @@ class MachineDocument:
     document_hash: str
     incarnation: int | None
     document: Document
-    # EventIds of which nothing is made now; the machine lists none of them already (`fleet.operations.intake.bounds`).
+    # EventIds of which nothing is made now (see `oddities`); the machine lists none of them already.
     left_out: frozenset[str] = frozenset()
 
     @property
@@ -77,19 +77,18 @@ class MachineDocument:
 
 
 @dataclass(slots=True)
-class Merged:
-    """Result of merging documents.
+class TakenEvents:
+    """Events whose reports were merged (row ids), and `locked`, their rows.
 
-    `touched`: events to compute (row ids). `new_sightings`: machines that report an event for the first time, by event.
-    `reporters`: machines of other sets that list an event. `rows`: sightings to write.
+    `new_sightings`: machines that report an event for the first time, by event. `reporters`: machines that list an
+    event. `sightings` are yet to be written, under the lock of their events.
     """
 
-    touched: set[int]
-    new_sightings: dict[int, list[int]]
-    new_events: list[int]
-    reporters: dict[int, set[int]]
-    # Yet to be written, under the lock of their events.
-    rows: list[Sighting] = field(default_factory=list)
+    events: set[int] = field(default_factory=set)
+    new_sightings: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    reporters: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    sightings: list[Sighting] = field(default_factory=list)
+    locked: list[ScheduledEvent] = field(default_factory=list)
 
 
 def ahead_of_latest(documents: Iterable[MachineDocument]) -> list[MachineDocument]:
@@ -99,16 +98,18 @@ def ahead_of_latest(documents: Iterable[MachineDocument]) -> list[MachineDocumen
     The rows of these machines' latest documents remain locked.
     """
     by_machine = grouped((one.machine_id, one) for one in documents)
-    for fresh in by_machine.values():
-        fresh.sort(key=lambda one: one.position)
     # Sorted, as every caller locks these rows.
-    latest = _move_latest([by_machine[machine_id][-1] for machine_id in sorted(by_machine)])
-    return [
-        one
-        for machine_id in sorted(by_machine)
-        for one in by_machine[machine_id]
-        if one.position > latest.get(machine_id, (0, 0))
-    ]
+    in_order = [sorted(by_machine[machine_id], key=lambda one: one.position) for machine_id in sorted(by_machine)]
+    if not in_order:
+        return []
+    newest = [of_machine[-1] for of_machine in in_order]
+    columns = driver.arrays(
+        [(one.machine_id, *one.position, one.document_hash, one.incarnation, one.at) for one in newest]
+    )
+    with driver.cursor() as cursor:
+        before = cursor.execute(MOVE_LATEST, [columns[0], *columns]).fetchall()
+    latest = {machine_id: (epoch, seq) for machine_id, epoch, seq in before}
+    return [one for each in in_order for one in each if one.position > latest.get(one.machine_id, (0, 0))]
 
 
 def newest_unreadable(rows: Iterable[KeptReport], documents: Mapping[str, Document]) -> dict[int, datetime]:
@@ -126,35 +127,23 @@ def newest_unreadable(rows: Iterable[KeptReport], documents: Mapping[str, Docume
     return {machine_id: at for machine_id, (_, at) in found.items()}
 
 
-def _move_latest(newest: list[MachineDocument]) -> dict[int, Position]:
-    """Store these documents as their machines' latest if they are newer. Return the former positions, by machine (row
-    id).
-    """
-    if not newest:
-        return {}
-    columns = driver.arrays(
-        [(one.machine_id, *one.position, one.document_hash, one.incarnation, one.at) for one in newest]
-    )
-    with driver.cursor() as cursor:
-        cursor.execute(MOVE_LATEST, [columns[0], *columns])
-        return {machine_id: (epoch, seq) for machine_id, epoch, seq in cursor.fetchall()}
-
-
-def merge(ahead: list[MachineDocument], *, now: datetime, only: Collection[str] | None = None) -> Merged:
+def merge(ahead: list[MachineDocument], *, now: datetime, only: Collection[str] | None = None) -> TakenEvents:
     """Merge new documents into sightings, for all events or only for those in `only` (EventIds).
 
     `ahead` are from `ahead_of_latest`. The caller then locks the events and calls `store`. Runs one query if no events
     are or were listed, else a few.
     """
-    merged = Merged(touched=set(), new_sightings=defaultdict(list), new_events=[], reporters=defaultdict(set))
+    merged = TakenEvents()
     machine_ids = sorted({one.machine_id for one in ahead})
-    if not any(one.document.listings for one in ahead) and not _any_listed(machine_ids):
-        # Nothing is listed, and nothing was: as nearly always.
-        return merged
+    if not any(one.document.listings for one in ahead):
+        with driver.cursor() as cursor:
+            if cursor.execute(ANY_LISTED, [driver.array(machine_ids)]).fetchone() == (False,):
+                # Nothing is listed, and nothing was: as nearly always.
+                return merged
     spelled_ids = sorted({listing.event_id for one in ahead for listing in one.listings})
     if only is not None:
         spelled_ids = [event_id for event_id in spelled_ids if event_id in only]
-    events = _ensure_events(ahead, spelled_ids, merged, now) if spelled_ids else {}
+    events = _ensure_events(ahead, spelled_ids, now) if spelled_ids else {}
     # No document lists a drill, so no document can end it.
     standing = Sighting.objects.filter(machine_id__any=machine_ids, event__drill=False)
     if only is not None:
@@ -190,15 +179,9 @@ def merge(ahead: list[MachineDocument], *, now: datetime, only: Collection[str] 
                 row.gone_epoch, row.gone_seq = one.position
                 row.gone_at, row.gone_incarnation = one.at, one.incarnation
                 changed[one.machine_id, event_pk] = row
-    merged.rows = [changed[key] for key in sorted(changed, key=lambda key: (key[1], key[0]))]
-    merged.touched = {event_pk for _, event_pk in changed}
+    merged.sightings = [changed[key] for key in sorted(changed, key=lambda key: (key[1], key[0]))]
+    merged.events = {event_pk for _, event_pk in changed}
     return merged
-
-
-def _any_listed(machine_ids: list[int]) -> bool:
-    """Return whether any of these machines (row ids) currently lists an event."""
-    with driver.cursor() as cursor:
-        return cursor.execute(ANY_LISTED, [driver.array(machine_ids)]).fetchone() == (True,)
 
 
 def _listed(row: Sighting, one: MachineDocument, listing: Listing) -> None:
@@ -221,43 +204,21 @@ def _listed(row: Sighting, one: MachineDocument, listing: Listing) -> None:
     row.gone_epoch = row.gone_seq = row.gone_at = row.gone_incarnation = None
 
 
-def store(merged: Merged) -> None:
+def store(sightings: list[Sighting]) -> None:
     """Write the sightings. Call it after locking their events.
 
     A row with a foreign key takes a weak lock on the event. Two transactions with weak locks that then want the full
     lock would wait for each other.
     """
-    driver.upsert(merged.rows, unique=["event_id", "machine_id"])
+    driver.upsert(sightings, unique=["event_id", "machine_id"])
 
 
-def _unconfirmed(listing: Listing) -> dict[str, Any]:
-    """Return the columns of an event that only machines of other sets have listed; the values are from one of these."""
-    return {name: getattr(listing, name) for name in NOT_STATED} | {
-        "resources": list(listing.resources),
-        "watched": False,
-    }
-
-
-def _remaining_sets(set_ids: Collection[int]) -> dict[Any, Any]:
-    """Lock these sets against a merge. Return for each the set that remains after a merge (row ids)."""
-    with driver.cursor() as cursor:
-        return dict(cursor.execute(REMAINING, [driver.array(sorted(set_ids))]).fetchall())
-
-
-def _ensure_events(ahead: list[MachineDocument], event_ids: list[str], merged: Merged, now: datetime) -> dict[str, int]:
-    known: dict[str, int] = {}
-    drills = set()
-    for event_id, pk, drill in ScheduledEvent.objects.filter(event_id__any=event_ids).values_list(
-        "event_id", "pk", "drill"
-    ):
-        known[event_id] = pk
-        if drill:
-            drills.add(event_id)
-    if drills:
-        # Azure knows nothing of a drill: a document that lists one is no report about it.
-        known = {event_id: pk for event_id, pk in known.items() if event_id not in drills}
-        event_ids = [event_id for event_id in event_ids if event_id not in drills]
-    missing = [event_id for event_id in event_ids if event_id not in known]
+def _ensure_events(ahead: list[MachineDocument], event_ids: list[str], now: datetime) -> dict[str, int]:
+    rows = ScheduledEvent.objects.filter(event_id__any=event_ids).values_list("event_id", "pk", "drill")
+    stored = {event_id: (pk, drill) for event_id, pk, drill in rows}
+    # Azure knows nothing of a drill: a document that lists one is no report about it.
+    known = {event_id: pk for event_id, (pk, drill) in stored.items() if not drill}
+    missing = [event_id for event_id in event_ids if event_id not in stored]
     if not missing:
         return known
     first: dict[str, MachineDocument] = {}
@@ -268,15 +229,12 @@ def _ensure_events(ahead: list[MachineDocument], event_ids: list[str], merged: M
             stated.setdefault(listing.event_id, listing)
     reporters = Machine.every.filter(pk__any={first[event_id].machine_id for event_id in missing})
     of_set = names_of(Requirements)
-    columns = ["kind", *of_set]
-    rows = list(reporters.values_list("pk", "availability_set_id", *(f"availability_set__{name}" for name in columns)))
-    homes = {pk: (set_id, of_values(Requirements, values)) for pk, set_id, _, *values in rows}
-    nameless = {pk for pk, _, kind, *_ in rows if kind == PROVISIONAL}
-    asked = {
-        event_id: (first[event_id].machine_id, stated[event_id].resources)
-        for event_id in missing
-        if first[event_id].machine_id in nameless
-    }
+    columns = [f"availability_set__{name}" for name in ("kind", *of_set)]
+    of_reporters = reporters.values_list("pk", "availability_set_id", *columns)
+    homes = {pk: (set_id, of_values(Requirements, values)) for pk, set_id, _, *values in of_reporters}
+    nameless = {pk for pk, _, kind, *_ in of_reporters if kind == PROVISIONAL}
+    from_nameless = [event_id for event_id in missing if first[event_id].machine_id in nameless]
+    asked = {event_id: (first[event_id].machine_id, stated[event_id].resources) for event_id in from_nameless}
     owned = owners.named_owners(asked, now=now) if asked else {}
     required = {
         pk: of_values(Requirements, values)
@@ -284,22 +242,21 @@ def _ensure_events(ahead: list[MachineDocument], event_ids: list[str], merged: M
     }
     places = {event_id: homes[first[event_id].machine_id] for event_id in missing}
     places |= {event_id: (set_id, required[set_id]) for event_id, set_id in owned.items()}
-    remaining = _remaining_sets({set_id for set_id, _ in places.values()})
+    # Locked against a merge; for each the set that remains after one.
+    with driver.cursor() as cursor:
+        wanted = driver.array(sorted({set_id for set_id, _ in places.values()}))
+        remaining: dict[Any, Any] = dict(cursor.execute(REMAINING, [wanted]).fetchall())
+    made = []
     # Sorted by key, like every write here, so that two processes never wait for each other in a circle.
-    ScheduledEvent.objects.bulk_create(
-        [
-            ScheduledEvent(
-                event_id=event_id,
-                availability_set_id=remaining[places[event_id][0]],
-                kept=requirements_to_keep(places[event_id][1]),
-                created_at=now,
-                first_seen_at=first[event_id].at,
-                **(_unconfirmed(stated[event_id]) if event_id in owned else {}),
-            )
-            for event_id in missing
-        ],
-        ignore_conflicts=True,
-    )
-    added = dict(ScheduledEvent.objects.filter(event_id__any=missing).values_list("event_id", "pk"))
-    merged.new_events = sorted(added.values())
-    return known | added
+    for event_id in missing:
+        (set_id, required_here), seen = places[event_id], {"created_at": now, "first_seen_at": first[event_id].at}
+        home, kept = remaining[set_id], requirements_to_keep(required_here)
+        event = ScheduledEvent(event_id=event_id, availability_set_id=home, kept=kept, **seen)
+        if event_id in owned:
+            # Only machines of other sets have listed it; the values are from one of these.
+            for name in NOT_STATED:
+                setattr(event, name, getattr(stated[event_id], name))
+            event.resources, event.watched = list(stated[event_id].resources), False
+        made.append(event)
+    ScheduledEvent.objects.bulk_create(made, ignore_conflicts=True)
+    return known | dict(ScheduledEvent.objects.filter(event_id__any=missing).values_list("event_id", "pk"))

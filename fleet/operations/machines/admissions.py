@@ -34,7 +34,7 @@ MOST_OF_A_MACHINE = 5
 STRANGERS_LAST = timedelta(hours=1)
 MOST_STRANGERS = 500
 MOST_OF_AN_ADDRESS = 100
-RETRY_SECONDS = 30.0
+WAITS = {"admission": "waits"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def wait(asker: Asker, *, now: datetime) -> wire.EnrolPending:
         row.save()
         if not asker.alone and not replaced:
             _tell(EntryKind.MACHINE_WAITS, row, DRYDOCK, now, revoked=row.revoked)
-    return wire.EnrolPending(server_time=now, retry_after=RETRY_SECONDS)
+    return wire.EnrolPending(server_time=now, retry_after=30.0)
 
 
 @transaction.atomic
@@ -191,7 +191,7 @@ def admit(*, ids: Sequence[int], actor: Actor, now: datetime) -> int:
     for row in rows:
         Admission.objects.filter(vm_id=row.vm_id).update(admitted_at=None, admitted_by="")
         Admission.objects.filter(pk=row.pk).update(admitted_at=now, admitted_by=actor.name)
-        _decided(EntryKind.MACHINE_ADMITTED, row, actor, now, "admitted")
+        _tell(EntryKind.MACHINE_ADMITTED, row, actor, now, before=WAITS, after={"admission": "admitted"})
     return len(rows)
 
 
@@ -202,7 +202,7 @@ def refuse(*, ids: Sequence[int], actor: Actor, now: datetime) -> int:
     """
     rows, actor = _waiting(ids, actor)
     for row in rows:
-        _decided(EntryKind.ADMISSION_REFUSED, row, actor, now, "refused")
+        _tell(EntryKind.ADMISSION_REFUSED, row, actor, now, before=WAITS, after={"admission": "refused"})
     Admission.objects.filter(pk__in=[row.pk for row in rows]).delete()
     return len(rows)
 
@@ -217,10 +217,6 @@ def _waiting(ids: Sequence[int], actor: Actor) -> tuple[list[Admission], Actor]:
 
 def _name(row: Admission) -> str:
     return row.machine.resource_name if row.machine is not None else row.resource_name or row.vm_id
-
-
-def _decided(kind: EntryKind, row: Admission, actor: Actor, now: datetime, after: str) -> None:
-    _tell(kind, row, actor, now, before={"admission": "waits"}, after={"admission": after})
 
 
 def _tell(kind: EntryKind, row: Admission, actor: Actor, now: datetime, **data: Any) -> None:
@@ -258,15 +254,8 @@ def set_rule(*, set_id: int, until: datetime | None, actor: Actor, now: datetime
     if before == until:
         return
     AvailabilitySet.objects.filter(pk=set_id).update(admits_until=until)
-    tell(
-        EntryKind.SET_CHANGED,
-        actor,
-        at=now,
-        set_id=set_id,
-        before={"admits_until": before},
-        after={"admits_until": until},
-        name=home.name,
-    )
+    was, became = {"admits_until": before}, {"admits_until": until}
+    tell(EntryKind.SET_CHANGED, actor, at=now, set_id=set_id, before=was, after=became, name=home.name)
 
 
 def admits(asker: Asker, *, now: datetime) -> SetKey | None:
@@ -286,18 +275,10 @@ def admits(asker: Asker, *, now: datetime) -> SetKey | None:
         live = enrolled_now or machine_presence(row, now=now) is Presence.LIVE
         if live or machine.revoked_at is not None:
             return None
-    tell(
-        EntryKind.MACHINE_ADMITTED,
-        DRYDOCK,
-        at=now,
-        machine_id=machine.pk if machine is not None else None,
-        set_id=home.pk,
-        before={"admission": "waits"},
-        after={"admission": "admitted"},
-        name=machine.resource_name if machine is not None else asker.request.resource_name[:200] or asker.vm_id,
-        address=asker.address[:100],
-        until=home.admits_until,
-    )
+    name = machine.resource_name if machine is not None else asker.request.resource_name[:200] or asker.vm_id
+    about = {"machine_id": machine.pk if machine is not None else None, "set_id": home.pk, "name": name}
+    said = {"before": WAITS, "after": {"admission": "admitted"}, "address": asker.address[:100]}
+    tell(EntryKind.MACHINE_ADMITTED, DRYDOCK, at=now, **about, **said, until=home.admits_until)
     return placement.whole(home)
 
 
@@ -311,8 +292,7 @@ def _speaks_for(asker: Asker, home: AvailabilitySet) -> bool:
 
 def _named(asker: Asker) -> AvailabilitySet | None:
     """Return the existing set that a new machine states, if the rule of that set admits machines; else None."""
-    named = read_stated(asker.request.availability_set.strip())
-    if named is None:
+    if (named := read_stated(asker.request.availability_set.strip())) is None:
         return None
     rows = AvailabilitySet.objects.filter(merged_into=None, admits_until__isnull=False, kind=named[0])
     return rows.filter(name__iexact=named[1], subscription__iexact=asker.attested).order_by("pk").first()

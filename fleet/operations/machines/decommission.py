@@ -1,7 +1,8 @@
-"""Decommissioning: machines leave the fleet one by one, in bulk, or by the rules of the settings.
+"""How machines leave the fleet: decommissioned one by one, in bulk, or by the rules of the settings; and the revocation
+and discounting of machines.
 
-The row and the history of a machine are kept. Its key ends, as in a revocation, and it returns as itself if an
-administrator admits it again.
+The row and the history of a machine are kept. Its key ends, and it returns as itself if an administrator admits it
+again.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -9,7 +10,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, ProtectedError, Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from fleet.domain.actor import DRYDOCK, Actor
@@ -17,13 +18,18 @@ from fleet.domain.clock import seconds_since
 from fleet.domain.intake import names
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, Refused, require_found, require_version
-from fleet.domain.states import OPEN_EVENTS, OPEN_ORDERS, EventStatus, Presence
+from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, OPEN_ORDERS, EventStatus, Presence
 from fleet.domain.timeline import EntryKind
-from fleet.models import Coverage, InventoryMachine, LastRun, Machine, ScheduledEvent, Sighting, StaleSet
+from fleet.models import Approval, Entry, LastRun, ScheduledEvent, Sighting, StaleSet
+from fleet.models.caches import Cache, Coverage
 from fleet.models.facts.blind_spots import is_any_agent_heard
 from fleet.models.facts.events import contact_times, machine_presence
 from fleet.models.facts.machines import not_counted_since
-from fleet.operations.machines import keys
+from fleet.models.machines import UNSET, AvailabilitySet, InventoryMachine, Machine
+from fleet.operations import wake_up
+from fleet.operations.events import scheduling
+from fleet.operations.machines import admissions
+from fleet.operations.orders import advance
 from fleet.operations.rights import acting
 from fleet.operations.timeline.entries import tell_machine
 
@@ -35,6 +41,8 @@ MOST_AT_ONCE = 500
 # After a longer pause Drydock itself was unavailable: silence since then proves nothing about machines.
 LONGEST_PAUSE = timedelta(minutes=30)
 RUN = "decommission"
+# At most this many events are computed at once for a machine that loses its vote; each takes milliseconds.
+COMPUTED_AT_ONCE = 500
 
 
 def decommission(*, machine_id: int, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> None:
@@ -88,11 +96,11 @@ def _decommission(machine: Machine, actor: Actor, *, now: datetime, rule: str = 
     Coverage.objects.filter(machine=machine, until=None).update(until=F("vouched_at"))
     # The trigger does not know the column.
     StaleSet.objects.create(availability_set_id=machine.availability_set_id)
-    deleted = keys.delete_named_alone(machine.pk)
+    deleted = _delete_named_alone(machine.pk)
     before, after = {"credential": "revoked" if was_revoked else "valid"}, {"credential": "revoked"}
     said = {"before": before, "after": after, "rule": rule, **deleted}
     tell_machine(EntryKind.MACHINE_DECOMMISSIONED, actor, machine, now=now, **said)
-    keys.shut_out(machine, now=now)
+    _shut_out(machine, now=now)
 
 
 def _open_event(machine: Machine) -> str | None:
@@ -105,6 +113,96 @@ def _open_event(machine: Machine) -> str | None:
     of_set = open_events.filter(availability_set=machine.availability_set_id).values_list("event_id", "resources")
     naming = (event_id for event_id, resources in of_set if names(resources, own))
     return next(naming, None) or open_events.filter(used).values_list("event_id", flat=True).first()
+
+
+# How a machine loses its credential or its vote. Only an admission brings it back.
+
+
+@transaction.atomic
+def revoke(*, machine_id: int, actor: Actor, now: datetime) -> None:
+    """Revoke a machine (row id): the credential ends, and open events are computed without the machine's reports.
+
+    All of this is one transaction, except that reconciliation computes the events beyond the first 500. Gateways learn
+    of it by a wake-up, or without Redis within about a second; reports in between are not stored.
+
+    Raises Refused `not-permitted`, `validation` or `unknown-machine`.
+    """
+    actor = acting(actor, Right.ADMINISTER)
+    found = Machine.objects.defer("compute").filter(pk=machine_id).first()
+    machine = require_found(found, "unknown-machine", Reason("machine-unknown"))
+    if not Machine.objects.filter(pk=machine_id, revoked_at__isnull=True).update(revoked_at=now, credential_hash=""):
+        return
+    before, after = {"credential": "valid"}, {"credential": "revoked"}
+    tell_machine(EntryKind.MACHINE_REVOKED, actor, machine, now=now, before=before, after=after)
+    _shut_out(machine, now=now)
+
+
+def _shut_out(machine: Machine, *, now: datetime) -> None:
+    """Compute open events without the reports of a machine that was just revoked, and have gateways reject its key."""
+    # A machine that was admitted under this identity has to request admission again.
+    admissions.done(machine.vm_id)
+    ordered = Q(approvals__orders__machine=machine.pk, approvals__orders__state__in=OPEN_ORDERS)
+    said = ScheduledEvent.objects.filter(Q(sightings__machine=machine.pk) | ordered)
+    _recompute(said, now=now)
+    transaction.on_commit(lambda: wake_up.forget_credentials([machine.pk]))
+
+
+@transaction.atomic
+def discount(*, machine_id: int, actor: Actor, now: datetime) -> None:
+    """Discount the reports of a silent or revoked machine (row id): open events are computed without them, until the
+    machine reports again. Sets and caches that only this machine named are deleted if they are empty; the timeline
+    keeps them.
+
+    Raises Refused `not-permitted`, `validation`, `unknown-machine` or `machine-live`.
+    """
+    actor = acting(actor, Right.ADMINISTER)
+    rows = Machine.objects.select_related("presence", "latest_document").defer("compute")
+    machine = require_found(rows.filter(pk=machine_id).first(), "unknown-machine", Reason("machine-unknown"))
+    if machine_presence(machine, now=now) in (Presence.LIVE, Presence.LATE):
+        raise Refused("machine-live", Reason("machine-live"))
+    Machine.objects.filter(pk=machine_id).update(discounted_at=now)
+    events = _recompute(ScheduledEvent.objects.filter(sightings__machine=machine_id), now=now)
+    deleted = _delete_named_alone(machine_id)
+    tell_machine(EntryKind.MACHINE_DISCOUNTED, actor, machine, now=now, events=events, **deleted)
+
+
+def _delete_named_alone(machine_id: int) -> dict[str, list[str]]:
+    """Delete the empty sets and caches that only this machine (row id) named. Return their names."""
+    named = Entry.objects.filter(machine=machine_id).values("availability_set").distinct()
+    # Also of users: a set that a user named or changed belongs to more than this machine.
+    others = Entry.objects.filter(availability_set=OuterRef("pk")).exclude(machine=machine_id)
+    sets = AvailabilitySet.objects.filter(~Exists(others), pk__in=named, **UNSET)
+    coverage = Coverage.objects.filter(machine=machine_id)
+    shared = Coverage.objects.filter(cache=OuterRef("pk")).exclude(machine=machine_id)
+    caches = Cache.objects.filter(~Exists(shared), pk__in=coverage.values("cache"))
+    return {
+        "sets": [row.name for row in sets if _delete_if_empty(row)],
+        "caches": [row.host for row in caches if _delete_if_empty(row, coverage.filter(cache=row))],
+    }
+
+
+def _recompute(events: QuerySet[ScheduledEvent], *, now: datetime) -> int:
+    """Compute the open ones of these events without a machine's reports, those with a decision first, and return their
+    number. Reconciliation computes those that would make this transaction last for seconds.
+    """
+    decided = Exists(Approval.objects.filter(event=OuterRef("pk"), state__in=LIVE_APPROVALS))
+    still_open = events.exclude(status=EventStatus.ENDED.value).annotate(decided=decided).distinct()
+    pks = list(still_open.order_by("-decided", "pk").values_list("pk", flat=True))
+    scheduling.make_due(Q(pk__any=pks[COMPUTED_AT_ONCE:]))
+    advance.recompute(pks[:COMPUTED_AT_ONCE], now=now, via="report")
+    return len(pks)
+
+
+def _delete_if_empty(row: AvailabilitySet | Cache, *own: QuerySet[Coverage]) -> bool:
+    """Delete a row that nothing refers to except `own`, and return whether this was so."""
+    try:
+        with transaction.atomic():
+            for rows in own:
+                rows.delete()
+            row.delete()
+    except ProtectedError:
+        return False
+    return True
 
 
 # Rules, which are off unless settings state their days.
@@ -158,27 +256,14 @@ def _candidates(rule: str, before: datetime) -> Iterator[int]:
     heard = Machine.objects.alias(heard_at=Coalesce("presence__last_heard_at", "enrolled_at"))
     silent = heard.filter(heard_at__lt=before, admissions=None).order_by("heard_at", "pk")
     if rule == "terminated":
-        yield from _terminated(silent)
+        # The machine's last document listed its own Terminate, which has ended since.
+        ended = {"event_type": "Terminate", "event__status": EventStatus.ENDED.value, "event__drill": False}
+        last = Sighting.objects.filter(machine__in=silent.values("pk"), foreign=False, gone_at__isnull=True, **ended)
+        columns = last.order_by("machine").values_list("machine", "machine__resource_name", "resources")
+        yield from (machine_id for machine_id, name, resources in columns if names(resources, {name.lower()}))
     elif rule == "unlisted":
         # One that reported after the import existed, whatever the inventory listed.
         unlisted = silent.filter(unlisted_at__lt=before, unlisted_at__gte=F("heard_at"))
         yield from unlisted.values_list("pk", flat=True)
     else:
         yield from silent.values_list("pk", flat=True)
-
-
-def _terminated(silent: QuerySet[Machine]) -> Iterator[int]:
-    """Yield those whose last document listed the Terminate of the machine itself, which has ended since."""
-    last = Sighting.objects.filter(
-        machine__in=silent.values("pk"),
-        foreign=False,
-        gone_at__isnull=True,
-        event_type="Terminate",
-        event__status=EventStatus.ENDED.value,
-        event__drill=False,
-    )
-    for machine_id, name, resources in last.order_by("machine").values_list(
-        "machine", "machine__resource_name", "resources"
-    ):
-        if names(resources, {name.lower()}):
-            yield machine_id

@@ -79,20 +79,14 @@ def keep(calls: Mapping[tuple[str, str], RefusedCalls], *, now: datetime) -> Non
         cursor.executemany(KEEP, values)
 
 
-def forget(vm_id: str) -> None:
-    """Delete the refused enrolments of a machine (vmId) that has enrolled."""
-    RefusedEnrolment.objects.filter(vm_id=vm_id).delete()
-
-
 # How a machine gets its credential.
 
 MAX_ID = 200
 MOST_WARNINGS = 5
+Answer = wire.EnrolAnswer | wire.EnrolPending
 
 
-def enrol(
-    *, request: wire.EnrolRequest, now: datetime, address: str = "", signed_by: str = ""
-) -> wire.EnrolAnswer | wire.EnrolPending:
+def enrol(*, request: wire.EnrolRequest, now: datetime, address: str = "", signed_by: str = "") -> Answer:
     """Enrol a machine: return its key (or a credential if it does not support keys), or that it must wait for
     admission.
 
@@ -130,9 +124,7 @@ def _attested(request: wire.EnrolRequest, policy: EntrancePolicy, now: datetime)
         return None
 
 
-def would_enrol(
-    *, request: wire.EnrolRequest, now: datetime, address: str = "", signed_by: str = ""
-) -> wire.EnrolAnswer | wire.EnrolPending:
+def would_enrol(*, request: wire.EnrolRequest, now: datetime, address: str, signed_by: str = "") -> Answer:
     """Return what `enrol` would return now, or raise its error. Nothing is stored, and no nonce is used up."""
     with transaction.atomic():
         answer = enrol(request=request, now=now, address=address, signed_by=signed_by)
@@ -143,7 +135,7 @@ def would_enrol(
 @gathered()
 def _enrol(
     request: wire.EnrolRequest, vm_id: str, facts: EntranceFacts, proof: Proof, *, now: datetime, address: str
-) -> wire.EnrolAnswer | wire.EnrolPending:
+) -> Answer:
     read_stated(request.availability_set.strip())
     # No row can be locked while there is none: requests for one machine are decided one after the other.
     locks.take(locks.Lock.ENROLMENTS, vm_id)
@@ -161,7 +153,9 @@ def _enrol(
     if owner is None:
         token = _token(request, facts.policy, now)
         asker = admissions.Asker(vm_id, known, token, proof, request, address)
-        by_policy = _admitted_by_policy(asker, facts)
+        allowed = proof.attested is not None and proof.attested.subscription in facts.subscriptions
+        claims, holds = known is not None, token is not None
+        by_policy = is_admitted_by_policy(facts.policy, proof, known=claims, allowed=allowed, token=holds)
         if not by_policy:
             admitted_to = admissions.admitted(asker, now=now) or admissions.admits(asker, now=now)
             if admitted_to is None:
@@ -173,7 +167,11 @@ def _enrol(
         admissions.done(vm_id)
         known, former = former, None
     elif former is not None:
-        instance.end(former, now=now)
+        # The `vmId` has its own row: key and name of the other one become free.
+        former_pk = former.pk
+        Machine.objects.filter(pk=former_pk).update(revoked_at=now, credential_hash="")
+        admissions.done(former.vm_id)
+        transaction.on_commit(lambda: wake_up.forget_credentials([former_pk]))
     # Who proved to be the same machine is as sure as it was.
     attested_at = now if proof.attested else known.attested_at if known is not None and proved else None
     answer = _admit_machine(
@@ -210,7 +208,7 @@ def _admit_machine(
     plain, key, generation, found_by = _secret(known, claim.vm_id, request, now)
     called = instance.name_columns(known, vm_id=claim.vm_id, stated=claim.name, set_id=placed.home.pk, now=now)
     warnings = [*known.warnings, as_json(Reason("enrolled-again", at=now))] if known is not None else []
-    forget(claim.vm_id)
+    RefusedEnrolment.objects.filter(vm_id=claim.vm_id).delete()
     machine = placement.settle(
         claim,
         placed,
@@ -269,11 +267,3 @@ def _token(request: wire.EnrolRequest, policy: EntrancePolicy, now: datetime) ->
         return entrance.valid(request.join_token, now=now) if request.join_token else None
     except Refused:
         return None
-
-
-def _admitted_by_policy(asker: admissions.Asker, facts: EntranceFacts) -> bool:
-    """Return whether the policy alone admits a machine that has not proved to be a known one."""
-    attested = asker.proof.attested
-    allowed = attested is not None and attested.subscription in facts.subscriptions
-    known, token = asker.known is not None, asker.token is not None
-    return is_admitted_by_policy(facts.policy, asker.proof, known=known, allowed=allowed, token=token)

@@ -12,15 +12,14 @@ import structlog
 from cryptography import x509
 from django import forms
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import F, Q
-from django.utils.crypto import constant_time_compare
 from drydock_agent import wire
 from rest_framework import serializers
 
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.machines import attestation
-from fleet.domain.machines.attestation import Attested, Trust, trust_of, verify
+from fleet.domain.machines.attestation import Attested, trust_of, verify
 from fleet.domain.machines.enrolment import CHOICES, EntrancePolicy
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, Refused, require_found
@@ -29,6 +28,7 @@ from fleet.domain.sets import PROVISIONAL, SetKey, read_stated
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Entrance, JoinToken, Nonce
 from fleet.models.cipher import derived_keys
+from fleet.models.driver import query
 from fleet.models.facts.machines import entrance_facts
 from fleet.operations import locks
 from fleet.operations.audited import Audit, AuditedForm, AuditedSerializer, Sent, delete_audited, save_audited
@@ -39,7 +39,6 @@ from fleet.operations.timeline.entries import tell
 
 SHIPPED_ROOTS, SHIPPED_INTERMEDIATES = (Path(attestation.__file__).parent / name for name in ("roots", "intermediates"))
 PURPOSE = "drydock challenges"
-SPEND = "INSERT INTO fleet_nonce (nonce, spent_at) VALUES (%s, %s) ON CONFLICT DO NOTHING"
 
 log = structlog.get_logger(__name__)
 
@@ -60,10 +59,12 @@ def attested_by(document: wire.AttestedDocument, *, now: datetime) -> Attested:
         wrong = attestation.wrong_with(nonce, keys=derived_keys(PURPOSE), now=now)
         return wrong or (None if spend(nonce, now=now) else Reason("attested-nonce-spent"))
 
+    # The certificates to trust, with intermediates, and further intermediates.
+    folders = (Path(settings.ATTESTED_ROOTS or SHIPPED_ROOTS), SHIPPED_INTERMEDIATES)
     return verify(
         document.signature,
         document.intermediates,
-        trust=_trust(Path(settings.ATTESTED_ROOTS or SHIPPED_ROOTS), SHIPPED_INTERMEDIATES),
+        trust=trust_of(*(_read(_files(folder)) for folder in folders)),
         now=now,
         judge_nonce=judge,
         subscriptions=None,
@@ -76,19 +77,12 @@ def spend(nonce: str, *, now: datetime) -> bool:
     gateway.
     """
     Nonce.objects.filter(spent_at__lt=now - 2 * (attestation.LASTS + attestation.AHEAD)).delete()
-    with connection.cursor() as cursor:
-        cursor.execute(SPEND, [nonce, now])
-        return bool(cursor.rowcount == 1)
-
-
-def _trust(roots: Path, hints: Path) -> Trust:
-    """Return the certificates of two folders: those to trust, with intermediates, and further intermediates. They are
-    read again when a file has changed.
-    """
-    return trust_of(_read(_files(roots)), _read(_files(hints)))
+    spent = "INSERT INTO fleet_nonce (nonce, spent_at) VALUES (%s, %s) ON CONFLICT DO NOTHING RETURNING nonce"
+    return bool(query(spent, nonce, now))
 
 
 def _files(folder: Path) -> tuple[tuple[Path, int], ...]:
+    """Return the files of a folder, each with the time of its last change, after which it is read again."""
     return tuple((path, path.stat().st_mtime_ns) for path in sorted(folder.iterdir()) if path.is_file())
 
 
@@ -138,13 +132,9 @@ def choose(*, policy: str, subscriptions: Sequence[str], actor: Actor, now: date
     row.save()
     after = entrance_facts()
     if after != before:
-        tell(
-            EntryKind.ENTRANCE_CHANGED,
-            actor,
-            at=now,
-            before={"policy": before.policy.value, "subscriptions": sorted(before.subscriptions)},
-            after={"policy": after.policy.value, "subscriptions": sorted(after.subscriptions)},
-        )
+        both = (before, after)
+        was, became = ({"policy": one.policy.value, "subscriptions": sorted(one.subscriptions)} for one in both)
+        tell(EntryKind.ENTRANCE_CHANGED, actor, at=now, before=was, after=became)
 
 
 # Tokens with which new agents enrol.
@@ -266,14 +256,11 @@ def valid(plain: str, *, now: datetime) -> JoinToken:
 
 def is_valid(plain: str, *, now: datetime) -> bool:
     """Return whether `valid` would accept this plain text now."""
-    if not plain:
-        return False
     try:
         with transaction.atomic():
-            valid(plain, now=now)
+            return bool(plain) and valid(plain, now=now) is not None
     except Refused:
         return False
-    return True
 
 
 def usable_hashes(*, now: datetime) -> frozenset[str]:
@@ -281,11 +268,6 @@ def usable_hashes(*, now: datetime) -> frozenset[str]:
     usable = Q(max_uses=None) | Q(uses__lt=F("max_uses"))
     rows = JoinToken.objects.filter(usable, revoked_at=None, expires_at__gt=now).order_by("-pk")
     return frozenset(rows.values_list("secret_hash", flat=True)[:MOST_USABLE])
-
-
-def is_the_same(token: JoinToken, plain: str) -> bool:
-    """Return whether `plain` is the text of this token and it is not revoked. Its uses may be exhausted."""
-    return token.revoked_at is None and constant_time_compare(token.secret_hash, hash_of(plain))
 
 
 @transaction.atomic

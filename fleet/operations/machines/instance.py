@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
 from django.db.models import Q, QuerySet
 from drydock_agent import wire
 
@@ -22,7 +21,7 @@ from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import OPEN_EVENTS, OPEN_ORDERS
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Machine, Preparation, ScheduledEvent, Sighting
-from fleet.operations import locks, wake_up
+from fleet.operations import locks
 from fleet.operations.events import compute
 from fleet.operations.machines import admissions, keys
 from fleet.operations.orders import advance
@@ -56,13 +55,6 @@ def rename(former: Machine, vm_id: str, *, now: datetime) -> None:
     _record_id(former, before, vm_id, now, set_id=former.availability_set_id)
 
 
-def end(former: Machine, *, now: datetime) -> None:
-    """End the row of a generated id, because the `vmId` has its own row. Its key and name become free."""
-    Machine.objects.filter(pk=former.pk).update(revoked_at=now, credential_hash="")
-    admissions.done(former.vm_id)
-    transaction.on_commit(lambda: wake_up.forget_credentials([former.pk]))
-
-
 def hand_over_open_events(former: Machine, machine: Machine, home: AvailabilitySet, *, now: datetime) -> None:
     """Move open events and orders from the ended row `former` to `machine`, which is in the set `home`."""
     source = AvailabilitySet.objects.get(pk=former.availability_set_id)
@@ -76,20 +68,16 @@ def hand_over_open_events(former: Machine, machine: Machine, home: AvailabilityS
         join(source, home, now=now, stated_by=machine.resource_name)
     else:
         bring_events(former, home, now=now)
-    _give(Sighting.objects.filter(machine=former, event_id__in=pks), machine, listed_epoch=0, listed_seq=0)
-    _give(Preparation.objects.filter(machine=former, event_id__in=pks), machine, epoch=0, seq=0)
+    # Unless it has equivalent ones. Its next report counts as newer.
+    for model, position in ((Sighting, {"listed_epoch": 0, "listed_seq": 0}), (Preparation, {"epoch": 0, "seq": 0})):
+        rows = model._default_manager.filter(event_id__in=pks)
+        known = list(rows.filter(machine=machine).values_list("event_id", flat=True))
+        rows.filter(machine=former).exclude(event_id__in=known).update(machine_id=machine.pk, **position)
     elsewhere = Sighting.objects.filter(machine=machine, event_id__in=pks).exclude(event__availability_set=home)
     elsewhere.update(foreign=True)
     welcome_sightings(home)
     _record_id(machine, former.vm_id, machine.vm_id, now, set_id=home.pk)
     advance.recompute(pks, now=now, via="report")
-
-
-def _give(rows: Any, machine: Machine, **position: int) -> None:
-    """Assign these rows to the machine if it has no equivalent ones. Its next report counts as newer."""
-    own = rows.model.objects.filter(machine=machine, event_id__in=rows.values("event_id"))
-    known = list(own.values_list("event_id", flat=True))
-    rows.exclude(event_id__in=known).update(machine_id=machine.pk, **position)
 
 
 def _record_id(machine: Machine, former_id: str, vm_id: str, now: datetime, *, set_id: int) -> None:
@@ -106,15 +94,15 @@ def name_columns(machine: Machine | None, *, vm_id: str, stated: str, set_id: in
     `machine` is the machine's row before the change, if it exists. If another live or recently enrolled machine of the
     set has this name, the machine gets a derived one.
     """
-    if machine is not None and machine.availability_set_id == set_id and _claimed(machine) == stated.lower():
-        return {"resource_name": machine.resource_name, "called": machine.called, "named_at": machine.named_at}
+    here = machine if machine is not None and machine.availability_set_id == set_id else None
+    if here is not None and (here.called or here.resource_name).lower() == stated.lower():
+        return {"resource_name": here.resource_name, "called": here.called, "named_at": here.named_at}
     # The name may be free: two machines that enrol at once are judged one after the other.
     locks.take(locks.Lock.NAMES, f"{set_id} {stated.lower()}")
     others = _claimants(set_id, stated).exclude(vm_id=vm_id)
     if not others.filter(_heard(now)).exists():
         return {"resource_name": stated, "called": "", "named_at": now}
-    is_in_set = machine is not None and machine.availability_set_id == set_id
-    own = machine.resource_name if machine is not None and is_in_set else name_with_suffix(stated, vm_id)
+    own = here.resource_name if here is not None else name_with_suffix(stated, vm_id)
     return {"resource_name": own, "called": stated, "named_at": now}
 
 
@@ -160,10 +148,6 @@ def settle_all(*, now: datetime) -> None:
     pairs = dict.fromkeys((row, name.lower()) for row, name in claims.values_list("availability_set_id", "called"))
     for set_id, name in pairs:
         settle_name(set_id, name, now=now)
-
-
-def _claimed(machine: Machine) -> str:
-    return (machine.called or machine.resource_name).lower()
 
 
 def _claimants(set_id: int, name: str) -> QuerySet[Machine]:

@@ -1,7 +1,7 @@
 """Import of an inventory: machines in the output of `az` become known, with a statement of their set."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Annotated
 
@@ -24,8 +24,6 @@ COLUMNS = [
     "name", "subscription", "resource_group", "set_kind", "set_name", "set_subscription", "set_resource_group",
     "placement_group", "vm_id", "zone", "region", "size", "os_type", "machine", "availability_set", "imported_at",
 ]  # fmt: skip
-# Changes are listed before unchanged rows.
-ORDER_OF_CHANGES = ("dropped", "changed", "new", "same")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,34 +83,34 @@ class Trial:
 class _Compared:
     """An inventory compared with the stored machines: rows to write, values before, and rows to delete."""
 
-    items: list[InventoryItem]
     rows: list[InventoryMachine]
+    new: int
     before: list[tuple[SetKey | None, int | None]]
     dropped: list[InventoryMachine]
     touched: set[int]
 
     def found(self, inventory: Inventory) -> Imported:
         return Imported(
-            machines=len(self.items),
-            new=sum(row._state.adding for row in self.rows),
+            machines=len(self.rows),
+            new=self.new,
             without_agent=sum(row.machine_id is None for row in self.rows),
             dropped=len(self.dropped),
             scale_sets=len(inventory.upgrade_notices),
+            refused=_refused(self.rows),
         )
 
 
 def _compare(inventory: Inventory, now: datetime, *, complete: bool) -> _Compared:
     """Compare an inventory with the stored machines, without writing."""
     items = sorted(inventory.machines, key=lambda item: item.resource_id)
-    known = {
-        row.resource_id: row
-        for row in InventoryMachine.objects.filter(resource_id__any=[item.resource_id for item in items])
-    }
-    dropped = _not_listed(inventory, {item.resource_id for item in items}) if complete else []
+    listed = [item.resource_id for item in items]
+    known = {row.resource_id: row for row in InventoryMachine.objects.filter(resource_id__any=listed)}
+    dropped = InventoryMachine.objects.exclude(resource_id__any=listed) if complete else []
+    dropped = [row for row in dropped if _covered_by(row) in inventory.covered]
     rows = [known.get(item.resource_id) or InventoryMachine(resource_id=item.resource_id) for item in items]
     before = [(placement.listed_key(row), row.machine_id) for row in rows]
     touched = {row.machine_id for row in dropped if row.machine_id is not None} | _take(rows, items, now)
-    return _Compared(items, rows, before, dropped, touched)
+    return _Compared(rows, len(rows) - len(known), before, dropped, touched)
 
 
 @gathered()
@@ -126,7 +124,6 @@ def import_inventory(
     require(actor, Right.ADMINISTER)
     take(Lock.INVENTORY)
     compared = _compare(inventory, now, complete=complete)
-    found = compared.found(inventory)
     InventoryMachine.objects.filter(pk__in=[row.pk for row in compared.dropped]).delete()
     Machine.objects.filter(pk__in=[row.machine_id for row in compared.dropped]).update(unlisted_at=now)
     _store(compared.rows, now)
@@ -136,44 +133,30 @@ def import_inventory(
         placement.groups_of(key).update(terminate_notice_seconds=seconds)
     for machine_id in sorted(compared.touched):
         placement.place_again(machine_id, now=now)
-    found = replace(found, refused=_refused(compared.rows))
+    found = compared.found(inventory)
     tell(EntryKind.INVENTORY_IMPORTED, actor, at=now, after=asdict(found), complete=complete)
     return found
 
 
-def try_inventory(*, inventory: Inventory, now: datetime, actor: Actor, complete: bool = False) -> Trial:
+def try_inventory(*, inventory: Inventory, now: datetime, actor: Actor, complete: bool) -> Trial:
     """Return what `import_inventory` would do, without writing. Raises Refused `not-permitted`."""
     require(actor, Right.ADMINISTER)
     compared = _compare(inventory, now, complete=complete)
     changes = [
-        InventoryChange(
-            name=row.name,
-            resource_group=row.resource_group,
-            change=_change(row, before),
-            set_before=before[0].shown if before[0] else "",
-            set_after=_listed(row),
-            machine=row.machine_id,
-        )
-        for row, before in zip(compared.rows, compared.before, strict=True)
-    ]
-    changes += [
-        InventoryChange(row.name, row.resource_group, "dropped", _listed(row), "", row.machine_id)
+        InventoryChange(row.name, row.resource_group, "dropped", _shown(placement.listed_key(row)), "", row.machine_id)
         for row in compared.dropped
     ]
-    changes.sort(key=lambda one: (ORDER_OF_CHANGES.index(one.change), one.name.lower()))
-    found = replace(compared.found(inventory), refused=_refused(compared.rows))
-    return Trial(found=found, changes=tuple(changes))
+    for row, before in zip(compared.rows, compared.before, strict=True):
+        after = placement.listed_key(row)
+        change = "new" if row._state.adding else "same" if before == (after, row.machine_id) else "changed"
+        sets = _shown(before[0]), _shown(after)
+        changes.append(InventoryChange(row.name, row.resource_group, change, *sets, row.machine_id))
+    changes.sort(key=lambda one: (("dropped", "changed", "new", "same").index(one.change), one.name.lower()))
+    return Trial(compared.found(inventory), tuple(changes))
 
 
-def _listed(row: InventoryMachine) -> str:
-    key = placement.listed_key(row)
+def _shown(key: SetKey | None) -> str:
     return key.shown if key else ""
-
-
-def _change(row: InventoryMachine, before: tuple[SetKey | None, int | None]) -> str:
-    if row._state.adding:
-        return "new"
-    return "same" if before == (placement.listed_key(row), row.machine_id) else "changed"
 
 
 def _take(rows: list[InventoryMachine], items: list[InventoryItem], now: datetime) -> set[int]:
@@ -224,16 +207,11 @@ def _refused(rows: Iterable[InventoryMachine]) -> tuple[RefusedStatement, ...]:
 class _Agents:
     """Finds the enrolled machine of an inventory item: by vmId, else by name, resource group and subscription."""
 
-    def __init__(self, items: Iterable[InventoryItem]) -> None:
-        listed = list(items)
-        names = {item.name.lower() for item in listed}
-        ids = {item.vm_id for item in listed if item.vm_id}
+    def __init__(self, items: Collection[InventoryItem]) -> None:
+        names = {item.name.lower() for item in items}
         # Rows of a list of sets may be known by their vmId since an import before.
-        ids |= set(
-            InventoryMachine.objects.filter(resource_id__any=[item.resource_id for item in listed])
-            .exclude(vm_id="")
-            .values_list("vm_id", flat=True)
-        )
+        known = InventoryMachine.objects.filter(resource_id__any=[item.resource_id for item in items])
+        ids = {item.vm_id for item in items} | set(known.values_list("vm_id", flat=True)) - {""}
         self.by_vm_id: dict[str, int] = {}
         self.by_name: dict[tuple[str, str, str], tuple[int, bool]] = {}
         self.taken: set[int] = set()
@@ -265,11 +243,8 @@ class _Agents:
 
 
 def _store(rows: Collection[InventoryMachine], now: datetime) -> None:
-    homes = dict(
-        Machine.objects.filter(pk__in=[row.machine_id for row in rows if row.machine_id]).values_list(
-            "pk", "availability_set_id"
-        )
-    )
+    agents = Machine.objects.filter(pk__in=[row.machine_id for row in rows if row.machine_id])
+    homes = dict(agents.values_list("pk", "availability_set_id"))
     shown: dict[str, int] = {}
     for row in rows:
         key = placement.listed_key(row)
@@ -287,11 +262,6 @@ def _store(rows: Collection[InventoryMachine], now: datetime) -> None:
     InventoryMachine.objects.bulk_create(
         rows, batch_size=500, update_conflicts=True, unique_fields=["resource_id"], update_fields=COLUMNS
     )
-
-
-def _not_listed(inventory: Inventory, listed: set[str]) -> list[InventoryMachine]:
-    rows = InventoryMachine.objects.exclude(resource_id__any=listed)
-    return [row for row in rows if _covered_by(row) in inventory.covered]
 
 
 def _covered_by(row: InventoryMachine) -> str:

@@ -13,22 +13,14 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
+from fleet.domain import states
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.approvals.conditions import Decision, recheck
 from fleet.domain.approvals.guards import EventFacts, MachineFacts
 from fleet.domain.clock import AHEAD
 from fleet.domain.orders.next_step import NOTHING, Do, NextStep, OrderFacts, Relay
 from fleet.domain.reasons import Reason, stored_text
-from fleet.domain.states import (
-    CORRECTABLE_APPROVALS,
-    OPEN_EVENTS,
-    OPEN_ORDERS,
-    RELAYED_APPROVALS,
-    ApprovalState,
-    OrderState,
-    approval_sources,
-    order_sources,
-)
+from fleet.domain.states import ApprovalState, OrderState
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Order, ScheduledEvent, driver
 from fleet.models.facts.decisions import load_decisions, orders_of
@@ -48,7 +40,7 @@ CLOSED_KINDS = {
 
 def move(approval: Approval, target: ApprovalState, **columns: object) -> bool:
     """Change the state of an approval with one conditional UPDATE. Return False if its state had already changed."""
-    sources = approval_sources(target)
+    sources = states.approval_sources(target)
     moved = Approval.objects.filter(pk=approval.pk, state__in=sources).update(state=target.value, **columns)
     if moved:
         approval.state = target.value
@@ -69,7 +61,7 @@ def move_all(moves: Iterable[Move]) -> set[int]:
 
     An approval whose state has changed since it was loaded is tried separately.
     """
-    legal = [one for one in moves if one.approval.state in approval_sources(one.target)]
+    legal = [one for one in moves if one.approval.state in states.approval_sources(one.target)]
     was = [one.approval.state for one in legal]
     for one in legal:
         for name, value in one.columns.items():
@@ -163,9 +155,9 @@ ENDED_ORDERS = {
 
 def end_open_order(approval: Approval, ending: OrderState, *, now: datetime, reason: Reason | str) -> None:
     """Change the open order of an approval, if it has one, to SUPERSEDED, EXPIRED or CANCELLED."""
-    rows = Order.objects.filter(approval=approval, state__in=order_sources(ending))
+    rows = Order.objects.filter(approval=approval, state__in=states.order_sources(ending))
     for order in rows.select_related("approval__event", "machine").defer("machine__compute"):
-        moved = Order.objects.filter(pk=order.pk, state__in=order_sources(ending)).update(
+        moved = Order.objects.filter(pk=order.pk, state__in=states.order_sources(ending)).update(
             state=ending.value, closed_at=now, reason=stored_text(reason)
         )
         if moved:
@@ -214,11 +206,11 @@ def steps(event_pks: Collection[int] | None, now: datetime) -> dict[int, Underwa
     """Return the next step of each approval that is being sent, for these events (row ids) or all. Runs a fixed number
     of queries.
     """
-    rows = Approval.objects.filter(state__in=RELAYED_APPROVALS)
+    rows = Approval.objects.filter(state__in=states.RELAYED_APPROVALS)
     if event_pks is not None:
         # Azure had accepted it, and a late document may show that the event did start.
-        correctable = Q(state__in=CORRECTABLE_APPROVALS, accepted_at__isnull=False)
-        which = Q(state__in=RELAYED_APPROVALS) | correctable
+        correctable = Q(state__in=states.CORRECTABLE_APPROVALS, accepted_at__isnull=False)
+        which = Q(state__in=states.RELAYED_APPROVALS) | correctable
         rows = Approval.objects.filter(which, event_id__any=event_pks)
     # One that is under way comes after those that are over.
     approvals = {approval.event_id: approval for approval in rows.order_by("pk")}
@@ -246,7 +238,7 @@ def _step(
         offered = [replace(one, offered_at=max(one.offered_at, now)) if one.order_id in new else one for one in orders]
         relay = replace(relay, orders=offered)
         found = relay.next_step()
-    if approval.state in RELAYED_APPROVALS and (objection := recheck(decision, facts, now=now)) is not None:
+    if approval.state in states.RELAYED_APPROVALS and (objection := recheck(decision, facts, now=now)) is not None:
         found = relay.with_objection(found, objection)
     # While all approvals are stopped, no machine is offered an order; what has happened is still concluded.
     return NOTHING if facts.stop is not None and found.do in (Do.OFFER, Do.WAKE) else found
@@ -300,7 +292,7 @@ def recompute_open(*set_ids: int, now: datetime, via: str) -> None:
     """Call `recompute` for the open events of these sets (row ids). Needed after the machines of the sets have
     changed.
     """
-    open_events = ScheduledEvent.objects.filter(availability_set__in=set_ids, status__in=OPEN_EVENTS)
+    open_events = ScheduledEvent.objects.filter(availability_set__in=set_ids, status__in=states.OPEN_EVENTS)
     recompute(open_events.values_list("pk", flat=True), now=now, via=via)
 
 
@@ -357,5 +349,5 @@ def advance_approvals(approval_ids: Collection[int], *, now: datetime, via: str)
 
 def repair(*, now: datetime) -> None:
     """Correct times of offer in the future, written by a wrong clock, so that these orders time out as others do."""
-    is_open = Order.objects.filter(state__in=OPEN_ORDERS)
+    is_open = Order.objects.filter(state__in=states.OPEN_ORDERS)
     is_open.filter(offered_at__gt=now + AHEAD).update(offered_at=now)

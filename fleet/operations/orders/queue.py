@@ -1,4 +1,6 @@
-"""Orders and drill instructions of machines: handing them out, and what agents report about them."""
+"""Orders and drill instructions of machines: handing them out, and agents' reports about them, with what Azure answered
+to `StartRequests`.
+"""
 
 import uuid
 from collections import Counter, defaultdict
@@ -12,20 +14,13 @@ from django.db import transaction
 from django.db.models import Exists, F
 from drydock_agent import wire
 
+from fleet.domain import states
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.approvals.conditions import When, is_start_decided, recheck
 from fleet.domain.db_timeouts import is_timeout
 from fleet.domain.reasons import Reason, stored_text
 from fleet.domain.shapes import grouped
-from fleet.domain.states import (
-    CORRECTABLE_APPROVALS,
-    LIVE_APPROVALS,
-    OPEN_ORDERS,
-    RELAYED_APPROVALS,
-    ApprovalState,
-    EventStatus,
-    OrderState,
-)
+from fleet.domain.states import OPEN_ORDERS, RELAYED_APPROVALS, ApprovalState, OrderState
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Instruction, Order, Preparation, Rehearsal, ScheduledEvent, Stop, driver
 from fleet.models.facts.decisions import load_decisions, whose_turn
@@ -178,7 +173,7 @@ def decided_plans(*, now: datetime) -> dict[int, list[str]]:
     approvals = {row.event_id: row for row in rows.only("event", "state", "when", "due_at", "wave")}
     plans = Preparation.objects.filter(
         event_id__any=list(approvals),
-        event__status=EventStatus.SCHEDULED.value,
+        event__status=states.EventStatus.SCHEDULED.value,
         machine__availability_set=F("event__availability_set"),
         prepare_planned_at__isnull=False,
         prepare_outcome="",
@@ -375,12 +370,14 @@ def _accept_all(orders: Sequence[Order], open_before: Collection[uuid.UUID], now
 
     `advance_events` then concludes again from its event's later changes.
     """
-    correctable = [order.approval for order in orders if order.approval.state in CORRECTABLE_APPROVALS]
+    correctable = [order.approval for order in orders if order.approval.state in states.CORRECTABLE_APPROVALS]
     closed = {approval.pk: approval.state for approval in correctable}
     decided_again: set[int] = set()
     if correctable:
         # Those whose event has a newer open approval.
-        live = Approval.objects.filter(state__in=LIVE_APPROVALS, event_id__any=[one.event_id for one in correctable])
+        live = Approval.objects.filter(
+            state__in=states.LIVE_APPROVALS, event_id__any=[one.event_id for one in correctable]
+        )
         events = set(live.values_list("event_id", flat=True))
         decided_again = {one.pk for one in correctable if one.event_id in events}
     reopened = {"closed_at": None, "reason": "", "inferred": False, "returned": False}
@@ -413,4 +410,4 @@ def _keep_proof(order: Order, now: datetime) -> None:
     proof = {"accepted_at": now, "accepted_by": order.machine}
     certain = {"inferred": False, "reason": stored_text(Reason("started-after-azure-accepted"))}
     if not row.filter(state=ApprovalState.CONFIRMED.value).update(**proof, **certain):
-        row.filter(state__in=CORRECTABLE_APPROVALS).update(**proof)
+        row.filter(state__in=states.CORRECTABLE_APPROVALS).update(**proof)

@@ -16,15 +16,8 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from fleet.domain.actor import rule as by_rule
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import EventFacts
-from fleet.domain.policy.rules import (
-    RuleAction,
-    StandingRule,
-    Verdict,
-    accepted_reasons,
-    approves_when,
-    verdict,
-    wording,
-)
+from fleet.domain.policy import rules as policy
+from fleet.domain.policy.rules import StandingRule, Verdict
 from fleet.domain.reasons import Refused
 from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.states import ApprovalState, EventStatus
@@ -129,7 +122,7 @@ def _acts(event_pks: Sequence[int], *, rules: Sequence[StandingRule], now: datet
     facts = load_facts(event_pks, now=now)
     if any(each.stop is not None for each in facts.values()):
         return []
-    return [pk for pk in event_pks if verdict(rules, facts[pk], now=now).acts]
+    return [pk for pk in event_pks if policy.verdict(rules, facts[pk], now=now).acts]
 
 
 def _unless_refused(event_pk: int, rows: Mapping[int, Rule], rules: Sequence[StandingRule], now: datetime) -> bool:
@@ -145,7 +138,7 @@ def _judge(event_pk: int, rows: Mapping[int, Rule], rules: Sequence[StandingRule
     facts = approve.load_facts_locked(event_pk, now=now)
     if not _undecided(now, None).filter(pk=event_pk).exists():
         return False
-    found = verdict(rules, facts, now=now)
+    found = policy.verdict(rules, facts, now=now)
     if found.rule is None or not found.acts:
         return False
     _carry_out(event_pk, facts, found, found.rule, rows[found.rule.rule_id], now)
@@ -153,9 +146,9 @@ def _judge(event_pk: int, rows: Mapping[int, Rule], rules: Sequence[StandingRule
 
 
 def _carry_out(event_pk: int, facts: EventFacts, found: Verdict, rule: StandingRule, row: Rule, now: datetime) -> None:
-    actor = by_rule(row, wording(rule)).because(rule.reason)
-    if found.does is RuleAction.HOLD:
+    actor = by_rule(row, policy.wording(rule)).because(rule.reason)
+    if found.does is policy.RuleAction.HOLD:
         hold_locked(event_pk, facts, actor, now=now)
         return
-    plan = Plan(when=approves_when(rule, facts), overrides=accepted_reasons(rule))
+    plan = Plan(when=policy.approves_when(rule, facts), overrides=policy.accepted_reasons(rule))
     approve.decide(event_pk, actor, plan, now=now)

@@ -11,22 +11,10 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Q, QuerySet
 
+from fleet.domain import sets as domain
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.reasons import Reason, Refused, as_json
-from fleet.domain.sets import (
-    MAX_NAME,
-    OUTSIDE,
-    PROVISIONAL,
-    SetKey,
-    SetSource,
-    Statements,
-    agree,
-    disagreement,
-    location_of,
-    provisional_set_name,
-    read_statements,
-    read_tags,
-)
+from fleet.domain.sets import PROVISIONAL, SetKey, Statements
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, InventoryMachine, JoinToken, Machine, Sighting
@@ -112,7 +100,7 @@ def decide(claim: Claim) -> Decision:
     """
     confined, token = _confinement(claim)
     listed = listed_row(claim.vm_id, claim.name, claim.compute)
-    statements = read_statements(
+    statements = domain.read_statements(
         configured=claim.stated or ("" if confined is not None else claim.token_set),
         compute=claim.compute,
         inventory=listed_key(listed),
@@ -136,7 +124,7 @@ def _confinement(claim: Claim) -> tuple[SetKey | None, JoinToken | None]:
         # It could not state its place when it enrolled, and its token's other machines may have.
         token = JoinToken.objects.select_for_update().get(pk=claim.machine.join_token_id)
     key = confinement_of(token) if token is not None else None
-    if key is None or (own is not None and not agree(own, key)):
+    if key is None or (own is not None and not domain.agree(own, key)):
         return own or claim.admitted_to, None
     return key if key.placed else key.within(claim.compute), token
 
@@ -148,7 +136,7 @@ def expected_set(claim: Claim) -> SetKey:
         return whole(key)
     if claim.machine is not None:
         return whole(final(claim.machine.availability_set))
-    return provisional_set_name(claim.compute, claim.vm_id)
+    return domain.provisional_set_name(claim.compute, claim.vm_id)
 
 
 def place(claim: Claim, *, now: datetime, actor: Actor = DRYDOCK) -> Placed:
@@ -166,21 +154,21 @@ def place(claim: Claim, *, now: datetime, actor: Actor = DRYDOCK) -> Placed:
     here = final(claim.machine.availability_set) if claim.machine is not None else None
     key, home = decision.statements.key, here
     if key is not None or home is None:
-        service = tidy(read_tags(claim.compute).get(SERVICE_TAG, ""))[:MAX_NAME]
-        home = ensure_set(key or provisional_set_name(claim.compute, claim.vm_id), now=now, service=service)
+        service = tidy(domain.read_tags(claim.compute).get(SERVICE_TAG, ""))[: domain.MAX_NAME]
+        home = ensure_set(key or domain.provisional_set_name(claim.compute, claim.vm_id), now=now, service=service)
     joined = here is not None and here.pk != home.pk and here.kind == PROVISIONAL and _is_alone(claim, here)
     if here is not None and joined:
         join(here, home, now=now, actor=actor, stated_by=claim.name if actor is DRYDOCK else "")
     warnings = warnings_of(decision.statements, home)
     if token is not None and token is claim.token:
         for warning in warnings:
-            if warning["code"] == OUTSIDE:
+            if warning["code"] == domain.OUTSIDE:
                 raise Refused("join-token-refused", Reason("enrols-elsewhere", **warning["values"]))
     # Release 0.1.0 cannot show the word confinement; readers that show a machine use `confined_to`.
-    source = SetSource.CONFIGURATION if confined is not None else decision.statements.source
+    source = domain.SetSource.CONFIGURATION if confined is not None else decision.statements.source
     return Placed(
         home=home,
-        where=location_of(claim.compute) | {"availability_set_id": home.pk},
+        where=domain.location_of(claim.compute) | {"availability_set_id": home.pk},
         confined=confined,
         source=source.value if source else "",
         warnings=warnings,
@@ -361,10 +349,10 @@ def warnings_of(stated: Statements, home: AvailabilitySet) -> list[dict[str, Any
     contradict.
     """
     found = list(stated.problems)
-    warning = disagreement(stated.stated, set_tag=settings.AVAILABILITY_SET_TAG)
+    warning = domain.disagreement(stated.stated, set_tag=settings.AVAILABILITY_SET_TAG)
     if warning is not None:
         first = stated.stated[0].key
-        others = [each.key for each in stated.stated[1:] if not agree(first, each.key)]
+        others = [each.key for each in stated.stated[1:] if not domain.agree(first, each.key)]
         if not all(known is not None and known.pk == home.pk for known in map(known_set, others)):
             found.append(warning)
     return [as_json(reason) for reason in found]

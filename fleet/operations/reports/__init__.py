@@ -1,1 +1,0 @@
-"""Agents' reports: a whole batch is stored and processed in one transaction."""
