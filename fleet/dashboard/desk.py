@@ -20,7 +20,7 @@ from fleet.domain.blind_spots import ORDER
 from fleet.domain.machines.enrolment import CHOICES
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason
-from fleet.operations import profile, saved_views
+from fleet.operations import profile
 from fleet.operations.machines import entrance
 from fleet.operations.sets import changes
 from fleet.operations.sets.changes import SetNameForm
@@ -177,14 +177,14 @@ view_list = read_view("views/", "views")(views_answer)
 @action_view("views/save/", "view-save", views_answer)
 def save_view(request: Asked) -> HttpResponse:
     sent = {**request.POST.dict(), "query": filters_of(QueryDict(request.POST.get("query", "")))}
-    row = saved_views.save_view(saved_views.ViewForm(sent), actor=request.actor, now=request.now)
+    row = profile.save_view(profile.ViewForm(sent), actor=request.actor, now=request.now)
     done(request, f"The view “{row.name}” was saved.", row.page)
     return redirect(reverse(row.page) + (f"?{row.query}" if row.query else ""))
 
 
 @action_view("views/<int:view_id>/delete/", "view-delete", views_answer)
 def delete_view(request: Asked, view_id: int) -> HttpResponse:
-    row = saved_views.delete_view(actor=request.actor, view_id=view_id, now=request.now)
+    row = profile.delete_view(actor=request.actor, view_id=view_id, now=request.now)
     return done(request, f"The view “{row.name}” was deleted.", "views")
 
 

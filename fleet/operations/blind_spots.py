@@ -1,6 +1,6 @@
 """Detects when blind spots begin and end, and writes a timeline entry for each, from which notifications are sent."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -54,15 +54,9 @@ def _found(known: dict[str, OpenTrouble], *, now: datetime) -> Iterable[OpenTrou
     if not is_any_agent_heard(now=now):
         found = [one for one in found if one.availability_set_id is None and one.cache_id is None]
         found += [row for row in known.values() if row.availability_set_id or row.cache_id]
-    return without_lesser(found)
-
-
-def without_lesser(troubles: Collection[OpenTrouble]) -> list[OpenTrouble]:
-    """Return the blind spots without those that another one implies: all agents of a set without a live agent are
-    silent.
-    """
-    dark = {one.availability_set_id for one in troubles if one.code == "set-unwatched"}
-    return [one for one in troubles if one.code != "agent-silent" or one.availability_set_id not in dark]
+    # All agents of a set without a live agent are silent: the one implies the others.
+    dark = {one.availability_set_id for one in found if one.code == "set-unwatched"}
+    return [one for one in found if one.code != "agent-silent" or one.availability_set_id not in dark]
 
 
 def together(troubles: Iterable[OpenTrouble]) -> list[OpenTrouble]:

@@ -37,16 +37,6 @@ SUBSCRIBED, UNSUPPORTED = "subscribed", "unsupported"
 CoverageReport = AgentReport[wire.CoverageData]
 
 
-def _take_settings(reports: Sequence[CoverageReport], caches: Mapping[str, Cache]) -> None:
-    """Store the settings of caches that agents report: tier, and number of ports for each shard."""
-    for report in sorted(reports, key=lambda report: report.at):
-        cache = caches[report.data.cache]
-        tier = report.data.tier or cache.tier
-        if (cache.tier, cache.divisor) != (tier, report.data.divisor):
-            cache.tier, cache.divisor = tier, report.data.divisor
-            cache.save(update_fields=["tier", "divisor"])
-
-
 def _take_coverage(reports: Sequence[CoverageReport], caches: Mapping[str, Cache], names: Mapping[int, str]) -> None:
     """Process reports that a machine began or stopped listening, in the order of each machine. Older reports change
     nothing.
@@ -165,17 +155,11 @@ CacheHookReport = AgentReport[wire.RedisHookData]
 
 def _record_hook(report: CacheHookReport, cache: Cache | None, name: str) -> None:
     data = report.data
-    tell(
-        EntryKind.HOOK_SUCCEEDED if data.outcome == "succeeded" else EntryKind.HOOK_FAILED,
-        machine_actor(name),
-        at=report.at,
-        machine_id=report.machine_id,
-        cache_id=cache.pk if cache else None,
-        **hook_data(data.hook, data.outcome, data.exit_status, data.seconds, data.output),
-        phase="redis",
-        cache=data.cache,
-        notification_type=tidy(data.notification_type),
-    )
+    kind = EntryKind.HOOK_SUCCEEDED if data.outcome == "succeeded" else EntryKind.HOOK_FAILED
+    about = {"machine_id": report.machine_id, "cache_id": cache.pk if cache else None}
+    said = hook_data(data.hook, data.outcome, data.exit_status, data.seconds, data.output) | {"phase": "redis"}
+    said |= {"cache": data.cache, "notification_type": tidy(data.notification_type)}
+    tell(kind, machine_actor(name), at=report.at, **about, **said)
 
 
 # Merging the lines that machines hear on the channels of caches: one notification, however many heard it.
@@ -306,7 +290,13 @@ def take_notifications(reports: Sequence[AgentReport[Any]], *, now: datetime, ca
     lines, changes = ([one for one in part if one.data.cache not in quarantined] for part in (lines, changes))
     hosts = {one.data.cache for one in (*lines, *changes)}
     caches = _lock_caches(hosts, now, if_known={report.data.cache for report in hook_reports})
-    _take_settings(changes, caches)
+    # The settings that agents report: tier, and number of ports for each shard.
+    for change in sorted(changes, key=lambda change: change.at):
+        cache, divisor = caches[change.data.cache], change.data.divisor
+        tier = change.data.tier or cache.tier
+        if (cache.tier, cache.divisor) != (tier, divisor):
+            cache.tier, cache.divisor = tier, divisor
+            cache.save(update_fields=["tier", "divisor"])
     speaking = {change.machine_id for change in changes} | {report.machine_id for report in hook_reports}
     names = dict(Machine.every.filter(pk__any=speaking).values_list("pk", "resource_name"))
     new, touched = merge(lines, caches, now)

@@ -78,7 +78,8 @@ def may_clock_decide() -> bool:
 
     Raises database errors.
     """
-    if _is_stale():
+    # After a server was suspended, it is the reading that is wrong: a clock that seems wrong is read more often.
+    if _database.age(time.monotonic()) > (FRESH_SECONDS if is_clock_correct() else AGAIN_SECONDS):
         measure()
     return is_clock_correct()
 
@@ -104,14 +105,6 @@ def measure() -> None:
     if row is not None:
         _database.note(row[0], asked=asked, answered=answered)
     _record()
-
-
-def _is_stale() -> bool:
-    """Return whether the last reading is too old. A clock that seems wrong is read more often.
-
-    After a server was suspended, it is the reading that is wrong.
-    """
-    return _database.age(time.monotonic()) > (FRESH_SECONDS if is_clock_correct() else AGAIN_SECONDS)
 
 
 def _in_event_loop() -> bool:

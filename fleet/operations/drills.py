@@ -72,15 +72,9 @@ def begin(*, set_id: int, actor: Actor, now: datetime, wanted: Wanted | None = N
     hit = _hit(wanted, machines, live)
     not_before = (now + timedelta(seconds=wanted.notice_seconds)).replace(microsecond=0)
     event = _event(home, hit, wanted, actor.why, not_before, now)
-    drill = Drill.objects.create(
-        event=event,
-        started_by=actor.person,
-        via=actor.via,
-        token_name=actor.token_name,
-        comment=actor.why,
-        created_at=now,
-        ends_by=now + timedelta(seconds=wanted.notice_seconds + wanted.duration_seconds) + domain.GRACE,
-    )
+    ends_by = now + timedelta(seconds=wanted.notice_seconds + wanted.duration_seconds) + domain.GRACE
+    by = {"started_by": actor.person, "via": actor.via, "token_name": actor.token_name, "comment": actor.why}
+    drill = Drill.objects.create(event=event, created_at=now, ends_by=ends_by, **by)
     rehearsals = Rehearsal.objects.bulk_create(
         [Rehearsal(drill=drill, machine=machine, left_out=_left_out(presences[machine.pk])) for machine in machines]
     )
@@ -88,20 +82,9 @@ def begin(*, set_id: int, actor: Actor, now: datetime, wanted: Wanted | None = N
     stated = {"not_before": iso(not_before), "duration_seconds": wanted.duration_seconds}
     queue.instruct(asked, queue.REHEARSE, now=now, until=not_before, event=_as_azure_words_it(event), **stated)
     names = [machine.resource_name for machine in hit]
-    tell(
-        EntryKind.DRILL_BEGAN,
-        actor,
-        at=now,
-        event_id=event.pk,
-        set_id=home.pk,
-        before={"drill": None},
-        after={"drill": drill.pk, "type": wanted.event_type, "machines": ", ".join(names)},
-        set=home.name,
-        type=wanted.event_type,
-        machines=names,
-        not_before=not_before,
-        live=len(live),
-    )
+    after = {"drill": drill.pk, "type": wanted.event_type, "machines": ", ".join(names)}
+    said = {"set": home.name, "type": wanted.event_type, "machines": names, "not_before": not_before, "live": len(live)}
+    tell_event(EntryKind.DRILL_BEGAN, actor, event, at=now, before={"drill": None}, after=after, **said)
     return drill
 
 
@@ -250,8 +233,9 @@ def close(drill: Drill, ending: domain.Ending, actor: Actor, *, now: datetime) -
     """End a drill whose event is locked, and send a cancellation to machines that still rehearse. Return False if it
     had ended.
     """
-    values = {"closed_at": now, "outcome": ending.outcome.value, "reason": ending.reason.stored}
-    if not Drill.objects.filter(pk=drill.pk, closed_at__isnull=True).update(**values):
+    outcome = ending.outcome.value
+    found = Drill.objects.filter(pk=drill.pk, closed_at__isnull=True)
+    if not found.update(closed_at=now, outcome=outcome, reason=ending.reason.stored):
         return False
     rows = list(Rehearsal.objects.filter(drill=drill).order_by("pk"))
     Instruction.objects.filter(rehearsal__in=rows, closed_at__isnull=True).update(closed_at=now)
@@ -276,17 +260,9 @@ def close(drill: Drill, ending: domain.Ending, actor: Actor, *, now: datetime) -
         facts, why = load_facts([drill.event_id], now=now)[drill.event_id], Reason("drill-over-before-answer")
         orders.close(approval, ApprovalState.VOID, DRYDOCK, facts=facts, now=now, reason=why)
     (event,) = events
-    tell_event(
-        EntryKind.DRILL_ENDED,
-        actor,
-        event,
-        at=now,
-        before={"drill": "running"},
-        after={"drill": ending.outcome.value},
-        outcome=ending.outcome.value,
-        reason=ending.reason,
-        drill=drill.pk,
-    )
+    said: dict[str, Any] = {"outcome": outcome, "reason": ending.reason, "drill": drill.pk}
+    said |= {"before": {"drill": "running"}, "after": {"drill": outcome}}
+    tell_event(EntryKind.DRILL_ENDED, actor, event, at=now, **said)
     return True
 
 

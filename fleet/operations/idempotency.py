@@ -52,7 +52,8 @@ def answer_once(
     """
     with gathered(savepoint=not part):
         if not part:
-            _remove_old(user=user, now=now)
+            old = StoredAnswer.objects.select_for_update(skip_locked=True).filter(user=user, created_at__lt=now - KEPT)
+            StoredAnswer.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:REMOVED])).delete()
         with driver.cursor() as cursor:
             # The unique index makes a concurrent repeat wait here until the first has committed or failed.
             fresh = cursor.execute(NEW, [user.pk, key, request, now]).fetchone()
@@ -74,8 +75,3 @@ def complete(*, user: User, bodies: Mapping[str, dict[str, Any]]) -> None:
     for row in rows:
         row.body = storable(bodies[row.key])
     StoredAnswer.objects.bulk_update(rows, ["body"])
-
-
-def _remove_old(*, user: User, now: datetime) -> None:
-    old = StoredAnswer.objects.select_for_update(skip_locked=True).filter(user=user, created_at__lt=now - KEPT)
-    StoredAnswer.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:REMOVED])).delete()

@@ -262,12 +262,9 @@ def advance_new_approvals(approval_ids: Sequence[int], *, now: datetime, via: st
         conditions.advance(now=now, event_pks=waiting)
     orders.wake_asked(*approval_ids, via=via)
 
-    def advance_them(pks: Sequence[int]) -> list[int]:
-        return [*orders.advance_approvals(pks, now=now, via=via)]
+    def leave_to_the_tick(approval_id: int, error: Exception) -> None:
+        # The next reconciliation quarantines it with the error.
+        log.warning("an approval is left to the tick", approval=approval_id, error=error_text(error))
 
-    bisect_failures(approval_ids, advance_them, _leave_to_the_tick)
-
-
-def _leave_to_the_tick(approval_id: int, error: Exception) -> None:
-    """Log the failure of one approval. The next reconciliation quarantines it with the error."""
-    log.warning("an approval is left to the tick", approval=approval_id, error=error_text(error))
+    advance_them = partial(orders.advance_approvals, now=now, via=via)
+    bisect_failures(approval_ids, lambda pks: [*advance_them(pks)], leave_to_the_tick)

@@ -71,17 +71,12 @@ def require_change(actor: Actor, *, own: bool) -> None:
     """
     if own:
         require(actor, Right.READ)
-        if is_read_only(actor.token):
+        if actor.token is not None and set(actor.token.scopes) <= {"read"}:
             raise Refused("not-permitted", Reason("token-only-reads"))
         return
     require(actor, Right.ADMINISTER)
     if actor.token is not None and "admin" not in actor.token.scopes:
         raise Refused("not-permitted", Reason("token-without-scope", scope="admin"))
-
-
-def is_read_only(token: ApiToken | None) -> bool:
-    """Return whether the call's token has only the scope `read`."""
-    return token is not None and set(token.scopes) <= {"read"}
 
 
 def expiry_within_token(wanted: datetime, actor: Actor) -> datetime:

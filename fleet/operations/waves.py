@@ -10,7 +10,7 @@ from django.db.models import Q
 
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.approvals.conditions import When
-from fleet.domain.approvals.guards import EventFacts, Need, guards
+from fleet.domain.approvals.guards import Need, guards
 from fleet.domain.event_types import is_advice
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, Refused, read_reason, require_found
@@ -85,17 +85,14 @@ def _seen(rows: Sequence[ScheduledEvent], versions: Mapping[str, int] | None, *,
 
 def _named(event_ids: Sequence[str], actor: Actor) -> list[ScheduledEvent]:
     wanted = list(dict.fromkeys(event_id.strip().upper() for event_id in event_ids))
-    found = {
-        row.event_id: row
-        for row in ScheduledEvent.objects.filter(event_id__in=wanted).select_related("availability_set")
-    }
+    rows = ScheduledEvent.objects.filter(event_id__in=wanted).select_related("availability_set")
+    found = {row.event_id: row for row in rows}
     for event_id in wanted:
         # An event that the actor may not see is answered like a missing one, before any other check.
         if event_id not in found or not can_see(actor, place_of(found[event_id].availability_set)):
             raise Refused("unknown-event", Reason("wave-unknown-event", event_id=event_id[:200]))
-    for event_id in wanted:
-        if found[event_id].drill:
-            raise Refused("validation", Reason("wave-takes-no-drill"))
+    if any(found[event_id].drill for event_id in wanted):
+        raise Refused("validation", Reason("wave-takes-no-drill"))
     return [found[event_id] for event_id in wanted]
 
 
@@ -107,10 +104,9 @@ def _of_service(service: str, actor: Actor, now: datetime) -> list[ScheduledEven
     # In this order as many as possible get their turn before NotBefore.
     known = [row for row in rows.select_related("availability_set") if can_see(actor, place_of(row.availability_set))]
     # About advice there is nothing to decide.
-    in_time = [
-        row for row in known if not is_advice(row.event_type) and (row.not_before is None or row.not_before > now)
-    ]
-    return sorted(in_time, key=lambda row: (row.not_before is None, row.not_before or now, row.pk))
+    in_time = [row for row in known if row.not_before is None or row.not_before > now]
+    decidable = [row for row in in_time if not is_advice(row.event_type)]
+    return sorted(decidable, key=lambda row: (row.not_before is None, row.not_before or now, row.pk))
 
 
 def _begun(
@@ -130,15 +126,8 @@ def _begun(
         if all(can_see(actor, place_of(member.availability_set)) for member in members):
             raise Refused("wave-running", Reason("wave-running", wave=running), wave=running)
         raise Refused("wave-running", Reason("wave-running-elsewhere"))
-    wave = Wave.objects.create(
-        service=home.service,
-        state=WaveState.RUNNING.value,
-        created_by=actor.person,
-        via=actor.via,
-        token_name=actor.token_name,
-        comment=actor.why,
-        created_at=now,
-    )
+    by = {"created_by": actor.person, "via": actor.via, "token_name": actor.token_name, "comment": actor.why}
+    wave = Wave.objects.create(service=home.service, state=WaveState.RUNNING.value, created_at=now, **by)
     against: list[dict[str, object]] = []
     # Locked in the order of their row ids, then decided in turn.
     facts = {pk: approve.load_facts_locked(pk, now=now) for pk in sorted(row.pk for row in rows)}
@@ -148,7 +137,10 @@ def _begun(
             # A savepoint: a refusal leaves nothing of this event, and the next one is still judged.
             with gathered():
                 current = approve.supersede_rule_decision(row.pk, facts[row.pk], actor, now=now)
-                _needs_no_second_person(current, now)
+                second = [guard for guard in guards(current, now=now) if guard.needs is Need.SECOND]
+                if second:
+                    why = Reason("wave-waits-for-no-second", guard=second[0].sentence)
+                    raise Refused("guarded", why, guards=approve.override_entry_data(second))
                 plan = replace(said, when=When.TURN, expected_version=versions.get(row.pk), wave=wave, turn=turn)
                 approve.decide(row.pk, actor, plan, now=now)
         except Refused as refusal:
@@ -170,27 +162,10 @@ def _begun(
 
 def _tell(wave: Wave, rows: Sequence[ScheduledEvent], actor: Actor, *, now: datetime) -> None:
     sets = {row.availability_set_id for row in rows}
-    tell(
-        EntryKind.WAVE_BEGAN,
-        actor,
-        at=now,
-        set_id=min(sets) if len(sets) == 1 else None,
-        before={"wave": None},
-        after={"wave": WaveState.RUNNING.value},
-        wave=wave.pk,
-        events=[row.event_id for row in rows],
-        named=[{"type": row.event_type, "resources": row.resources} for row in rows],
-    )
-
-
-def _needs_no_second_person(facts: EventFacts, now: datetime) -> None:
-    second = [guard for guard in guards(facts, now=now) if guard.needs is Need.SECOND]
-    if second:
-        raise Refused(
-            "guarded",
-            Reason("wave-waits-for-no-second", guard=second[0].sentence),
-            guards=approve.override_entry_data(second),
-        )
+    named = [{"type": row.event_type, "resources": row.resources} for row in rows]
+    said = {"wave": wave.pk, "events": [row.event_id for row in rows], "named": named}
+    values = {"before": {"wave": None}, "after": {"wave": WaveState.RUNNING.value}}
+    tell(EntryKind.WAVE_BEGAN, actor, at=now, set_id=min(sets) if len(sets) == 1 else None, **values, **said)
 
 
 # Ends of waves: automatic, when all is done or an event does not return, or because a person stops one.
@@ -231,11 +206,8 @@ def make_due(which: Q) -> None:
 
 def _over(wave_ids: Sequence[int], *, now: datetime) -> list[int]:
     members = load_members(wave_ids, now=now)
-    return [
-        wave_id
-        for wave_id in wave_ids
-        if judge(members[wave_id], now=now, return_timeout=return_timeout()).do in (Signal.STOP, Signal.FINISH)
-    ]
+    signals = {pk: judge(members[pk], now=now, return_timeout=return_timeout()).do for pk in wave_ids}
+    return [pk for pk, signal in signals.items() if signal in (Signal.STOP, Signal.FINISH)]
 
 
 @transaction.atomic
@@ -294,21 +266,11 @@ def _close(
     *,
     now: datetime,
 ) -> bool:
-    moved = Wave.objects.filter(pk=wave.pk, state=WaveState.RUNNING.value).update(
-        state=state.value, closed_at=now, reason=reason.stored
-    )
-    if not moved:
+    running = Wave.objects.filter(pk=wave.pk, state=WaveState.RUNNING.value)
+    if not running.update(state=state.value, closed_at=now, reason=reason.stored):
         return False
-    stopped = state is WaveState.STOPPED
     sets = {member.set_id for member in members}
-    tell(
-        EntryKind.WAVE_STOPPED if stopped else EntryKind.WAVE_ENDED,
-        actor,
-        at=now,
-        set_id=min(sets) if len(sets) == 1 else None,
-        before={"wave": WaveState.RUNNING.value},
-        after={"wave": state.value},
-        wave=wave.pk,
-        reason=reason,
-    )
+    kind = EntryKind.WAVE_STOPPED if state is WaveState.STOPPED else EntryKind.WAVE_ENDED
+    said = {"before": {"wave": WaveState.RUNNING.value}, "after": {"wave": state.value}, "wave": wave.pk}
+    tell(kind, actor, at=now, set_id=min(sets) if len(sets) == 1 else None, **said, reason=reason)
     return True

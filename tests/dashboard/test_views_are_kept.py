@@ -6,7 +6,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from fleet.models import Entry, SavedView
-from fleet.operations.saved_views import MOST_VIEWS
+from fleet.operations.profile import MOST_VIEWS
 from tests import factories
 from tests.dashboard.conftest import logged_in, text_of
 

@@ -27,7 +27,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.models import ApiToken, Approval, Claim, Entry, FormerName, KnownDevice, Stop
 from fleet.notifications import route_services
 from fleet.notifications.models import Channel, Route
-from fleet.operations import saved_views
+from fleet.operations import profile
 from fleet.operations.approvals import claims, conditions
 from fleet.operations.policy import rules
 from fleet.operations.timeline.entries import entry, write
@@ -92,7 +92,7 @@ def busy(fleet: factories.Fleet) -> User:
         actor=acts, name="phone", endpoint="https://push.example.org/1", p256dh="A" * 87, auth="A" * 22, now=now
     )
     view = {"name": "mine", "page": "sets", "query": "q=a", "shared": True}
-    saved_views.save_view(saved_views.ViewForm(view), actor=acts, now=now)
+    profile.save_view(profile.ViewForm(view), actor=acts, now=now)
     KnownDevice.objects.create(user=zelda, secret_hash="d", made_at=now)
     session = logged_in(zelda)
     assert session.get("/you/").status_code == 200

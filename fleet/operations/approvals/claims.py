@@ -13,7 +13,7 @@ from django.db import transaction
 
 from fleet.domain.actor import Actor, rule
 from fleet.domain.approvals.guards import EventFacts
-from fleet.domain.people import Place, Right
+from fleet.domain.people import Right
 from fleet.domain.policy.rules import refuse
 from fleet.domain.reasons import Reason, Refused, require_found, stored_text
 from fleet.domain.states import EventStatus
@@ -50,7 +50,13 @@ def claim(
     event_pk, facts, actor = _locked(event_id, actor, "claim", now=now, expected=expected, version=expected_version)
     if facts.status is EventStatus.ENDED:
         raise Refused("too-late", Reason("claim-event-over"))
-    user = _assignee(assign_to, facts.place) if assign_to not in ("", actor.name) else actor.person
+    user = actor.person
+    if assign_to not in ("", actor.name):
+        # The refusal does not state whether the user exists.
+        named = User.objects.filter(username=assign_to)
+        users = [one for one in named if rights_of(one).may(Right.APPROVE, facts.place)]
+        refuse([] if users else [("assign_to", Reason("claim-owner-without-right", name=assign_to))])
+        user = users[0]
     standing = Claim.objects.filter(event_id=event_pk, ended_at__isnull=True).select_related("by").first()
     owner = standing.by.get_username() if standing is not None else None
     if standing is not None and standing.by_id == user.pk and actor.why in ("", standing.comment):
@@ -65,15 +71,6 @@ def claim(
     )
     _record(EntryKind.EVENT_CLAIMED, event_pk, facts, actor, before=owner, after=user.get_username(), now=now)
     return row
-
-
-def _assignee(username: str, place: Place) -> User:
-    """Return the active user with this name. Raises Refused `validation` if there is none who may decide in this
-    place; it does not state whether the user exists.
-    """
-    users = [user for user in User.objects.filter(username=username) if rights_of(user).may(Right.APPROVE, place)]
-    refuse([] if users else [("assign_to", Reason("claim-owner-without-right", name=username))])
-    return users[0]
 
 
 @transaction.atomic
@@ -111,7 +108,15 @@ def hold(
     if not actor.why:
         raise Refused("validation", Reason("hold-without-reason"))
     facts = approve.supersede_rule_decision(event_pk, facts, actor, now=now)
-    _check_holdable(facts)
+    if facts.status is not EventStatus.SCHEDULED:
+        raise Refused("too-late", Reason("hold-event-not-waiting"))
+    decided, held = facts.decision, facts.hold
+    if decided is not None:
+        reason, at = Reason("hold-decided-already", by=decided.by), iso(decided.at) if decided.at else None
+        raise Refused("already-decided", reason, by=decided.by, at=at, approval=decided.approval_id)
+    if held is not None:
+        reason = Reason("held-already", by=held.by)
+        raise Refused("already-held", reason, by=held.by, at=iso(held.at), reason=held.reason)
     return hold_locked(event_pk, facts, actor, now=now)
 
 
@@ -120,26 +125,10 @@ def hold_locked(event_pk: int, facts: EventFacts, actor: Actor, *, now: datetime
 
     `withdrew_rule`: a user withdrew a rule's approval, which becomes this hold.
     """
-    row = Hold.objects.create(
-        event_id=event_pk,
-        by=actor.person,
-        rule=actor.rule,
-        rule_wording=stored_text(actor.wording),
-        via=actor.via,
-        token_name=actor.token_name,
-        reason=actor.why,
-        at=now,
-    )
-    _record(
-        EntryKind.EVENT_HELD,
-        event_pk,
-        facts,
-        actor,
-        after=actor.name,
-        now=now,
-        rule=actor.wording,
-        withdrew_rule=withdrew_rule,
-    )
+    by = {"by": actor.person, "rule": actor.rule, "rule_wording": stored_text(actor.wording), "reason": actor.why}
+    row = Hold.objects.create(event_id=event_pk, via=actor.via, token_name=actor.token_name, at=now, **by)
+    said: dict[str, Any] = {"rule": actor.wording, "withdrew_rule": withdrew_rule}
+    _record(EntryKind.EVENT_HELD, event_pk, facts, actor, after=actor.name, now=now, **said)
     return row
 
 
@@ -215,18 +204,6 @@ def _locked(
 def _end(row: Claim | Hold, *, now: datetime) -> None:
     type(row)._default_manager.filter(pk=row.pk, ended_at__isnull=True).update(ended_at=now)
     row.refresh_from_db(fields=["ended_at"])
-
-
-def _check_holdable(facts: EventFacts) -> None:
-    if facts.status is not EventStatus.SCHEDULED:
-        raise Refused("too-late", Reason("hold-event-not-waiting"))
-    decided, held = facts.decision, facts.hold
-    if decided is not None:
-        reason, at = Reason("hold-decided-already", by=decided.by), iso(decided.at) if decided.at else None
-        raise Refused("already-decided", reason, by=decided.by, at=at, approval=decided.approval_id)
-    if held is not None:
-        reason = Reason("held-already", by=held.by)
-        raise Refused("already-held", reason, by=held.by, at=iso(held.at), reason=held.reason)
 
 
 def _record(

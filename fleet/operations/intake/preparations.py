@@ -32,27 +32,20 @@ def take(reports: Sequence[HookReport]) -> None:
 
     A report from a machine of another set is ignored, because an EventId is no secret.
     """
-    events = {
-        event.event_id: event
-        for event in ScheduledEvent.objects.filter(event_id__in={_event_id(report) for report in reports})
-    }
+    named = ScheduledEvent.objects.filter(event_id__in={_event_id(report) for report in reports})
+    events = {event.event_id: event for event in named}
     rows = Machine.every.filter(pk__in={report.machine_id for report in reports})
-    names, homes = {}, {}
-    for pk, name, home in rows.values_list("pk", "resource_name", "availability_set"):
-        names[pk], homes[pk] = name, home
-    known = {
-        (row.event_id, row.machine_id): row
-        for row in Preparation.objects.filter(event__in=events.values(), machine_id__in=names)
-    }
+    machines = {pk: (name, home) for pk, name, home in rows.values_list("pk", "resource_name", "availability_set")}
+    stored = Preparation.objects.filter(event__in=events.values(), machine_id__in=machines)
+    known = {(row.event_id, row.machine_id): row for row in stored}
     for report in sorted(reports, key=lambda report: (report.machine_id, report.position)):
+        name, home = machines[report.machine_id]
         event = events.get(_event_id(report))
-        if event is not None and event.availability_set_id != homes[report.machine_id]:
+        if event is not None and event.availability_set_id != home:
             event = None
         if event is not None:
-            row = known.setdefault(
-                (event.pk, report.machine_id),
-                Preparation(event_id=event.pk, machine_id=report.machine_id, epoch=0, seq=0),
-            )
+            new = Preparation(event_id=event.pk, machine_id=report.machine_id, epoch=0, seq=0)
+            row = known.setdefault((event.pk, report.machine_id), new)
             if report.data.again and _known(row, report.data):
                 row.epoch, row.seq = max(report.position, (row.epoch, row.seq))
                 continue
@@ -60,7 +53,7 @@ def take(reports: Sequence[HookReport]) -> None:
                 _merge(row, report)
         # That a folder holds nothing is shown on the page and is no news.
         if report.data.outcome != "nothing":
-            _record(report, names[report.machine_id], event)
+            _record(report, name, event)
     for row in known.values():
         row.save()
 

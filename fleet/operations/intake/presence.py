@@ -11,15 +11,16 @@ from fleet.models import LatestDocument, Machine, PresenceRow, Spool, driver
 from fleet.models.driver import query
 from fleet.models.facts.machines import PRESENCE, presence_limits, presence_values
 
+TABLE = PresenceRow._meta.db_table
 # When machines read a document (corrected), from the given rows, sorted, as every caller locks these rows.
 NOTE_POLLS = f"""
-    INSERT INTO {PresenceRow._meta.db_table} AS row (machine_id, last_poll_at)
+    INSERT INTO {TABLE} AS row (machine_id, last_poll_at)
     {{given}}
     ON CONFLICT (machine_id) DO UPDATE SET last_poll_at = GREATEST(row.last_poll_at, EXCLUDED.last_poll_at),
         lacking_since = NULL, unreadable_since = NULL
 """
 NOTE_UNREADABLE = f"""
-    INSERT INTO {PresenceRow._meta.db_table} AS row (machine_id, unreadable_since)
+    INSERT INTO {TABLE} AS row (machine_id, unreadable_since)
     SELECT * FROM unnest(%s::bigint[], %s::timestamptz[])
     ON CONFLICT (machine_id) DO UPDATE SET
         unreadable_since = COALESCE(row.unreadable_since, EXCLUDED.unreadable_since),
@@ -57,14 +58,16 @@ def flush(*, contacts: Iterable[Contact]) -> int:
         known = newest.get(contact.machine_id)
         if known is None or contact.heard_at >= known.heard_at:
             newest[contact.machine_id] = contact
-    rows = [newest[machine_id] for machine_id in sorted(newest)]
-    if not rows:
+    if not newest:
         return 0
-    table = PresenceRow._meta.db_table
+    rows = [
+        (row.machine_id, row.heard_at, row.poll_at, row.clock_offset, row.signatures, row.metadata)
+        for _, row in sorted(newest.items())
+    ]
     with driver.cursor() as cursor:
         cursor.execute(
             f"""
-            INSERT INTO {table} AS row (machine_id, last_heard_at, last_poll_at, clock_offset, signatures,
+            INSERT INTO {TABLE} AS row (machine_id, last_heard_at, last_poll_at, clock_offset, signatures,
                                             poll_problem, events_version, instance_version, watched_from)
             SELECT machine_id, heard_at, poll_at, clock_offset, signatures, split_part(metadata, ',', 1),
                    split_part(metadata, ',', 2), split_part(metadata, ',', 3), heard_at
@@ -86,12 +89,7 @@ def flush(*, contacts: Iterable[Contact]) -> int:
                 events_version = COALESCE(NULLIF(EXCLUDED.events_version, ''), row.events_version),
                 instance_version = COALESCE(NULLIF(EXCLUDED.instance_version, ''), row.instance_version)
             """,
-            driver.arrays(
-                [
-                    (row.machine_id, row.heard_at, row.poll_at, row.clock_offset, row.signatures, row.metadata)
-                    for row in rows
-                ]
-            ),
+            driver.arrays(rows),
         )
     return len(rows)
 
@@ -110,18 +108,16 @@ def note_unreadable(*, polls: Mapping[int, datetime]) -> None:
     order.
     """
     machine_ids = sorted(polls)
-    with driver.cursor() as cursor:
-        cursor.execute(NOTE_UNREADABLE, [machine_ids, [polls[machine_id] for machine_id in machine_ids]])
+    query(NOTE_UNREADABLE, machine_ids, [polls[machine_id] for machine_id in machine_ids])
 
 
 def note_lacking(*, machine_ids: Iterable[int], now: datetime) -> None:
     """Record that these machines (row ids) refer to a document that is not stored. It applies until their next
     document.
     """
-    table = PresenceRow._meta.db_table
     query(
         f"""
-        INSERT INTO {table} AS row (machine_id, lacking_since) SELECT machine_id, %s FROM unnest(%s::bigint[])
+        INSERT INTO {TABLE} AS row (machine_id, lacking_since) SELECT machine_id, %s FROM unnest(%s::bigint[])
             AS given (machine_id)
         ON CONFLICT (machine_id) DO UPDATE SET lacking_since = COALESCE(row.lacking_since, EXCLUDED.lacking_since)
         """,
@@ -138,11 +134,11 @@ def count_within_period(
     `since` is the column with the start of the period; the columns in `others` begin again, too. Return the new count
     and the start of the period, by machine. Runs one statement.
     """
-    table, machine_ids = PresenceRow._meta.db_table, sorted(counts)
+    machine_ids = sorted(counts)
     kept = [f"{name} = CASE WHEN row.{since} > %(begun)s THEN row.{name} ELSE 0 END" for name in (*others, column)]
     rows = query(
         f"""
-        INSERT INTO {table} AS row (machine_id, {column}, {since})
+        INSERT INTO {TABLE} AS row (machine_id, {column}, {since})
         SELECT given.machine_id, given.count, %(now)s
         FROM unnest(%(machines)s::bigint[], %(counts)s::bigint[]) AS given (machine_id, count)
         ON CONFLICT (machine_id) DO UPDATE SET
@@ -164,11 +160,10 @@ def turned(*, now: datetime) -> dict[int, int]:
     The rules are those of `presence_of`, without revoked machines, since a revocation writes its own entry. Runs one
     statement for the whole fleet. Locked rows are skipped until the next call.
     """
-    table = PresenceRow._meta.db_table
     rows = query(
         f"""
-        UPDATE {table} AS row SET seen = chosen.is_now
-        FROM (SELECT machine_id, {PRESENCE} AS is_now FROM {table}
+        UPDATE {TABLE} AS row SET seen = chosen.is_now
+        FROM (SELECT machine_id, {PRESENCE} AS is_now FROM {TABLE}
               WHERE seen IS DISTINCT FROM {PRESENCE} FOR NO KEY UPDATE SKIP LOCKED) AS chosen
         WHERE row.machine_id = chosen.machine_id RETURNING row.machine_id, row.seen
         """,
@@ -181,12 +176,12 @@ def repair(*, now: datetime) -> None:
     """Correct times of contact in the future, written by a wrong clock. These machines count as late until the next
     contact.
     """
-    late, table = now - timedelta(seconds=presence_limits().live), PresenceRow._meta.db_table
+    late = now - timedelta(seconds=presence_limits().live)
     query(
         f"""
-        UPDATE {table} AS row
+        UPDATE {TABLE} AS row
         SET last_heard_at = LEAST(last_heard_at, %(late)s), last_poll_at = LEAST(last_poll_at, %(late)s)
-        FROM (SELECT machine_id FROM {table} WHERE last_heard_at > %(ahead)s OR last_poll_at > %(ahead)s
+        FROM (SELECT machine_id FROM {TABLE} WHERE last_heard_at > %(ahead)s OR last_poll_at > %(ahead)s
               ORDER BY machine_id FOR NO KEY UPDATE SKIP LOCKED) AS wrong
         WHERE row.machine_id = wrong.machine_id
         """,

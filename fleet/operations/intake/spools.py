@@ -149,10 +149,8 @@ def _gaps(deliveries: Sequence[Delivery], spools: Mapping[Key, Numbered]) -> lis
     lost: dict[Key, tuple[int, bool]] = {}
     for delivery in deliveries:
         before, numbers = spools[delivery.key].before, delivery.numbers
-        if delivery.acknowledged is not None:
-            last, certain = delivery.acknowledged, True
-        else:
-            last, certain = min(numbers, default=0) - 1, False
+        certain = delivery.acknowledged is not None
+        last = delivery.acknowledged if delivery.acknowledged is not None else min(numbers, default=0) - 1
         if last > max(before, lost.get(delivery.key, (0, False))[0]):
             lost[delivery.key] = (last, certain)
     return [

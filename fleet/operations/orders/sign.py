@@ -46,10 +46,6 @@ def _to_text(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
 
 
-def _wrapped(private: Ed25519PrivateKey, key_id: str) -> str:
-    return CIPHER.encrypt(private.private_bytes_raw(), of=key_id)
-
-
 def _unwrapped(row: SigningKey) -> Ed25519PrivateKey | None:
     plain = CIPHER.decrypt(row.private_key, of=row.key_id)
     return None if plain is None else Ed25519PrivateKey.from_private_bytes(plain)
@@ -108,7 +104,7 @@ def _make(introducer: Signer | None, *, now: datetime, actor: Actor) -> SigningK
     row = SigningKey(
         key_id=key_id,
         public_key=_to_text(public),
-        private_key=_wrapped(private, key_id),
+        private_key=CIPHER.encrypt(private.private_bytes_raw(), of=key_id),
         made_at=now,
         introduced_by=introducer.key_id if introducer else "",
     )
@@ -143,15 +139,8 @@ def rotate(*, overlap: timedelta, now: datetime, actor: Actor = COMMAND_LINE) ->
         row.retires_at, row.retired_by = ending, successor.key_id
         row.retirement = successor.sign(wire.key_text(_word(row, retired=True)))
         row.save(update_fields=["retires_at", "retired_by", "retirement"])
-        tell(
-            EntryKind.SIGNING_KEY_RETIRED,
-            actor,
-            at=now,
-            before={"retires_at": None},
-            after={"retires_at": iso(ending)},
-            key=row.key_id,
-            retires_at=ending,
-        )
+        values = {"before": {"retires_at": None}, "after": {"retires_at": iso(ending)}}
+        tell(EntryKind.SIGNING_KEY_RETIRED, actor, at=now, **values, key=row.key_id, retires_at=ending)
     return fresh
 
 

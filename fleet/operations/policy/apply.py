@@ -15,9 +15,8 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from fleet.domain.actor import rule as by_rule
 from fleet.domain.approvals.conditions import When
-from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.policy import rules as policy
-from fleet.domain.policy.rules import StandingRule, Verdict
+from fleet.domain.policy.rules import StandingRule
 from fleet.domain.reasons import Refused
 from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.states import ApprovalState, EventStatus
@@ -139,16 +138,13 @@ def _judge(event_pk: int, rows: Mapping[int, Rule], rules: Sequence[StandingRule
     if not _undecided(now, None).filter(pk=event_pk).exists():
         return False
     found = policy.verdict(rules, facts, now=now)
-    if found.rule is None or not found.acts:
+    rule = found.rule
+    if rule is None or not found.acts:
         return False
-    _carry_out(event_pk, facts, found, found.rule, rows[found.rule.rule_id], now)
-    return True
-
-
-def _carry_out(event_pk: int, facts: EventFacts, found: Verdict, rule: StandingRule, row: Rule, now: datetime) -> None:
-    actor = by_rule(row, policy.wording(rule)).because(rule.reason)
+    actor = by_rule(rows[rule.rule_id], policy.wording(rule)).because(rule.reason)
     if found.does is policy.RuleAction.HOLD:
         hold_locked(event_pk, facts, actor, now=now)
-        return
-    plan = Plan(when=policy.approves_when(rule, facts), overrides=policy.accepted_reasons(rule))
-    approve.decide(event_pk, actor, plan, now=now)
+    else:
+        plan = Plan(when=policy.approves_when(rule, facts), overrides=policy.accepted_reasons(rule))
+        approve.decide(event_pk, actor, plan, now=now)
+    return True

@@ -1,6 +1,7 @@
 """Changes of rules and no-approval windows, and the stop of all approvals."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -93,9 +94,7 @@ WINDOWS = Audit(
 
 def create_rule(sent: Sent, *, actor: Actor, now: datetime) -> Rule:
     """Create a rule. By default it is disabled and last in the order. Raises Refused as `save_audited` does."""
-    require(actor, Right.ADMINISTER)
-    with transaction.atomic():
-        order = _locked_order()
+    with _locked_order(actor) as order:
         if len(order) >= MOST_RULES:
             raise Refused("validation", Reason("rules-too-many", most=MOST_RULES))
         row = Rule(author=actor.person, created_at=now, changed_at=now, position=len(order) + 1)
@@ -110,9 +109,7 @@ def change_rule(
     A rule without an author (a ready-made one) gets the administrator who first changes it as author. Raises Refused:
     `not-found`, and as `save_audited` does.
     """
-    require(actor, Right.ADMINISTER)
-    with transaction.atomic():
-        order = _locked_order()
+    with _locked_order(actor) as order:
         row = _of(order, rule_id)
         row.author = row.author or actor.person
         return _save(sent, row, order, actor=actor, now=now, expected=expected)
@@ -120,9 +117,7 @@ def change_rule(
 
 def move(*, rule_id: int, actor: Actor, now: datetime, steps: int, expected: Collection[str] | None = None) -> Rule:
     """Move a rule up (-1) or down (1) in the order, at most to the end. Raises Refused as `change_rule` does."""
-    require(actor, Right.ADMINISTER)
-    with transaction.atomic():
-        order = _locked_order()
+    with _locked_order(actor) as order:
         position = max(1, min(_of(order, rule_id).position + steps, len(order)))
         sent = RuleRequestSerializer(data={"position": position})
         return change_rule(sent, rule_id=rule_id, actor=actor, now=now, expected=expected)
@@ -130,9 +125,7 @@ def move(*, rule_id: int, actor: Actor, now: datetime, steps: int, expected: Col
 
 def delete_rule(*, rule_id: int, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Rule:
     """Mark a rule as deleted. Its decisions remain valid and refer to it. Raises Refused as `change_rule` does."""
-    require(actor, Right.ADMINISTER)
-    with transaction.atomic():
-        order = _locked_order()
+    with _locked_order(actor) as order:
         row = _of(order, rule_id)
         delete_audited(row, actor, RULES, now=now, expected=expected, enabled=False, deleted_at=now)
         order.remove(row)
@@ -181,10 +174,13 @@ def _save(
     return row
 
 
-def _locked_order() -> list[Rule]:
-    """Return all rules in their order, locked, so that no other process changes one."""
-    take(Lock.RULES)
-    return list(Rule.objects.filter(deleted_at__isnull=True).select_related("author").order_by("position", "pk"))
+@contextmanager
+def _locked_order(actor: Actor) -> Iterator[list[Rule]]:
+    """Open a transaction with all rules in their order, locked, so that no other process changes one."""
+    require(actor, Right.ADMINISTER)
+    with transaction.atomic():
+        take(Lock.RULES)
+        yield list(Rule.objects.filter(deleted_at__isnull=True).select_related("author").order_by("position", "pk"))
 
 
 def _of(order: list[Rule], rule_id: int) -> Rule:

@@ -127,8 +127,10 @@ def _write(set_ids: Collection[int], findings: Collection[SetFindings], *, now: 
             if key in begun or any(getattr(stored[key], name) != value for name, value in values.items())
         ]
         codes = {code for code, _ in ended | begun}
-        if pk in counted and (codes - BY_TIME or _machines(counted[pk]) != sum(each.counts.values())):
-            different.add(pk)
+        if pk in counted:
+            machines = sum(getattr(counted[pk], presence.value) for presence in Presence)
+            if codes - BY_TIME or machines != sum(each.counts.values()):
+                different.add(pk)
     SetBlindSpot.objects.filter(pk__any=over).delete()
     SetBlindSpot.objects.bulk_create(
         changed, update_conflicts=True, unique_fields=["availability_set", "code", "part"], update_fields=SPOT
@@ -167,7 +169,3 @@ def _count(each: SetFindings, *, now: datetime) -> SetCount:
         judged_by=judged_by(),
         due_at=each.due_at,
     )
-
-
-def _machines(row: SetCount) -> int:
-    return sum(getattr(row, presence.value) for presence in Presence)

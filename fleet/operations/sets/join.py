@@ -85,13 +85,11 @@ def _listed_elsewhere(events: Collection[ScheduledEvent], reporters: Mapping[int
     """Return the events (row ids) that a machine of another set lists or has listed. Runs at most two queries."""
     reporter_ids = set().union(*reporters.values())
     homes = dict(Machine.objects.filter(pk__any=reporter_ids).values_list("pk", "availability_set_id"))
-    found = {
-        event.pk
-        for event in events
-        if any(
-            homes.get(pk, event.availability_set_id) != event.availability_set_id for pk in reporters.get(event.pk, ())
-        )
-    }
+    found = set()
+    for event in events:
+        own = event.availability_set_id
+        if any(homes.get(pk, own) != own for pk in reporters.get(event.pk, ())):
+            found.add(event.pk)
     nameless = [event.pk for event in events if event.availability_set.kind == PROVISIONAL]
     if nameless:
         earlier = Sighting.objects.filter(event_id__any=nameless, foreign=True, gone_at__isnull=True)
@@ -132,9 +130,8 @@ def _are_one(one: AvailabilitySet, other: AvailabilitySet, *, reporter_ids: Coll
     """
     if one.kind != PROVISIONAL or other.kind != PROVISIONAL:
         return False
-    for column in ("subscription", "resource_group"):
-        if getattr(one, column).lower() != getattr(other, column).lower():
-            return False
+    if any(getattr(one, name).lower() != getattr(other, name).lower() for name in ("subscription", "resource_group")):
+        return False
     rows = Machine.objects.filter(availability_set__in=[one, other], revoked_at=None)
     living: dict[int, int] = {
         machine.pk: machine.availability_set_id
@@ -201,9 +198,8 @@ def join(
 
 def welcome_sightings(home: AvailabilitySet) -> None:
     """Let foreign sightings count whose machine is now in the event's set."""
-    Sighting.objects.filter(foreign=True, event__availability_set=home, machine__availability_set=home).update(
-        foreign=False
-    )
+    rows = Sighting.objects.filter(foreign=True, event__availability_set=home, machine__availability_set=home)
+    rows.update(foreign=False)
 
 
 def bring_events(machine: Machine, home: AvailabilitySet, *, now: datetime) -> None:

@@ -156,7 +156,9 @@ def place(claim: Claim, *, now: datetime, actor: Actor = DRYDOCK) -> Placed:
     if key is not None or home is None:
         service = tidy(domain.read_tags(claim.compute).get(SERVICE_TAG, ""))[: domain.MAX_NAME]
         home = ensure_set(key or domain.provisional_set_name(claim.compute, claim.vm_id), now=now, service=service)
-    joined = here is not None and here.pk != home.pk and here.kind == PROVISIONAL and _is_alone(claim, here)
+    others = Machine.objects.filter(availability_set=here, revoked_at=None).exclude(vm_id=claim.vm_id)
+    # With no other machine in it, the set may be merged or named because of this machine.
+    joined = here is not None and here.pk != home.pk and here.kind == PROVISIONAL and not others.exists()
     if here is not None and joined:
         join(here, home, now=now, actor=actor, stated_by=claim.name if actor is DRYDOCK else "")
     warnings = warnings_of(decision.statements, home)
@@ -175,11 +177,6 @@ def place(claim: Claim, *, now: datetime, actor: Actor = DRYDOCK) -> Placed:
         listed=decision.listed,
         joined=joined,
     )
-
-
-def _is_alone(claim: Claim, here: AvailabilitySet) -> bool:
-    """Return whether no other machine is in the set, so that the set may be merged or named because of this machine."""
-    return not Machine.objects.filter(availability_set=here, revoked_at=None).exclude(vm_id=claim.vm_id).exists()
 
 
 def settle(claim: Claim, placed: Placed, *, now: datetime, **columns: Any) -> Machine:
@@ -320,9 +317,8 @@ def listed_row(vm_id: str, name: str, compute: dict[str, Any]) -> InventoryMachi
     group, subscription = compute.get("resourceGroupName"), compute.get("subscriptionId")
     if found is not None or not (isinstance(group, str) and isinstance(subscription, str)):
         return found
-    rows = InventoryMachine.objects.filter(
-        name__iexact=name, resource_group__iexact=group, subscription__iexact=subscription
-    )
+    place = {"resource_group__iexact": group, "subscription__iexact": subscription}
+    rows = InventoryMachine.objects.filter(name__iexact=name, **place)
     if str(compute.get("vmId") or "").lower() == vm_id.lower():
         rows = rows.filter(vm_id="")
     return rows.order_by("pk").first()
