@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 
 from fleet.domain.approvals.conditions import When
 from fleet.domain.reasons import read_reason
-from fleet.models import ApiToken, Approval, Entry, Order, Rule
+from fleet.models import ApiToken, Approval, Entry, Order, Rule, ScheduledEvent
 from fleet.operations import reconcile
 from fleet.operations.approvals import approve, conditions
 from fleet.operations.approvals.approve import Plan
@@ -129,9 +129,8 @@ def test_it_returns_before_its_time_with_the_difference_even_if_the_event_change
 
 
 @pytest.mark.parametrize(("when", "release"), [(When.PREPARED, "this"), (When.TIME, "an earlier one")])
-def test_what_waits_for_its_moment_is_compared(fleet: Fleet, when: When, release: str) -> None:
+def test_what_waits_for_its_moment_is_compared(fleet: Fleet, event: ScheduledEvent, when: When, release: str) -> None:
     """A decision of an earlier release is compared by the event's version."""
-    announced(fleet, **FIRST)
     approval = fleet.approve(when=when, due_at=fleet.now + seconds(60))
     if release != "this":
         Approval.objects.update(decided_on={})
@@ -140,18 +139,10 @@ def test_what_waits_for_its_moment_is_compared(fleet: Fleet, when: When, release
     assert lost(approval) and not Order.objects.exists()
 
 
-def granted(fleet: Fleet) -> Approval:
-    announced(fleet, **FIRST)
-    approval = fleet.approve()
-    assert approval.state == "GRANTED"
-    return approval
-
-
 @pytest.mark.parametrize("how", SOME)
 def test_an_order_that_no_machine_has_is_handed_out_no_more_and_taken_back(
-    fleet: Fleet, handed_out: Callable[[], int], monkeypatch: pytest.MonkeyPatch, how: str
+    fleet: Fleet, approval: Approval, handed_out: Callable[[], int], monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    approval = granted(fleet)
     assert handed_out() == 1
     with monkeypatch.context() as patch:
         # Before it is withdrawn.
@@ -163,8 +154,7 @@ def test_an_order_that_no_machine_has_is_handed_out_no_more_and_taken_back(
     assert (approval.orders.get().state, handed_out()) == ("CANCELLED", 0)
 
 
-def test_no_other_machine_is_asked_and_one_that_has_it_is_waited_for(fleet: Fleet) -> None:
-    approval = granted(fleet)
+def test_no_other_machine_is_asked_and_one_that_has_it_is_waited_for(fleet: Fleet, approval: Approval) -> None:
     order = factories.open_order(approval)
     advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
     fleet.delivered(order)
@@ -177,8 +167,7 @@ def test_no_other_machine_is_asked_and_one_that_has_it_is_waited_for(fleet: Flee
     assert order.machine.resource_name in sentence(read_reason(approval.reason))
 
 
-def test_what_azure_has_accepted_stays_accepted_and_is_not_asked_again(fleet: Fleet) -> None:
-    approval = granted(fleet)
+def test_what_azure_has_accepted_stays_accepted_and_is_not_asked_again(fleet: Fleet, approval: Approval) -> None:
     order = factories.open_order(approval)
     fleet.delivered(order)
     fleet.receipt(order)
@@ -202,9 +191,8 @@ def window(fleet: Fleet) -> Any:
 
 @pytest.mark.parametrize("appear", [window, require_second_person, start_neighbour])
 def test_a_guard_that_appears_counts(
-    fleet: Fleet, handed_out: Callable[[], int], appear: Callable[[Fleet], None]
+    fleet: Fleet, approval: Approval, handed_out: Callable[[], int], appear: Callable[[Fleet], None]
 ) -> None:
-    approval = granted(fleet)
     fleet.later(1)
     appear(fleet)
     assert handed_out() == 0
@@ -224,8 +212,7 @@ def test_one_that_was_approved_later_in_view_of_it_does_not_count(fleet: Fleet, 
     assert handed_out() == 2
 
 
-def test_a_reason_for_one_event_under_way_does_not_cover_three(fleet: Fleet) -> None:
-    announced(fleet, **FIRST)
+def test_a_reason_for_one_event_under_way_does_not_cover_three(fleet: Fleet, event: ScheduledEvent) -> None:
     own = listing(**FIRST, not_before=the_event().not_before)
     started = [
         listing(OTHER[:-1] + str(n), status="Started", resources=(f"vm{n + 3}",), not_before=None) for n in (1, 2, 3)
@@ -242,8 +229,7 @@ def test_a_reason_for_one_event_under_way_does_not_cover_three(fleet: Fleet) -> 
 
 
 @pytest.mark.parametrize("is_same", [True, False])
-def test_a_reason_for_one_window_covers_no_other(fleet: Fleet, is_same: bool) -> None:
-    announced(fleet, **FIRST)
+def test_a_reason_for_one_window_covers_no_other(fleet: Fleet, event: ScheduledEvent, is_same: bool) -> None:
     first = window(fleet)
     approval = approve_later(fleet, overrides={"no-approval-window": "agreed with the desk"})
     if not is_same:
@@ -260,16 +246,16 @@ def test_a_disabled_account_decides_no_more(fleet: Fleet) -> None:
     assert lost(approval) == "decider-lost-account"
 
 
-def test_a_lost_role_counts_also_after_it_was_granted(fleet: Fleet, handed_out: Callable[[], int]) -> None:
-    approval = granted(fleet)
+def test_a_lost_role_counts_also_after_it_was_granted(
+    fleet: Fleet, approval: Approval, handed_out: Callable[[], int]
+) -> None:
     operator().groups.clear()
     assert handed_out() == 0
     go(fleet, 2)
     assert lost(approval) == "decider-lost-right"
 
 
-def test_an_override_needs_the_role_that_it_needed(fleet: Fleet) -> None:
-    announced(fleet, **FIRST)
+def test_an_override_needs_the_role_that_it_needed(fleet: Fleet, event: ScheduledEvent) -> None:
     start_neighbour(fleet)
     anna = approver()
     approval = approve_later(fleet, by=anna, overrides={"set-in-flight": "it is small"})
@@ -278,8 +264,7 @@ def test_an_override_needs_the_role_that_it_needed(fleet: Fleet) -> None:
     assert lost(approval)
 
 
-def test_a_revoked_token_decides_no_more(fleet: Fleet) -> None:
-    announced(fleet, **FIRST)
+def test_a_revoked_token_decides_no_more(fleet: Fleet, event: ScheduledEvent) -> None:
     otto = operator()
     token, _ = accounts.token(user=otto, name="ci", scopes=["approve"], now=fleet.now)
     actor = acting(otto, via="api", token_name="ci", token=token)
@@ -290,8 +275,7 @@ def test_a_revoked_token_decides_no_more(fleet: Fleet) -> None:
     assert lost(approval) == "decider-lost-token"
 
 
-def test_the_second_person_must_still_be_able_to_decide(fleet: Fleet) -> None:
-    announced(fleet, **FIRST)
+def test_the_second_person_must_still_be_able_to_decide(fleet: Fleet, event: ScheduledEvent) -> None:
     require_second_person(fleet)
     anna = approver()
     approval = approve_later(fleet)

@@ -128,7 +128,6 @@ def test_the_page_and_the_api_say_it_and_show_it(ada: Client, anna: Client) -> N
     fleet = Fleet(now=datetime.now(UTC))
     fleet.enrol("vm1")
     here = f"/sets/{the_set().pk}/"
-    assert anna.post(f"{here}admissions/", {"hours": "4"}).status_code == 403
     assert ada.post(f"{here}admissions/", {"hours": "5"}).status_code == 422
     seen = text_of(ada.post(f"{here}admissions/", {"hours": "4", "comment": "rebuilt"}, follow=True))
     assert "are admitted automatically until" in seen

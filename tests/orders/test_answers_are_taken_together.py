@@ -4,8 +4,12 @@ from typing import Any
 
 import pytest
 
+from fleet.audit.reports import event_report
 from fleet.models import Approval, Entry, Order, driver
-from tests.factories import Fleet, after, announced, approved_apart, open_order
+from fleet.operations.orders import advance
+from tests import factories
+from tests.factories import Fleet, accepted, after, announced, approved_apart, listing, open_order, seconds, the_event
+from tests.words import code_of, sentence, text
 
 pytestmark = pytest.mark.django_db
 IDS = [f"0A1B2C3D-0000-4000-8000-0000000002{number:02d}" for number in range(6)]
@@ -132,3 +136,191 @@ def test_what_has_moved_since_it_was_read_is_taken_as_it_is_by_then(
     assert states(approvals) == ["ACCEPTED"] * 6
     assert [kind for kind in told(approvals[0]) if kind != "order_delivered"] == [WAY[0], WAY[1], *WAY[3:]]
     assert told(approvals[1]) == WAY
+
+
+# Azure's 200 to a StartRequest is a promise reported by one machine; Azure may break it, and later reports decide.
+
+
+def test_gone_with_no_document_left_out_is_a_cancellation_and_no_confirmation(fleet: Fleet) -> None:
+    approval = accepted(fleet)
+    fleet.later(5)
+    fleet.all_say()
+    assert (after(approval).state, approval.inferred) == ("VOID", False)
+    assert code_of(approval.reason) == "cancelled-after-200"
+    assert the_event().ended_as == "cancelled"
+
+
+def test_gone_with_a_document_left_out_confirms_by_inference(fleet: Fleet) -> None:
+    approval = accepted(fleet)
+    fleet.later(5)
+    factories.lost_a_document(fleet)
+    fleet.all_say()
+    assert (after(approval).state, approval.inferred) == ("CONFIRMED", True)
+
+
+def test_a_late_document_that_shows_the_start_corrects_it(fleet: Fleet) -> None:
+    approval = accepted(fleet)
+    fleet.later(5)
+    fleet.all_say(names=["vm2", "vm3", "vm4", "vm5", "vm6"])
+    fleet.later(601)
+    fleet.all_say(names=["vm2", "vm3", "vm4", "vm5", "vm6"])
+    fleet.advance()
+    assert after(approval).state == "VOID"
+    # The machine itself comes back and delivers what it had read.
+    fleet.say("vm1", listing(status="Started", resources=["vm1", "vm2"]), at=fleet.now - seconds(600))
+    fleet.heard()
+    fleet.say("vm1")
+    assert (after(approval).state, approval.inferred) == ("CONFIRMED", False)
+    kinds = list(Entry.objects.filter(approval=approval).order_by("id").values_list("kind", flat=True))
+    assert kinds[-2:] == ["approval_void", "approval_confirmed"]
+
+
+def test_without_a_start_one_other_machine_asks_after_a_minute_and_once_more_at_the_end(fleet: Fleet) -> None:
+    approval = accepted(fleet, not_before=fleet.now + seconds(600))
+    first = approval.orders.get().machine
+    fleet.tick(59)
+    assert approval.orders.count() == 1
+    fleet.later(2)
+    fleet.advance()
+    second = open_order(approval)
+    assert second.machine != first
+    assert "vm2. Azure answered 200, but" in text(Entry.objects.filter(kind="order_offered").latest("id"))
+    fleet.receipt(second)
+    assert after(approval).state == "ACCEPTED"
+    fleet.tick(470)
+    assert approval.orders.count() == 2
+    fleet.tick(20)
+    third = open_order(approval)
+    assert third.machine not in (first, second.machine)
+    for _ in range(3):
+        fleet.tick(40)
+    # Other tenants may have to agree: that it does not start is no failure.
+    assert (approval.orders.count(), after(approval).state) == (3, "ACCEPTED")
+
+
+def test_a_machine_that_answers_200_for_azure_is_not_the_only_one_believed(fleet: Fleet) -> None:
+    approval = accepted(fleet)
+    fleet.tick(61)
+    honest = open_order(approval)
+    fleet.receipt(honest)
+    fleet.later(1)
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    assert after(approval).state == "CONFIRMED"
+
+
+def test_set_of_one_gets_no_second_order(fleet: Fleet) -> None:
+    fleet.enrol("lone", availability_set="standalone:lone")
+    announced(fleet, names=["lone"], resources=["lone"])
+    approval = fleet.approve()
+    advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
+    fleet.receipt(open_order(approval))
+    fleet.tick(100)
+    assert approval.orders.count() == 1
+
+
+@pytest.mark.parametrize("status", [202, 429, 500, 503])
+def test_ambiguous_answer_before_the_start_makes_the_approval_void_and_inferred(status: int, fleet: Fleet) -> None:
+    announced(fleet)
+    approval = fleet.approve()
+    advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
+    fleet.receipt(open_order(approval), status=status)
+    fleet.later(1)
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    fleet.tick(7)
+    assert (after(approval).state, approval.inferred) == ("VOID", True)
+    assert code_of(approval.reason) == "started-and-nobody-knows"
+    assert str(status) in sentence(approval.reason)
+    assert not the_event().approved_elsewhere
+    assert "without an approval" not in text(Entry.objects.get(kind="event_started"))
+
+
+# Late receipts: Azure's 200 to one of our orders corrects a closed approval, whenever it arrives.
+
+
+STARTED = listing(status="Started", resources=["vm1", "vm2"])
+
+
+def kinds(approval: Approval) -> list[str]:
+    return list(Entry.objects.filter(approval=approval).order_by("id").values_list("kind", flat=True))
+
+
+def test_void_after_a_start_becomes_confirmed(fleet: Fleet, approval: Approval) -> None:
+    order = approval.orders.get()
+    fleet.later(10)
+    # Before the delivery of the order was confirmed.
+    fleet.all_say(STARTED)
+    assert after(approval).state == "VOID"
+    fleet.later(2)
+    fleet.receipt(order)
+    assert (after(approval).state, approval.inferred, approval.accepted_by) == (
+        "CONFIRMED",
+        False,
+        order.machine,
+    )
+    assert kinds(approval)[-3:] == ["late_receipt", "approval_corrected", "approval_confirmed"]
+    assert not the_event().approved_elsewhere
+    # The report of the event names our approval.
+    verdict = event_report(event_id=factories.EVENT, now=fleet.now).verdict.values
+    assert (verdict["elsewhere"], verdict["decided"]) == (False, "accepted")
+
+
+def test_lapsed_is_accepted_and_follows_the_event_from_there(fleet: Fleet) -> None:
+    announced(fleet, not_before=fleet.now + seconds(30))
+    approval = fleet.approve()
+    order = approval.orders.get()
+    fleet.tick(31, "vm1")
+    assert after(approval).state == "LAPSED"
+    fleet.receipt(order)
+    assert (after(approval).state, approval.closed_at, approval.reason) == ("ACCEPTED", None, "")
+    fleet.later(5)
+    fleet.all_say(STARTED)
+    assert after(approval).state == "CONFIRMED"
+
+
+def test_refused_by_all_others_is_accepted(fleet: Fleet, approval: Approval) -> None:
+    order = approval.orders.get()
+    Order.objects.filter(pk=order.pk).update(state="SUPERSEDED", closed_at=fleet.now)
+    Approval.objects.filter(pk=approval.pk).update(state="REFUSED", closed_at=fleet.now)
+    fleet.receipt(order)
+    assert (after(approval).state, approval.closed_at) == ("ACCEPTED", None)
+
+
+def test_an_event_that_azure_cancelled_after_its_200_stays_void_and_says_why(fleet: Fleet) -> None:
+    announced(fleet)
+    approval = fleet.approve()
+    order = approval.orders.get()
+    fleet.later(5)
+    fleet.all_say()
+    fleet.tick(10)
+    assert after(approval).state == "VOID"
+    fleet.receipt(order)
+    assert (after(approval).state, the_event().ended_as) == ("VOID", "cancelled")
+    assert "cancelled-after-200" in approval.reason
+    assert approval.accepted_by == order.machine
+
+
+def test_an_event_that_was_approved_again_keeps_one_live_approval(fleet: Fleet) -> None:
+    announced(fleet, not_before=fleet.now + seconds(600))
+    old = fleet.approve()
+    order = old.orders.get()
+    Approval.objects.filter(pk=old.pk).update(state="REFUSED", closed_at=fleet.now)
+    Order.objects.filter(pk=order.pk).update(state="CANCELLED", closed_at=fleet.now)
+    new = fleet.approve(by=factories.operator("olga"))
+    fleet.receipt(order)
+    assert (after(old).state, old.accepted_by) == ("REFUSED", order.machine)
+    assert after(new).state in ("GRANTED", "RELAYING")
+
+
+def test_a_confirmation_by_inference_becomes_certain(fleet: Fleet, approval: Approval) -> None:
+    order = approval.orders.get()
+    advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
+    fleet.delivered(order)
+    fleet.later(10)
+    fleet.all_say(STARTED)
+    assert (after(approval).state, approval.inferred) == ("CONFIRMED", True)
+    fleet.receipt(order)
+    assert (after(approval).state, approval.inferred, approval.accepted_by) == (
+        "CONFIRMED",
+        False,
+        order.machine,
+    )

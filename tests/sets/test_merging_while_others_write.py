@@ -14,7 +14,7 @@ from fleet.models import Approval, AvailabilitySet, Machine, ScheduledEvent
 from fleet.operations import waves
 from fleet.operations.sets.changes import merge_sets
 from tests.approvals.racing import a_fleet, announce, event_ids, thread_group
-from tests.approvals.test_concurrent_bulk_approvals import bulk
+from tests.approvals.test_several_are_decided_together import bulk
 from tests.factories import EVENT, Fleet, acting, admin, listing, operator, seconds, the_event, the_set
 from tests.holding import blocked, session
 from tests.searches import searched
