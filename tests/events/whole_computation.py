@@ -5,7 +5,7 @@ from datetime import datetime
 from django.db.models import Q
 
 from fleet.domain.approvals.conditions import Wait, next_wait
-from fleet.domain.caches.maintenances import operations_of, status_of
+from fleet.domain.caches.maintenances import ACTIVE, operations_of, status_of
 from fleet.domain.events import compute_state
 from fleet.domain.orders.next_step import Do
 from fleet.domain.policy.rules import verdict
@@ -78,7 +78,7 @@ def _drills_and_waves(now: datetime) -> list[str]:
 
 
 def _caches(now: datetime) -> list[str]:
-    active = Maintenance.objects.filter(status__in=[status.value for status in maintenances.ACTIVE])
+    active = Maintenance.objects.filter(status__in=[status.value for status in ACTIVE])
     found = []
     for row in active.prefetch_related("notifications").order_by("cache", "pk"):
         heard = [maintenances._heard(one) for one in row.notifications.all()]
