@@ -78,7 +78,7 @@ def raised(folder: str, name: str) -> Iterator[tuple[str, list[object]]]:
     """Where something of this name is made below the folder, and the plain values it is made of."""
     for path in files(FLEET / folder, ".py"):
         for node in ast.walk(tree(path)):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name:
                 values = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
                 yield f"{shown(path)}:{node.lineno}", values
 
