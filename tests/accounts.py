@@ -7,10 +7,11 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.test import Client
 
-from fleet.accounts import calendars, factors, service_accounts, services, sign_on, tokens
-from fleet.accounts.models import SignOnGrant
+from fleet.accounts import calendars, factors, services, sessions, sign_on, tokens
+from fleet.accounts.models import PersonSession, SignOnGrant
 from fleet.domain import actor as actors
 from fleet.domain.actor import COMMAND_LINE, Actor
+from fleet.domain.secrets import hash_of
 from fleet.models import ApiToken, CalendarFeed, JoinToken, ServiceAccount
 from fleet.operations import step_up
 from fleet.operations.machines import entrance
@@ -85,10 +86,22 @@ def change_person(*, username: str, now: datetime, actor: Actor = COMMAND_LINE, 
 
 def make_service(*, now: datetime, actor: Actor = COMMAND_LINE, **sent: Any) -> ServiceAccount:
     """Return a new service account."""
-    return service_accounts.make(service_accounts.MakeServiceSerializer(data=sent), now=now, actor=actor)
+    return services.make_service(services.MakeServiceSerializer(data=sent), now=now, actor=actor)
 
 
 def change_service(*, username: str, now: datetime, actor: Actor = COMMAND_LINE, **sent: Any) -> ServiceAccount:
     """Change the owner or purpose of a service account."""
-    serializer = service_accounts.ChangeServiceSerializer(data=sent)
-    return service_accounts.change(serializer, username=username, now=now, actor=actor)
+    serializer = services.ChangeServiceSerializer(data=sent)
+    return services.change_service(serializer, username=username, now=now, actor=actor)
+
+
+FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:133.0) Gecko/20100101 Firefox/133.0"
+
+
+def a_session(person: User, *, agent: str = FIREFOX, address: str = "192.0.2.1") -> PersonSession:
+    """Return a session of this person that stays open, begun without a browser."""
+    client = Client()
+    client.force_login(person)
+    key, now = client.session.session_key or "", datetime.now(UTC)
+    sessions.begin(user=person, session_key=key, way="password", agent=agent, address=address, now=now)
+    return PersonSession.objects.get(user=person, key_hash=hash_of(key))

@@ -9,13 +9,10 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from fleet.accounts import queries, service_accounts, services, sessions, sign_on, sign_on_queries, tokens
+from fleet.accounts import queries, services, sessions, sign_on, tokens
 from fleet.accounts.models import SignOnGrant
-from fleet.accounts.queries import PersonRow, ScopeRow, SessionRow, TokenRow, session_rows
-from fleet.accounts.service_accounts import ChangeServiceSerializer, MakeServiceSerializer
-from fleet.accounts.services import ChangePersonSerializer, MakePersonSerializer, ScopeSerializer
+from fleet.accounts.queries import GrantRow, MappingTrial, PersonRow, ScopeRow, SessionRow, SignOnRow, TokenRow
 from fleet.accounts.sign_on import MOST_GRANTS, ChangeGrantSerializer, GrantRequestSerializer
-from fleet.accounts.sign_on_queries import GrantRow, MappingTrial, SignOnRow, WouldBe
 from fleet.accounts.tokens import MakeTokenSerializer
 from fleet.api.authentication import person_of
 from fleet.api.calls import Call
@@ -37,11 +34,8 @@ WITH_ENDED = OpenApiParameter("ended", bool, description="`true`: also those tha
 UNKNOWN = ("unknown-person",)
 NO_TOKEN = ("not-found", "None of your tokens has this prefix.")
 
-SHAPES[ScopeRow] = ScopeSerializer
+SHAPES[ScopeRow] = services.ScopeSerializer
 shape(PersonRow, group=serializers.ChoiceField([*GROUPS, ""], help_text="The highest group; empty for a user in none."))
-shape(queries.Me)
-shape(TokenRow)
-shape(SessionRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +67,6 @@ class Password:
 
     username: str
     password: Annotated[str, "Shown only in this answer."]
-
-
-shape(NewToken)
-shape(NewPerson)
-shape(EndedSessions)
-shape(Password)
 
 
 class EndSessionsSerializer(RequestSerializer):
@@ -137,11 +125,7 @@ class Tokens(Call, at="tokens/"):
 
 class ServiceTokens(Call, at="service-accounts/<str:username>/tokens/"):
     @admin_call(
-        "make_service_token",
-        location="tokens/{prefix}/",
-        keyless=SHOWN_ONCE,
-        body=MakeTokenSerializer,
-        missing=UNKNOWN,
+        "make_service_token", location="tokens/{prefix}/", keyless=SHOWN_ONCE, body=MakeTokenSerializer, missing=UNKNOWN
     )
     def post(self, username: str) -> NewToken | None:
         """Create a token for a service account
@@ -190,7 +174,7 @@ class People(Call, at="people/"):
         """
         return queries.listing(q=self.request.query_params.get("q", ""), **self.place)
 
-    @admin_call("make_person", location="people/{username}/", keyless=SHOWN_ONCE, body=MakePersonSerializer)
+    @admin_call("make_person", location="people/{username}/", keyless=SHOWN_ONCE, body=services.MakePersonSerializer)
     def post(self) -> NewPerson | None:
         """Create a user
 
@@ -208,7 +192,7 @@ class Person(Call, at="people/<str:username>/"):
     Their group, the sets in which they may act, and how many tokens they have.
     """
 
-    @admin_call("change_person", body=ChangePersonSerializer, missing=UNKNOWN)
+    @admin_call("change_person", body=services.ChangePersonSerializer, missing=UNKNOWN)
     def patch(self, username: str) -> PersonRow | None:
         """Change the group, scopes and access of a user
 
@@ -240,31 +224,31 @@ class ServiceAccounts(Call, at="service-accounts/"):
         """
         return queries.listing(services=True, **self.place)
 
-    @admin_call("make_service_account", location="people/{username}/", body=MakeServiceSerializer)
+    @admin_call("make_service_account", location="people/{username}/", body=services.MakeServiceSerializer)
     def post(self) -> PersonRow | None:
         """Create a service account
 
         It never has a password: it authenticates by tokens, which administrators create.
         """
-        row = service_accounts.make(self.wanted, actor=self.actor, now=self.now)
+        row = services.make_service(self.wanted, actor=self.actor, now=self.now)
         return queries.detail(username=row.user.get_username())
 
 
 class OneServiceAccount(Call, at="service-accounts/<str:username>/"):
-    @admin_call("change_service_account", body=ChangeServiceSerializer, missing=UNKNOWN)
+    @admin_call("change_service_account", body=services.ChangeServiceSerializer, missing=UNKNOWN)
     def patch(self, username: str) -> PersonRow | None:
         """Change the owner and purpose of a service account
 
         Omitted fields stay as they are.
         """
-        service_accounts.change(self.wanted, username=username, actor=self.actor, now=self.now)
+        services.change_service(self.wanted, username=username, actor=self.actor, now=self.now)
         return queries.detail(username=username)
 
 
 class Sessions(Call, at="sessions/"):
     def page(self, username: str) -> Page[SessionRow]:
         """Return the sessions of a user."""
-        return session_rows(username=username, session_key=key_of(self.request), now=self.now, **self.place)
+        return queries.session_rows(username=username, session_key=key_of(self.request), now=self.now, **self.place)
 
     @describe("list_sessions")
     def get(self) -> Page[SessionRow]:
@@ -321,8 +305,6 @@ NO_LINE = ("not-found", "There is no such line in the mapping.")
 NO_ACCOUNT = ("not-found", "There is no such account.")
 
 shape(GrantRow, group=serializers.ChoiceField(GROUPS, help_text="The group that the role or group gives here."))
-shape(SignOnRow)
-shape(WouldBe)
 shape(MappingTrial, name="MappingDryRun")
 
 
@@ -343,7 +325,7 @@ class LinkSerializer(RequestSerializer):
     )
 
 
-@list_call("list_mapping", sign_on_queries.mapping, needs="admin")
+@list_call("list_mapping", queries.mapping, needs="admin")
 class Mapping(Call, at="sign-on/mapping/"):
     """List the mapping of roles and groups
 
@@ -357,10 +339,10 @@ class Mapping(Call, at="sign-on/mapping/"):
         It applies from the next request on, also to known accounts.
         """
         row = sign_on.create(self.wanted, actor=self.actor, now=self.now)
-        return sign_on_queries.grant(row.pk)
+        return queries.grant(row.pk)
 
 
-@detail_call("get_mapping_line", sign_on_queries.grant, needs="admin", missing=NO_LINE)
+@detail_call("get_mapping_line", queries.grant, needs="admin", missing=NO_LINE)
 class MappingLine(Call, at="sign-on/mapping/<int:grant_id>/"):
     """Get a line of the mapping
 
@@ -374,7 +356,7 @@ class MappingLine(Call, at="sign-on/mapping/<int:grant_id>/"):
         What is omitted stays as it is. The last administrator stays one.
         """
         sign_on.change(self.wanted, actor=self.actor, grant_id=grant_id, now=self.now)
-        return sign_on_queries.grant(grant_id)
+        return queries.grant(grant_id)
 
     @admin_call("delete_mapping_line", problems=NO_LINE[:1])
     def delete(self, grant_id: int) -> None:
@@ -395,10 +377,10 @@ class MappingDryRun(Call, at="sign-on/dry-run/"):
         lines: Any = self.wanted.get("mapping")
         grants = None if lines is None else [SignOnGrant(**line).grant for line in lines]
         claims = self.wanted.get("claims")
-        return sign_on_queries.dry_run(grants, pasted="" if claims is None else json.dumps(claims))
+        return queries.dry_run(grants, pasted="" if claims is None else json.dumps(claims))
 
 
-@list_call("list_sign_on_accounts", sign_on_queries.accounts, needs="admin")
+@list_call("list_sign_on_accounts", queries.accounts, needs="admin")
 class SignOnAccounts(Call, at="sign-on/accounts/"):
     """List accounts at the provider
 
@@ -406,20 +388,17 @@ class SignOnAccounts(Call, at="sign-on/accounts/"):
     """
 
     @admin_call(
-        "link_sign_on_account",
-        location="sign-on/accounts/{id}/",
-        body=LinkSerializer,
-        problems=("unknown-person",),
+        "link_sign_on_account", location="sign-on/accounts/{id}/", body=LinkSerializer, problems=("unknown-person",)
     )
     def post(self) -> SignOnRow | None:
         """Link an account at the provider to a user
 
         Before or after its first sign-in. The mapping decides its rights from the next sign-in on.
         """
-        return sign_on_queries.account(sign_on.link(actor=self.actor, now=self.now, **self.wanted).pk)
+        return queries.account(sign_on.link(actor=self.actor, now=self.now, **self.wanted).pk)
 
 
-@detail_call("get_sign_on_account", sign_on_queries.account, needs="admin", missing=NO_ACCOUNT)
+@detail_call("get_sign_on_account", queries.account, needs="admin", missing=NO_ACCOUNT)
 class SignOnAccount(Call, at="sign-on/accounts/<int:sign_on_id>/"):
     """Get an account at the provider
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import chain, islice
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -126,10 +127,8 @@ def _events(set_pattern: str, service: str, now: datetime) -> Iterator[Event]:
     rows = visible(ScheduledEvent).filter(where, drill=False).select_related("availability_set")
     timed = rows.filter(Q(not_before__isnull=False) | Q(started_at__isnull=False))
     ended = timed.filter(status=EventStatus.ENDED.value, first_seen_at__gte=now - SEEN_WITHIN, ended_at__gte=now - KEPT)
-    for row in timed.filter(status__in=OPEN).order_by("not_before", "id")[:MAX_DATES]:
-        yield _event(row)
-    for row in ended.order_by("-first_seen_at", "-id")[:MAX_DATES]:
-        yield _event(row)
+    still_open = timed.filter(status__in=OPEN).order_by("not_before", "id")
+    return map(_event, chain(still_open[:MAX_DATES], ended.order_by("-first_seen_at", "-id")[:MAX_DATES]))
 
 
 def _event(row: ScheduledEvent) -> Event:
@@ -158,7 +157,7 @@ def _event(row: ScheduledEvent) -> Event:
 
 
 def _windows(set_pattern: str, service: str, now: datetime) -> Iterator[Event]:
-    """Yield the no-approval windows of the matching sets or of this service. A deleted window appears as cancelled for
+    """Return the no-approval windows of the matching sets or of this service. A deleted window appears as cancelled for
     two days.
     """
     still = Q(deleted_at=None) | Q(deleted_at__gte=now - KEPT)
@@ -168,13 +167,7 @@ def _windows(set_pattern: str, service: str, now: datetime) -> Iterator[Event]:
         rows = rows.filter(Q(service="") | _narrowed("service", service))
     if set_pattern:
         rows = rows.filter(Q(set_pattern="") | Q(set_pattern__iexact=set_pattern))
-    count = 0
-    for row in rows[:MAX_DATES]:
-        for begin, end in _spans(row, now):
-            yield _window(row, begin, end)
-            count += 1
-            if count >= MAX_DATES:
-                return
+    return islice((_window(row, *span) for row in rows[:MAX_DATES] for span in _spans(row, now)), MAX_DATES)
 
 
 def _spans(row: NoApprovalWindow, now: datetime) -> Iterator[tuple[datetime, datetime]]:
@@ -218,10 +211,8 @@ def _maintenances(service: str, now: datetime) -> Iterator[Event]:
     rows = visible(Maintenance).filter(_narrowed("cache__service", service)).select_related("cache")
     active = [status.value for status in ACTIVE]
     over = rows.exclude(status__in=active).filter(first_at__gte=now - KEPT)
-    for row in (
-        *rows.filter(status__in=active).order_by("-first_at")[:MAX_DATES],
-        *over.order_by("-first_at")[:MAX_DATES],
-    ):
+    now_active = rows.filter(status__in=active).order_by("-first_at")
+    for row in chain(now_active[:MAX_DATES], over.order_by("-first_at")[:MAX_DATES]):
         begin = row.began_at or row.expected_at or row.first_at
         is_over, service = row.status not in active, row.cache.service
         shard = "" if row.shard is None else f", shard {row.shard}"
@@ -242,8 +233,6 @@ def _maintenances(service: str, now: datetime) -> Iterator[Event]:
 
 # The iCalendar format (RFC 5545), with times in UTC.
 
-# Shortest refresh interval for programs; many refresh once a day regardless.
-REFRESH = "PT5M"
 NO_ALERT = "A calendar is refreshed after minutes to a day: it is no alert."
 MAX_LINE_BYTES = 500
 LONGEST_LINE = 12_000
@@ -255,13 +244,13 @@ def ics(name: str, dates: Iterable[Event]) -> bytes:
     calendar.add("prodid", "-//Drydock//Drydock//EN")
     calendar.add("version", "2.0")
     calendar.add("x-wr-calname", one_line(f"Drydock: {name}", MAX_LINE_BYTES))
-    # As plain text: the library has no type for this property, and writes durations in another form.
-    calendar.add("x-published-ttl", REFRESH)
+    # Shortest refresh interval for programs; many refresh once a day regardless. Once as plain text: the library has no
+    # type for this property, and writes durations in another form.
+    calendar.add("x-published-ttl", "PT5M")
     calendar.add("refresh-interval", timedelta(minutes=5), parameters={"VALUE": "DURATION"})
     for date in dates:
         calendar.add_component(date)
-    whole: bytes = calendar.to_ical()
-    return whole
+    return bytes(calendar.to_ical())
 
 
 def _date(*, uid: str, is_over: bool, lines: Iterable[str], path: str, summary: str, **properties: Any) -> Event:

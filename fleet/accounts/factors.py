@@ -119,8 +119,7 @@ def add_app(*, actor: Actor, secret: str, code: str, now: datetime) -> list[str]
     if step is None:
         raise Refused("validation", Reason("factor-code-wrong"))
     with _of_row(actor.person.pk, APP):
-        data = {"secret": sealed(secret), "step": step}
-    return _added(actor, APP, data, now)
+        return _added(actor, APP, {"secret": sealed(secret), "step": step}, now)
 
 
 @transaction.atomic
@@ -141,15 +140,13 @@ def remove(*, actor: Actor, factor_id: int, now: datetime) -> Any:
     `validation` if the factor is unknown.
     """
     _lock(actor.person)
-    factor = Authenticator.objects.filter(user=actor.person, pk=factor_id).exclude(type=CODES).first()
-    row = require_found(factor, "validation", Reason("factor-unknown"))
-    kind, name = row.type, _name(row)
+    known = _real(actor.person)
+    row = require_found(known.filter(pk=factor_id).first(), "validation", Reason("factor-unknown"))
     row.delete()
-    if not Authenticator.objects.filter(user=actor.person).exclude(type=CODES).exists():
+    if not known.exists():
         Authenticator.objects.filter(user=actor.person).delete()
-    record_change(
-        "factor-removed", actor.person, actor, now, before={"factor": kind}, after={"factor": None}, name=name
-    )
+    before, after = {"factor": row.type}, {"factor": None}
+    record_change("factor-removed", actor.person, actor, now, before=before, after=after, name=_name(row))
     return row
 
 
@@ -161,7 +158,7 @@ def remove_all(*, username: str, actor: Actor, now: datetime) -> int:
     require_administrator(actor)
     person = user_named(username, User.objects.select_for_update())
     require_reach(actor, person)
-    gone: int = Authenticator.objects.filter(user=person).exclude(type=CODES).count()
+    gone: int = _real(person).count()
     Authenticator.objects.filter(user=person).delete()
     if gone:
         record_change("factors-reset", person, actor, now, before={"factors": gone}, after={"factors": 0}, name="")
@@ -174,7 +171,7 @@ def new_codes(*, actor: Actor, now: datetime) -> list[str]:
     invalid. Raises Refused `validation` if the actor has no second factor.
     """
     _lock(actor.person)
-    if not Authenticator.objects.filter(user=actor.person).exclude(type=CODES).exists():
+    if not _real(actor.person).exists():
         raise Refused("validation", Reason("factor-none"))
     _of(actor.person, CODES).delete()
     codes = _made_codes(actor.person)
@@ -194,7 +191,7 @@ def check_code(*, actor: Actor, code: str, now: datetime) -> Any:
     for row in Authenticator.objects.select_for_update().filter(user=actor.person).exclude(type=PASSKEY).order_by("pk"):
         try:
             with _of_row(row.user_id, row.type):
-                if (_app_says if row.type == APP else _is_of_codes)(row, code, actor=actor, now=now):
+                if _accepts(row, code, actor=actor, now=now):
                     return row
         except UnreadableFactorError as error:
             unreadable = error
@@ -203,25 +200,25 @@ def check_code(*, actor: Actor, code: str, now: datetime) -> Any:
     return None
 
 
-def _app_says(row: Any, code: str, *, actor: Actor, now: datetime) -> bool:
-    step = step_of(opened(row.data["secret"]), code, now=now)
-    # A code that was intercepted or repeated is not accepted again, in any process.
-    if step is None or step <= row.data.get("step", -1):
-        return False
-    row.data["step"] = step
-    row.save(update_fields=["data"])
+def _accepts(row: Any, code: str, *, actor: Actor, now: datetime) -> bool:
+    """Return whether this code of the app or recovery code is right, and record its use."""
+    if row.type == APP:
+        step = step_of(opened(row.data["secret"]), code, now=now)
+        # A code that was intercepted or repeated is not accepted again, in any process.
+        if step is None or step <= row.data.get("step", -1):
+            return False
+        row.data["step"] = step
+        row.save(update_fields=["data"])
+    else:
+        codes = row.wrap()
+        if not codes.validate_code("".join(code.split())):
+            return False
+        left = len(codes.get_unused_codes())
+        before, after = {"codes": left + 1}, {"codes": left}
+        record_change("code-used", actor.person, actor, now, before=before, after=after, name="")
+        # The check has read the row again.
+        row = codes.instance
     _seal_again(row)
-    return True
-
-
-def _is_of_codes(row: Any, code: str, *, actor: Actor, now: datetime) -> bool:
-    codes = row.wrap()
-    if not codes.validate_code("".join(code.split())):
-        return False
-    left = len(codes.get_unused_codes())
-    before, after = {"codes": left + 1}, {"codes": left}
-    record_change("code-used", actor.person, actor, now, before=before, after=after, name="")
-    _seal_again(codes.instance)
     return True
 
 
@@ -237,20 +234,24 @@ def _lock(person: User) -> None:
     User.objects.select_for_update().get(pk=person.pk)
 
 
+def _real(person: User) -> Any:
+    """Return the second factors of a user without the recovery codes, which only replace one."""
+    return Authenticator.objects.filter(user=person).exclude(type=CODES)
+
+
 def _of(person: User, kind: str) -> Any:
     return Authenticator.objects.filter(user=person, type=kind)
 
 
 def _added(actor: Actor, kind: str, data: dict[str, Any], now: datetime) -> list[str]:
     row = Authenticator.objects.create(user=actor.person, type=kind, data=data)
-    record_change(
-        "factor-added", actor.person, actor, now, before={"factor": None}, after={"factor": kind}, name=_name(row)
-    )
+    before, after = {"factor": None}, {"factor": kind}
+    record_change("factor-added", actor.person, actor, now, before=before, after=after, name=_name(row))
     if _of(actor.person, CODES).exists():
         return []
     codes = _made_codes(actor.person)
-    before, after = {"codes": None}, {"codes": len(codes)}
-    record_change("codes-first", actor.person, actor, now, before=before, after=after, name="")
+    given = {"codes": len(codes)}
+    record_change("codes-first", actor.person, actor, now, before={"codes": None}, after=given, name="")
     return codes
 
 

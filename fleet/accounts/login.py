@@ -4,11 +4,7 @@ import base64
 from typing import Any
 
 from allauth.account.forms import ReauthenticateForm
-from allauth.account.utils import (
-    get_login_redirect_url,
-    get_next_redirect_url,
-    perform_login,
-)
+from allauth.account.utils import get_login_redirect_url, get_next_redirect_url, perform_login
 from allauth.account.views import LoginView
 from allauth.mfa.adapter import get_adapter
 from allauth.mfa.base.views import AuthenticateView
@@ -24,7 +20,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_safe
 
-from fleet.accounts import factors, logins, sessions, single_sign_on, verification
+from fleet.accounts import factors, sessions, single_sign_on, verification
 from fleet.accounts.queries import Factors, factors_of
 from fleet.accounts.single_sign_on import step_up_address
 from fleet.accounts.text import CHALLENGE_OVER, PASSKEY_WRONG
@@ -97,13 +93,11 @@ def ask(request: Asked, kept: SavedForm | None = None, form: Any = None, *, stat
     page. `kept` is a submitted form that is restored afterwards; `form` is a rejected proof.
     """
     known, there = factors_of(user_id=request.user.pk), get_next_redirect_url(request) or came_from(request)
-    way = _way(request, known)
+    way, back_to = _way(request, known), there
     if way == "provider" and kept is not None:
         # The redirect to the provider leaves the page, so the session keeps the form.
         keep(request, kept)
         back_to = reverse("login-again")
-    else:
-        back_to = there
     answer = page(
         request,
         "people/step_up_box.html" if request.htmx else "people/step_up.html",
@@ -114,9 +108,7 @@ def ask(request: Asked, kept: SavedForm | None = None, form: Any = None, *, stat
         form=form,
         next=there,
         provider=step_up_address(request, back_to) if way == "provider" else "",
-        options=verification.passkey_options(request, verification.Purpose.AGAIN, request.user)
-        if known.passkeys
-        else "",
+        options=verification.passkey_options(request, Purpose.AGAIN, request.user) if known.passkeys else "",
         in_box=bool(request.htmx),
     )
     if request.htmx:
@@ -151,9 +143,8 @@ class Login(LoginView):  # type: ignore[misc]
         return answer
 
     def get_template_names(self) -> list[str]:
-        if self.is_resumed:
-            return ["again/box.html" if in_a_box(self.request) else "again/page.html"]
-        return [self.template_name]
+        resumed = "again/box.html" if in_a_box(self.request) else "again/page.html"
+        return [resumed if self.is_resumed else self.template_name]
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return {**super().get_context_data(**kwargs), "whose": self.whose, "kept": self.kept}
@@ -205,7 +196,7 @@ def passkey_login(request: HttpRequest) -> HttpResponse:
         if request.session.is_empty():
             # Anonymous clients may request many challenges: the session lasts only for the time to answer one.
             request.session.set_expiry(CHALLENGE_SECONDS)
-            logins.forget_sessions(now=clock.now())
+            sessions.forget_sessions(now=clock.now())
         return HttpResponse(verification.passkey_options(request, Purpose.SIGN_IN), content_type="application/json")
     form = verification.SignInForm(data=request.POST)
     if not form.is_valid():
@@ -273,7 +264,7 @@ def add_app(request: Asked) -> HttpResponseBase:
 
 @asked_again
 def passkey_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    options = verification.passkey_options(request, verification.Purpose.ADD, request.user)
+    options = verification.passkey_options(request, Purpose.ADD, request.user)
     return page(request, "people/passkey.html", options=options, **context)
 
 

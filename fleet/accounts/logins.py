@@ -13,11 +13,9 @@ from ipaddress import IPv6Address, ip_address, ip_network
 
 import structlog
 from django.contrib.auth.models import User
-from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.db.models import F
 
-from fleet.accounts import sessions
 from fleet.accounts.sessions import browser_of
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.secrets import hash_of, new_secret
@@ -94,7 +92,9 @@ def begin(*, username: str, address: str, device: str = "", now: datetime) -> At
         log.warning("login.throttled", address=address, seconds=round(attempt.wait))
         return attempt
     if any(limits[row.key] is IN_A_ROW and row.count == MOST_IN_A_ROW for row in rows):
-        _tell(username, now)
+        # Names without an account are not reported.
+        for person in User.objects.filter(username=username):
+            tell(EntryKind.LOGINS_REFUSED, DRYDOCK, at=now, person=person.get_username(), count=MOST_IN_A_ROW)
     if any(row.count == 1 for row in rows):
         old = LoginAttempts.objects.filter(since__lt=now - OLD, at__lt=now - OLD, count__lt=MOST_IN_A_ROW)
         LoginAttempts.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:REMOVED])).delete()
@@ -118,13 +118,6 @@ def _count(limits: Mapping[str, Limit], now: datetime) -> tuple[Attempt, list[Lo
         row.count, row.at = row.count + 1, now
     LoginAttempts.objects.bulk_update(rows, ["count", "since", "at"])
     return Attempt(0.0, tuple(limits)), rows
-
-
-def forget_sessions(*, now: datetime) -> None:
-    """Delete a limited number of expired sessions. Each anonymous request for a passkey challenge creates one."""
-    over = Session.objects.filter(expire_date__lt=now)
-    Session.objects.filter(pk__in=list(over.values_list("pk", flat=True)[:REMOVED])).delete()
-    sessions.forget_over(now=now)
 
 
 @transaction.atomic
@@ -153,10 +146,8 @@ def know_device(
         return ""
     secret = new_secret("device")
     KnownDevice.objects.create(user=user, secret_hash=hash_of(secret), made_at=now)
-    newest = KnownDevice.objects.filter(user=user).order_by("-made_at", "-pk")
-    KnownDevice.objects.filter(user=user).exclude(
-        pk__in=list(newest.values_list("pk", flat=True)[:MOST_DEVICES])
-    ).delete()
+    newest = KnownDevice.objects.filter(user=user).order_by("-made_at", "-pk").values_list("pk", flat=True)
+    KnownDevice.objects.filter(pk__in=list(newest[MOST_DEVICES:])).delete()
     if actor is not None:
         names = {**browser_of(agent), "way": way, "from_address": actor.address}
         tell(EntryKind.NEW_DEVICE, actor, at=now, person=user.get_username(), **names)
@@ -224,10 +215,3 @@ def _place(address: str) -> str:
 
 def _key(kind: str, text: str) -> str:
     return hashlib.sha256(f"{kind}\n{text.casefold()}".encode()).hexdigest()
-
-
-def _tell(username: str, now: datetime) -> None:
-    # Names without an account are not reported.
-    person = User.objects.filter(username=username).first()
-    if person is not None:
-        tell(EntryKind.LOGINS_REFUSED, DRYDOCK, at=now, person=person.get_username(), count=MOST_IN_A_ROW)

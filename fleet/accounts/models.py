@@ -74,7 +74,7 @@ def contents_of(keys: Collection[str], *, now: datetime) -> dict[str, str]:
     return dict(rows.values_list("session_key", MD5(F("session_data"))))
 
 
-def keys_by(*, people: Collection[int] = (), backend: str = "") -> list[str]:
+def keys_by(people: Collection[int], *, backend: str = "") -> list[str]:
     """Return the keys of all Django sessions of these accounts (user ids), and of all sessions that began with this
     authentication backend. This decodes all sessions, because Django has no column for the user: call it rarely.
     """
@@ -99,12 +99,7 @@ class SignOnGrant(Row):
     scope is `[kind, pattern]`.
     """
 
-    value = Line(
-        "role or group",
-        max_length=LONGEST_VALUE,
-        unique=True,
-        help_text=ROLE,
-    )
+    value = Line("role or group", max_length=LONGEST_VALUE, unique=True, help_text=ROLE)
     group = Line(
         "group in Drydock",
         choices=[(group, group) for group in GROUPS],

@@ -21,9 +21,7 @@ from django.shortcuts import redirect, render, resolve_url
 from fleet.accounts import factors, logins, sessions, sign_on
 from fleet.accounts import text as account_text
 from fleet.accounts.text import TROUBLES
-from fleet.accounts.verification import waits
-from fleet.domain import actor
-from fleet.domain.actor import REQUEST_ID
+from fleet.accounts.verification import actor_of, waits
 from fleet.domain.reasons import Refused
 from fleet.domain.sign_on import TOLD_BY_PROXY, ToldByProxy
 from fleet.operations import clock, step_up
@@ -49,38 +47,29 @@ def session_key(request: HttpRequest) -> str:
     return str(request.session.session_key)
 
 
+def _place(request: HttpRequest) -> dict[str, str]:
+    """Return from where a request comes: the browser (its User-Agent header) and the address."""
+    agent, address = request.headers.get("User-Agent", ""), str(request.META.get("REMOTE_ADDR", ""))
+    return {"agent": agent, "address": address}
+
+
+def _device(request: HttpRequest) -> str:
+    """Return the secret in the device cookie of the browser, or an empty string."""
+    return request.COOKIES.get(settings.DEVICE_COOKIE_NAME, "")
+
+
 def record_session(request: HttpRequest, user: User, way: str) -> None:
     """Record the new browser session. `way` is the sign-in method, a code of `fleet.accounts.text.WAYS`."""
-    sessions.begin(
-        user=user,
-        session_key=session_key(request),
-        way=way,
-        agent=request.headers.get("User-Agent", ""),
-        address=str(request.META.get("REMOTE_ADDR", "")),
-        now=clock.now(),
-    )
+    sessions.begin(user=user, session_key=session_key(request), way=way, now=clock.now(), **_place(request))
 
 
 def remember_device(request: HttpRequest, answer: HttpResponseBase, user: User, way: str) -> None:
     """Record this browser as a known device of the user and set its cookie. The user is notified of a new device."""
-    address, request_id = str(request.META.get("REMOTE_ADDR", "")), request.META.get(REQUEST_ID, "")
-    new = logins.know_device(
-        user=user,
-        device=request.COOKIES.get(settings.DEVICE_COOKIE_NAME, ""),
-        now=clock.now(),
-        actor=actor.person(user, "page", request_id=request_id, address=address),
-        way=way,
-        agent=request.headers.get("User-Agent", ""),
-    )
+    who, agent = actor_of(request, user), _place(request)["agent"]
+    new = logins.know_device(user=user, device=_device(request), now=clock.now(), actor=who, way=way, agent=agent)
     if new:
-        answer.set_cookie(
-            settings.DEVICE_COOKIE_NAME,
-            new,
-            max_age=logins.DEVICE_DAYS * A_DAY,
-            secure=settings.SESSION_COOKIE_SECURE,
-            httponly=True,
-            samesite="Lax",
-        )
+        age, secure = logins.DEVICE_DAYS * A_DAY, settings.SESSION_COOKIE_SECURE
+        answer.set_cookie(settings.DEVICE_COOKIE_NAME, new, age, secure=secure, httponly=True, samesite="Lax")
 
 
 def trouble(request: HttpRequest, code: str, *, said: str = "") -> HttpResponse:
@@ -123,22 +112,17 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         """Count the sign-in attempt before the password is checked. Raises ValidationError `throttled` with
         `retry_after` in seconds if the user must wait.
         """
-        self.attempt = logins.begin(
-            username=str(credentials.get("username") or ""),
-            address=str(request.META.get("REMOTE_ADDR", "")),
-            device=request.COOKIES.get(settings.DEVICE_COOKIE_NAME, ""),
-            now=clock.now(),
-        )
-        wait = self.attempt.wait
-        if wait is None:
+        name, address = str(credentials.get("username") or ""), _place(request)["address"]
+        self.attempt = logins.begin(username=name, address=address, device=_device(request), now=clock.now())
+        if self.attempt.wait is None:
             raise ValidationError(account_text.LOGIN_REFUSED, code="throttled", params={"retry_after": A_DAY})
-        if wait > 0:
-            raise waits(wait)
+        if self.attempt.wait > 0:
+            raise waits(self.attempt.wait)
 
     def authenticate(self, request: HttpRequest, **credentials: Any) -> AbstractBaseUser | None:
         user: AbstractBaseUser | None = super().authenticate(request, **credentials)
         if isinstance(user, User) and self.attempt is not None:
-            logins.succeeded(self.attempt, user=user, address=str(request.META.get("REMOTE_ADDR", "")))
+            logins.succeeded(self.attempt, user=user, address=_place(request)["address"])
         return user
 
     def pre_login(self, request: HttpRequest, user: Any, **hints: Any) -> HttpResponse | None:
@@ -160,7 +144,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         answer: HttpResponse = super().post_login(request, user, **hints)
         way = local_sign_in_method(request, user)
         record_session(request, user, way)
-        sign_on.record_emergency_sign_in(user, address=str(request.META.get("REMOTE_ADDR", "")), now=clock.now())
+        sign_on.record_emergency_sign_in(user, address=_place(request)["address"], now=clock.now())
         step_up.note(request.session, at=clock.now())
         remember_device(request, answer, user, way)
         return answer
@@ -206,9 +190,7 @@ class LastSeenMiddleware:
         answer = self.get_response(request)
         session, person = getattr(request, "session", None), getattr(request, "_cached_user", None)
         if session is not None and person is not None and session.session_key and person.is_authenticated:
-            agent, address = request.headers.get("User-Agent", ""), str(request.META["REMOTE_ADDR"])
-            now = clock.now()
-            sessions.last_seen.note(session.session_key, user_id=person.pk, agent=agent, address=address, now=now)
+            sessions.last_seen.note(session.session_key, user_id=person.pk, now=clock.now(), **_place(request))
         return answer
 
 

@@ -7,6 +7,7 @@ account but can name no user are listed in `tests/people/impersonal_columns.txt`
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -59,48 +60,44 @@ class ErasureAction(StrEnum):
     TRACE = "trace"
 
 
-def _each(action: ErasureAction, columns: str) -> dict[str, ErasureAction]:
-    return dict.fromkeys((name if name.count(".") == 2 else f"fleet.{name}" for name in columns.split()), action)
-
-
 COLUMNS: Mapping[str, ErasureAction] = {
-    **_each(ErasureAction.NAME, "auth.User.username"),
-    **_each(ErasureAction.EMPTIED, "auth.User.first_name auth.User.last_name auth.User.email auth.User.password"),
-    **_each(
-        ErasureAction.GOES,
-        "auth.User_groups.user auth.User_user_permissions.user admin.LogEntry.user Profile.user Scope.user"
-        " ApiToken.user CalendarFeed.user OutsideAccount.user KnownDevice.user StoredAnswer.user SavedView.owner"
-        " PersonSession.user ServiceAccount.user SignOn.user account.EmailAddress.user mfa.Authenticator.user"
-        " socialaccount.SocialAccount.user",
-    ),
-    # Found without a column that refers to the account: sessions by their content, failed sign-ins by their key.
-    **_each(ErasureAction.GOES, "sessions.Session.session_data LoginAttempts.key"),
-    **_each(
-        ErasureAction.LEADS,
-        "JoinToken.created_by Rule.author NoApprovalWindow.author Wave.created_by Approval.decided_by"
-        " Approval.consented_by Claim.by Hold.by Drill.started_by Channel.owner Route.owner"
-        " Approval.decided_for ServiceAccount.owner ApiToken.made_by AvailabilitySet.lowering_by"
-        " AccountLink.account AccountLink.person",
-    ),
-    **_each(
-        ErasureAction.REPLACED,
-        "Admission.admitted_by Stop.stopped_by Stop.lifted_by Wave.reason Approval.reason Approval.overrides"
-        " Drill.reason",
-    ),
-    **_each(
-        ErasureAction.OWN,
-        "Channel.name Channel.settings Channel.secrets Channel.last_error Channel.last_answer Route.name"
-        " Reference.value",
-    ),
-    **_each(ErasureAction.SEALED, "Entry.actor Entry.text Entry.before Entry.after Entry.data"),
-    **_each(
-        ErasureAction.TYPED,
-        "JoinToken.comment Rule.name Rule.reason NoApprovalWindow.name NoApprovalWindow.reason Stop.why Stop.lifted_why"
-        " Wave.comment Wave.token_name Approval.comment Approval.token_name Approval.consent_comment"
-        " Approval.rule_wording Claim.comment Claim.token_name Hold.reason Hold.token_name Hold.rule_wording"
-        " Drill.comment Drill.token_name Entry.why Entry.token_name Message.data DeliveryAttempt.answer",
-    ),
-    **_each(ErasureAction.TRACE, "Entry.request_id Entry.address Approval.request_id Approval.trace_id"),
+    name if name.count(".") == 2 else f"fleet.{name}": action
+    for action, names in {
+        ErasureAction.NAME: "auth.User.username",
+        ErasureAction.EMPTIED: "auth.User.first_name auth.User.last_name auth.User.email auth.User.password",
+        ErasureAction.GOES: (
+            "auth.User_groups.user auth.User_user_permissions.user admin.LogEntry.user Profile.user Scope.user"
+            " ApiToken.user CalendarFeed.user OutsideAccount.user KnownDevice.user StoredAnswer.user SavedView.owner"
+            " PersonSession.user ServiceAccount.user SignOn.user account.EmailAddress.user mfa.Authenticator.user"
+            " socialaccount.SocialAccount.user"
+            # Found without a column that refers to the account: by their content, and by their key.
+            " sessions.Session.session_data LoginAttempts.key"
+        ),
+        ErasureAction.LEADS: (
+            "JoinToken.created_by Rule.author NoApprovalWindow.author Wave.created_by Approval.decided_by"
+            " Approval.consented_by Claim.by Hold.by Drill.started_by Channel.owner Route.owner"
+            " Approval.decided_for ServiceAccount.owner ApiToken.made_by AvailabilitySet.lowering_by"
+            " AccountLink.account AccountLink.person"
+        ),
+        ErasureAction.REPLACED: (
+            "Admission.admitted_by Stop.stopped_by Stop.lifted_by Wave.reason Approval.reason Approval.overrides"
+            " Drill.reason"
+        ),
+        ErasureAction.OWN: (
+            "Channel.name Channel.settings Channel.secrets Channel.last_error Channel.last_answer Route.name"
+            " Reference.value"
+        ),
+        ErasureAction.SEALED: "Entry.actor Entry.text Entry.before Entry.after Entry.data",
+        ErasureAction.TYPED: (
+            "JoinToken.comment Rule.name Rule.reason NoApprovalWindow.name NoApprovalWindow.reason Stop.why"
+            " Stop.lifted_why Wave.comment Wave.token_name Approval.comment Approval.token_name"
+            " Approval.consent_comment Approval.rule_wording Claim.comment Claim.token_name Hold.reason"
+            " Hold.token_name Hold.rule_wording Drill.comment Drill.token_name Entry.why Entry.token_name"
+            " Message.data DeliveryAttempt.answer"
+        ),
+        ErasureAction.TRACE: "Entry.request_id Entry.address Approval.request_id Approval.trace_id",
+    }.items()
+    for name in names.split()
 }
 
 
@@ -111,7 +108,6 @@ def columns_with(action: ErasureAction) -> tuple[str, ...]:
 
 # Erasure of a user: the name and all personal data are removed; the record of their actions stays under a pseudonym.
 
-WITH_REASONS: tuple[type[Approval | Wave | Drill], ...] = (Approval, Wave, Drill)
 # Registered by annexes: whether they keep entries outside the database, which may contain the name itself.
 UNCHANGEABLE: list[Callable[[], bool]] = []
 
@@ -166,7 +162,10 @@ def forget(*, username: str, now: datetime, actor: Actor = COMMAND_LINE, confirm
         raise Refused("validation", Reason("forget-unconfirmed", name=username))
     plan, had_admins = _look(person), any_admin()
     _end_claims(person, actor, now)
-    if _in_older_lines(username) or any(has_lines() for has_lines in UNCHANGEABLE):
+    # Entries from before 0.2.0 contain the name, as the actor or as the changed user.
+    about = Entry.objects.filter(kind__in=[kind.value for kind in kinds_with(Trait.NAMES_PERSON)])
+    named = _acts(username) or about.filter(data__person=username).exists()
+    if named or any(has_lines() for has_lines in UNCHANGEABLE):
         FormerName.objects.update_or_create(hash=hash_of_name(username), defaults={"number": person.pk})
     for token in ApiToken.objects.filter(user=person).order_by("pk"):
         end_made_with(token, actor=actor, now=now)
@@ -218,7 +217,7 @@ def _going(person: User) -> dict[str, QuerySet[Any]]:
     """Return the rows to delete by kind. The order deletes each row before the rows that it references."""
     rows: dict[str, QuerySet[Any]] = {
         "devices": KnownDevice.objects.filter(user=person),
-        "sessions": Session.objects.filter(pk__in=keys_by(people=[person.pk])),
+        "sessions": Session.objects.filter(pk__in=keys_by([person.pk])),
         "admin-log": LogEntry.objects.filter(
             Q(user=person) | Q(content_type=ContentType.objects.get_for_model(User), object_id=str(person.pk))
         ),
@@ -242,25 +241,13 @@ def _column(name: str) -> tuple[type[Model], Any]:
     return owner, owner._meta.get_field(column)
 
 
-def _in_older_lines(name: str) -> bool:
-    """Return whether a timeline entry from before 0.2.0 contains this name, as the actor or as the changed user."""
-    about = Entry.objects.filter(kind__in=[kind.value for kind in kinds_with(Trait.NAMES_PERSON)])
-    return bool(_acts(name)) or about.filter(data__person=name).exists()
-
-
 def _end_claims(person: User, actor: Actor, now: datetime) -> None:
     """End the open claims of a user, so that escalation of these events continues."""
     for claim in Claim.objects.filter(by=person, ended_at=None).select_related("event"):
         if Claim.objects.filter(pk=claim.pk, ended_at=None).update(ended_at=now):
-            tell(
-                EntryKind.CLAIM_ENDED,
-                actor,
-                at=now,
-                event_id=claim.event_id,
-                set_id=claim.event.availability_set_id,
-                before={"claim": pseudonym(person.pk)},
-                after={"claim": None},
-            )
+            about = {"event_id": claim.event_id, "set_id": claim.event.availability_set_id}
+            before, after = {"claim": pseudonym(person.pk)}, {"claim": None}
+            tell(EntryKind.CLAIM_ENDED, actor, at=now, before=before, after=after, **about)
 
 
 def _replace(person: User, name: str) -> None:
@@ -274,18 +261,14 @@ def _replace(person: User, name: str) -> None:
         return called if text == name else text
 
     quoted = json.dumps(name)
-    named: list[QuerySet[Any]] = [model._default_manager.filter(reason__contains=quoted) for model in WITH_REASONS]
+    with_reasons: tuple[type[Approval | Wave | Drill], ...] = (Approval, Wave, Drill)
+    named: list[QuerySet[Any]] = [model._default_manager.filter(reason__contains=quoted) for model in with_reasons]
     for row in chain.from_iterable(named):
-        _save_changed(row, "reason", _in_text(row.reason, change))
-    for approval in Approval.objects.filter(overrides__icontains=json.dumps(name)):
+        # A reason that is no JSON is the text of a user.
+        with suppress(ValueError):
+            _save_changed(row, "reason", json.dumps(rename_in_reasons(json.loads(row.reason), change)))
+    for approval in Approval.objects.filter(overrides__icontains=quoted):
         _save_changed(approval, "overrides", rename_in_reasons(approval.overrides, change))
-
-
-def _in_text(stored: str, change: Callable[[str], str]) -> str:
-    try:
-        return json.dumps(rename_in_reasons(json.loads(stored), change))
-    except ValueError:
-        return stored
 
 
 def _save_changed(row: Any, column: str, value: Any) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -24,7 +23,7 @@ from django.utils.crypto import constant_time_compare
 
 from fleet.accounts import sign_on
 from fleet.accounts.models import SignOn
-from fleet.domain.sign_on import LOOPBACK, ClaimFault, Identity, identity_of
+from fleet.domain.sign_on import LOOPBACK, ClaimFault, identity_of
 from fleet.domain.texts import parse_json
 from fleet.operations.locks import take_due
 
@@ -70,18 +69,9 @@ class ProviderError(Exception):
         self.what = what
 
 
-@dataclass(slots=True)
-class _Known:
-    """Cached configuration and signing keys of one issuer, and the times at which they were fetched."""
-
-    issuer: str = ""
-    configuration: dict[str, Any] | None = None
-    configured_at: float = 0.0
-    keys: dict[str, Any] | None = None
-    keys_at: float = 0.0
-
-
-_known = _Known()
+# Cached documents of the configured issuer (its configuration and its signing keys) by address, each with the time at
+# which it was fetched.
+_known: dict[str, tuple[dict[str, Any], float]] = {}
 _deadline: ContextVar[float] = ContextVar("deadline", default=0.0)
 _exchanges = threading.BoundedSemaphore(AT_ONCE)
 _held = threading.BoundedSemaphore(MOST_HELD)
@@ -89,8 +79,7 @@ _held = threading.BoundedSemaphore(MOST_HELD)
 
 def forget() -> None:
     """Clear the cached configuration and keys of the provider."""
-    _known.issuer, _known.configuration, _known.keys = "", None, None
-    _known.configured_at = _known.keys_at = 0.0
+    _known.clear()
 
 
 @contextmanager
@@ -165,18 +154,18 @@ def configuration() -> dict[str, Any]:
     """Return the OpenID Connect configuration of the provider. It is fetched again after an hour; an older copy is used
     while the provider is unavailable. Raises ProviderError.
     """
-    if _known.issuer != settings.OIDC_ISSUER:
-        forget()
-        _known.issuer = settings.OIDC_ISSUER
-    if _known.configuration is None or time.monotonic() - _known.configured_at > BELIEVED_SECONDS:
-        try:
-            document = _fetched(f"{settings.OIDC_ISSUER.rstrip('/')}/.well-known/openid-configuration")
-            _known.configuration, _known.configured_at = _checked(document), time.monotonic()
-        except ProviderError as error:
-            # An older configuration is better than none.
-            if _known.configuration is None or error.why is not Why.AWAY:
-                raise
-    return _known.configuration
+    address = f"{settings.OIDC_ISSUER.rstrip('/')}/.well-known/openid-configuration"
+    known, fetched_at = _known.get(address, ({}, 0.0))
+    if known and time.monotonic() - fetched_at <= BELIEVED_SECONDS:
+        return known
+    try:
+        _known[address] = _checked(_fetched(address)), time.monotonic()
+    except ProviderError as error:
+        # An older configuration is better than none.
+        if not known or error.why is not Why.AWAY:
+            raise
+        return known
+    return _known[address][0]
 
 
 def _checked(document: dict[str, Any]) -> dict[str, Any]:
@@ -220,12 +209,13 @@ def _key(header: Mapping[str, Any]) -> Any:
     kid, algorithm = header.get("kid"), header.get("alg")
     if algorithm not in ALGORITHMS:
         raise ProviderError(Why.WRONG, "algorithm")
-    configured = configuration()
-    for again in (False, True):
-        age = time.monotonic() - _known.keys_at
-        if _known.keys is None or age > BELIEVED_SECONDS or (again and age > KEYS_EVERY_SECONDS):
-            _known.keys, _known.keys_at = _fetched(configured["jwks_uri"]), time.monotonic()
-        listed = _known.keys.get("keys")
+    address = configuration()["jwks_uri"]
+    for longest in (BELIEVED_SECONDS, KEYS_EVERY_SECONDS):
+        keys, fetched_at = _known.get(address, (None, 0.0))
+        if keys is None or time.monotonic() - fetched_at > longest:
+            keys = _fetched(address)
+            _known[address] = keys, time.monotonic()
+        listed = keys.get("keys")
         for one in listed if isinstance(listed, list) else ():
             if isinstance(one, dict) and one.get("use", "sig") == "sig" and (kid is None or one.get("kid") == kid):
                 with suppress(jwt.PyJWTError):
@@ -273,12 +263,8 @@ def verified(id_token: str, *, now: datetime, nonce: str | None) -> dict[str, An
     return claims
 
 
-@dataclass(frozen=True, slots=True)
-class Renewed:
-    """Response of the provider that confirms an account. `claims` is None if it contains no ID token."""
-
-    claims: dict[str, Any] | None
-    refresh_token: str
+# The answer of the provider that confirms an account: its claims, None without an ID token, and its refresh token.
+Renewed = tuple[dict[str, Any] | None, str]
 
 
 def renew(refresh_token: str, *, now: datetime) -> Renewed:
@@ -298,7 +284,7 @@ def renew(refresh_token: str, *, now: datetime) -> Renewed:
         raise ProviderError(why, str(answer.get("error", status))[:100])
     id_token = answer.get("id_token")
     claims = verified(id_token, now=now, nonce=None) if isinstance(id_token, str) else None
-    return Renewed(claims, str(answer.get("refresh_token") or refresh_token))
+    return claims, str(answer.get("refresh_token") or refresh_token)
 
 
 def by_basic(configured: Mapping[str, Any]) -> bool:
@@ -331,8 +317,6 @@ def end_address(back: str) -> str:
 MAX_REFRESHES = AT_ONCE
 RUN_SECONDS = 20.0
 AGAIN = timedelta(seconds=60)
-
-log = structlog.get_logger(__name__)
 
 
 def refresh(*, now: datetime, late: timedelta = timedelta()) -> Counter[str]:
@@ -374,21 +358,13 @@ def _settle(row: SignOn, answer: Renewed | ProviderError, *, now: datetime) -> s
     try:
         if isinstance(answer, ProviderError):
             raise ClaimFault(sign_on.REFUSED_BY_PROVIDER)
-        identity = _identity(answer, row)
+        claims, refresh_token = answer
+        # Without an ID token the account stays as it is.
+        identity = None if claims is None else identity_of(claims, issuer=row.issuer, claim=settings.OIDC_CLAIM)
+        if identity is not None and identity.subject != row.subject:
+            raise ClaimFault(sign_on.REFUSED_BY_PROVIDER)
     except ClaimFault as fault:
         sign_on.refuse(Q(pk=row.pk), now=now, reason=fault.reason)
         return "refused"
-    sign_on.confirm(row.pk, identity, refresh_token=answer.refresh_token, now=now)
+    sign_on.confirm(row.pk, identity, refresh_token=refresh_token, now=now)
     return "confirmed"
-
-
-def _identity(answer: Renewed, row: SignOn) -> Identity | None:
-    """Return the identity in the provider's response; None without an ID token. Raises ClaimFault if the claims are
-    invalid or belong to another account.
-    """
-    if answer.claims is None:
-        return None
-    identity = identity_of(answer.claims, issuer=row.issuer, claim=settings.OIDC_CLAIM)
-    if identity.subject != row.subject:
-        raise ClaimFault(sign_on.REFUSED_BY_PROVIDER)
-    return identity

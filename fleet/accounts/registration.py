@@ -11,10 +11,4 @@ CREDENTIALS.person_of_token = tokens.person_of_token
 CREDENTIALS.person_of_session = tokens.person_of_session
 CREDENTIALS.states = queries.access_states
 # Administrators see all accounts, other users their own: the queries filter.
-visibility.register(
-    {
-        models.PersonSession: everything,
-        models.SignOn: everything,
-        models.SignOnGrant: everything,
-    }
-)
+visibility.register(dict.fromkeys((models.PersonSession, models.SignOn, models.SignOnGrant), everything))

@@ -1,8 +1,9 @@
-"""Changes of users: creation, group, scopes, access and password."""
+"""Changes of users and service accounts: creation, group, scopes, access, password, owner."""
 
 import secrets
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import chain, count
 from operator import attrgetter
 from typing import Any
 
@@ -20,9 +21,9 @@ from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.people import ADMIN, GROUPS, Rights
 from fleet.domain.policy.rules import Fault
 from fleet.domain.pseudonyms import erased_name
-from fleet.domain.reasons import Reason, Refused
+from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.timeline import EntryKind, differing
-from fleet.models import Scope
+from fleet.models import Scope, ServiceAccount
 from fleet.models.people import service_of
 from fleet.operations import control
 from fleet.operations.audited import Audit, AuditedForm, AuditedSerializer, Sent, Values, save_audited
@@ -156,7 +157,7 @@ def make_account(sent: Sent, audit: Audit, *, password: str | None, actor: Actor
             yield "password", Reason("password-refused", messages=error.messages)
 
     save_audited(sent, actor, audit, row=person, now=now, check=check)
-    _store_rights(person)
+    _set_rights(person, getattr(person, "new_group", None), getattr(person, "new_scopes", None))
     control.note(control.MADE, person, actor.person, now=now)
     return person
 
@@ -171,7 +172,7 @@ def change_person(sent: Sent, *, username: str, now: datetime, actor: Actor = CO
     person = changeable(username, actor)
     had_admins, was_active = any_admin(), person.is_active
     save_audited(sent, actor, CHANGED, row=person, now=now)
-    _store_rights(person)
+    _set_rights(person, getattr(person, "new_group", None), getattr(person, "new_scopes", None))
     if was_active and not person.is_active:
         sessions.end_access(person, now=now, actor=actor)
     if had_admins and not any_admin():
@@ -179,19 +180,12 @@ def change_person(sent: Sent, *, username: str, now: datetime, actor: Actor = CO
     return person
 
 
-def _store_rights(person: Any) -> None:
-    if (group := getattr(person, "new_group", None)) is not None:
-        _set_group(person, group)
-    if (scopes := getattr(person, "new_scopes", None)) is not None:
-        _set_scopes(person, scopes)
-
-
 def apply_rights(person: User, rights: Rights, *, now: datetime, actor: Actor) -> None:
     """Give a user exactly these rights. The caller holds the lock of users (`lock`) in a transaction and checks that an
     administrator remains.
     """
     before = shown(person)
-    _set_rights(person, rights)
+    _set_rights(person, rights.role, sorted(rights.scopes))
     if shown(person) != before:
         _write("changed", person, before=before, now=now, actor=actor)
 
@@ -200,14 +194,12 @@ def make_for_sign_on(wanted: str, rights: Rights, *, now: datetime, actor: Actor
     """Create a user who can sign in only by single sign-on. The caller holds the lock of users in a transaction. If the
     name `wanted` is taken, a number is appended.
     """
-    name, number = wanted or "person", 1
-    while is_taken(name):
-        number += 1
-        name = f"{wanted or 'person'}-{number}"
-    person = User(username=name)
+    wanted = wanted or "person"
+    names = chain([wanted], (f"{wanted}-{number}" for number in count(2)))
+    person = User(username=next(name for name in names if not is_taken(name)))
     person.set_unusable_password()
     person.save()
-    _set_rights(person, rights)
+    _set_rights(person, rights.role, sorted(rights.scopes))
     _write("made", person, before=None, now=now, actor=actor)
     return person
 
@@ -307,22 +299,16 @@ def is_taken(name: str) -> bool:
     return name.lower() in TAKEN_NAMES or User.objects.filter(username__iexact=name).exists()
 
 
-def _set_rights(person: User, rights: Rights) -> None:
-    _set_group(person, rights.role)
-    _set_scopes(person, sorted(rights.scopes))
-
-
-def _set_group(person: User, group: str) -> None:
-    """Replace the role of a user by `group`; an empty one removes the role. Groups that are not roles remain."""
-    others = person.groups.exclude(name__in=GROUPS)
-    person.groups.set([*others, *([Group.objects.get_or_create(name=group)[0]] if group else [])])
-
-
-def _set_scopes(person: User, pairs: Sequence[Sequence[str]]) -> None:
-    if [tuple(pair) for pair in pairs] == _scopes(person):
-        return
-    Scope.objects.filter(user=person).delete()
-    Scope.objects.bulk_create([Scope(user=person, kind=kind, pattern=pattern) for kind, pattern in pairs])
+def _set_rights(person: User, group: str | None, scopes: Sequence[Sequence[str]] | None) -> None:
+    """Replace the role and the scopes of a user. None leaves them as they are, and an empty group removes the role.
+    Groups that are not roles remain.
+    """
+    if group is not None:
+        others = person.groups.exclude(name__in=GROUPS)
+        person.groups.set([*others, *([Group.objects.get_or_create(name=group)[0]] if group else [])])
+    if scopes is not None and [tuple(pair) for pair in scopes] != _scopes(person):
+        Scope.objects.filter(user=person).delete()
+        Scope.objects.bulk_create([Scope(user=person, kind=kind, pattern=pattern) for kind, pattern in scopes])
 
 
 def _write(did: str, person: User, *, before: dict[str, Any] | None, now: datetime, actor: Actor) -> None:
@@ -339,3 +325,98 @@ def set_own_password(*, actor: Actor, password: str, now: datetime, session_key:
     actor.person.set_password(password)
     actor.person.save(update_fields=["password"])
     record_password_change(actor.person, now=now, actor=actor, but=session_key)
+
+
+# Service accounts: created by administrators, owned by a user, and authenticated by tokens alone.
+
+
+def _owner_named(name: str) -> User:
+    if owner := User.objects.filter(username=name, is_active=True, service_account=None).first():
+        return owner
+    raise ValidationError("Enter the name of a user who has access: they own the service account.")
+
+
+def _purpose(text: str) -> Any:
+    return ServiceAccount._meta.get_field("purpose").clean(text, None)
+
+
+class ServiceForm(AuditedForm):
+    owner = forms.CharField(label="Owner", max_length=150)
+
+    class Meta(AuditedForm.Meta):
+        model, fields = ServiceAccount, ("owner", "purpose")
+
+    def clean_owner(self) -> User:
+        return _owner_named(self.cleaned_data["owner"])
+
+    def clean_purpose(self) -> Any:
+        return _purpose(self.cleaned_data["purpose"])
+
+
+class NewServiceForm(PersonForm):
+    """Form for a new service account. Owner and purpose are attributes of the user object until they are stored."""
+
+    owner, purpose = ServiceForm.base_fields["owner"], ServiceForm.base_fields["purpose"]
+    clean_owner, clean_purpose = ServiceForm.clean_owner, ServiceForm.clean_purpose
+
+
+class ChangeServiceSerializer(AuditedSerializer):
+    owner = serializers.CharField(required=False, max_length=150, help_text="The user who owns it.")
+
+    class Meta:
+        model, fields = ServiceAccount, ("owner", "purpose")
+        extra_kwargs = {"purpose": {"required": False}}
+
+    def validate_owner(self, name: str) -> User:
+        return _owner_named(name)
+
+    def validate_purpose(self, text: str) -> Any:
+        return _purpose(text)
+
+
+class MakeServiceSerializer(MakePersonSerializer):
+    """Serializer for a new service account in an API call; it has the fields of `NewServiceForm`."""
+
+    validate_owner, validate_purpose = ChangeServiceSerializer.validate_owner, ChangeServiceSerializer.validate_purpose
+
+    def get_fields(self) -> Any:
+        own = ChangeServiceSerializer().get_fields()
+        for field in own.values():
+            field.required = True
+        return super().get_fields() | own
+
+
+class ServiceAudit(PersonAudit):
+    """Timeline entries about service accounts: owner and purpose, and for a new account its rights."""
+
+    def values(self, row: Any) -> Values:
+        rights = super().values(row) if isinstance(row, User) else {}
+        return {"owner": row.owner and row.owner.get_username(), "purpose": row.purpose, **rights}
+
+
+SERVICE_MADE, SERVICE_CHANGED = ServiceAudit("service-made"), ServiceAudit("service-changed", of="user.username")
+
+
+@transaction.atomic
+def make_service(sent: Sent, *, now: datetime, actor: Actor = COMMAND_LINE) -> ServiceAccount:
+    """Create a service account. It never has a password. Raises Refused as `save_audited` does."""
+    require_administrator(actor)
+    user: Any = make_account(sent, SERVICE_MADE, password=None, actor=actor, now=now)
+    control.note(control.OWNER, user, user.owner, now=now)
+    return ServiceAccount.objects.create(user=user, owner=user.owner, purpose=user.purpose, created_at=now)
+
+
+@transaction.atomic
+def change_service(sent: Sent, *, username: str, now: datetime, actor: Actor = COMMAND_LINE) -> ServiceAccount:
+    """Change the owner or purpose of a service account. Raises Refused: `unknown-person`, and as `save_audited`
+    does.
+    """
+    user = changeable(username, actor)
+    row = require_found(service_of(user), "validation", Reason("service-unknown", name=username))
+    former = row.owner
+    save_audited(sent, actor, SERVICE_CHANGED, row=row, now=now)
+    if row.owner != former:
+        # Keep the former owner in the record of control.
+        control.note(control.OWNER, user, former, now=now)
+        control.note(control.OWNER, user, row.owner, now=now)
+    return row

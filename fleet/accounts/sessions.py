@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -42,33 +43,27 @@ def record_change(did: str, person: User, actor: Actor, now: datetime, *, before
 # Characters of the header that are read; real headers are shorter.
 MOST_READ = 400
 # The first match counts: most browsers also claim to be Chrome or Safari.
-BROWSERS = (
-    ("Edg/", "Edge"),
-    ("EdgA/", "Edge"),
-    ("EdgiOS/", "Edge"),
-    ("OPR/", "Opera"),
-    ("Vivaldi/", "Vivaldi"),
-    ("SamsungBrowser/", "Samsung Internet"),
-    ("FxiOS/", "Firefox"),
-    ("Firefox/", "Firefox"),
-    ("CriOS/", "Chrome"),
-    ("HeadlessChrome/", "Chromium"),
-    ("Chromium/", "Chromium"),
-    ("Chrome/", "Chrome"),
-    ("Safari/", "Safari"),
-    ("curl/", "curl"),
-    ("python-requests/", "a Python program"),
-    ("Python-urllib/", "a Python program"),
-)
-SYSTEMS = (
-    ("Android", "Android"),
-    ("iPhone", "iOS"),
-    ("iPad", "iPadOS"),
-    ("CrOS", "ChromeOS"),
-    ("Windows", "Windows"),
-    ("Macintosh", "macOS"),
-    ("Linux", "Linux"),
-)
+BROWSERS = {
+    "Edge": ("Edg/", "EdgA/", "EdgiOS/"),
+    "Opera": ("OPR/",),
+    "Vivaldi": ("Vivaldi/",),
+    "Samsung Internet": ("SamsungBrowser/",),
+    "Firefox": ("FxiOS/", "Firefox/"),
+    "Chromium": ("HeadlessChrome/", "Chromium/"),
+    "Chrome": ("CriOS/", "Chrome/"),
+    "Safari": ("Safari/",),
+    "curl": ("curl/",),
+    "a Python program": ("python-requests/", "Python-urllib/"),
+}
+SYSTEMS = {
+    "Android": ("Android",),
+    "iOS": ("iPhone",),
+    "iPadOS": ("iPad",),
+    "ChromeOS": ("CrOS",),
+    "Windows": ("Windows",),
+    "macOS": ("Macintosh",),
+    "Linux": ("Linux",),
+}
 
 
 def browser_of(user_agent: str) -> dict[str, str]:
@@ -76,11 +71,10 @@ def browser_of(user_agent: str) -> dict[str, str]:
     known.
     """
     read = user_agent[:MOST_READ]
-    return {"browser": _first(BROWSERS, read), "system": _first(SYSTEMS, read)}
-
-
-def _first(names: tuple[tuple[str, str], ...], header: str) -> str:
-    return next((name for sign, name in names if sign in header), "")
+    return {
+        column: next((name for name, signs in names.items() if any(sign in read for sign in signs)), "")
+        for column, names in (("browser", BROWSERS), ("system", SYSTEMS))
+    }
 
 
 # Browser sessions: every sign-in method starts them, their user or an administrator ends them.
@@ -90,8 +84,8 @@ NOTED_EVERY = timedelta(minutes=5)
 WRITTEN_EVERY = 30.0
 # Limit of sessions that one process remembers; above it, the memory is cleared.
 MOST_NOTED = 20_000
-# Rows of expired sessions that one run removes.
-REMOVED = 500
+# Expired sessions, and records of such sessions, that one run removes.
+SESSIONS_REMOVED, REMOVED = 100, 500
 LONGEST_ADDRESS = 64
 
 log = structlog.get_logger(__name__)
@@ -214,23 +208,27 @@ def drop(person: User, *, but: str = "") -> None:
     _end(list(_but(PersonSession.objects.filter(user=person), but)))
 
 
-def end_for_good(*, people: Collection[User] = (), backend: str = "") -> None:
+def end_for_good(people: Collection[User], *, backend: str = "") -> None:
     """End every session of these accounts, and every session that began with this authentication backend, also those
     without a record. Call this inside the transaction that records the reason.
     """
     ids = [person.pk for person in people]
     if not ids and not backend:
         return
-    keys = keys_by(people=ids, backend=backend)
+    keys = keys_by(ids, backend=backend)
     Session.objects.filter(pk__in=keys).delete()
     PersonSession.objects.filter(Q(user__in=ids) | Q(key_hash__in=[hash_of(key) for key in keys])).delete()
 
 
-def forget_over(*, now: datetime) -> None:
-    """Delete up to 500 records of expired sessions."""
+def forget_sessions(*, now: datetime) -> None:
+    """Delete a limited number of expired sessions and of their records. Each anonymous request for a passkey challenge
+    creates a session.
+    """
+    over = Session.objects.filter(expire_date__lt=now)
+    Session.objects.filter(pk__in=list(over.values_list("pk", flat=True)[:SESSIONS_REMOVED])).delete()
     old = now - timedelta(seconds=settings.SESSION_COOKIE_AGE)
-    over = PersonSession.objects.filter(last_seen_at__lt=old).order_by("last_seen_at")
-    PersonSession.objects.filter(pk__in=list(over.values_list("pk", flat=True)[:REMOVED])).delete()
+    rows = PersonSession.objects.filter(last_seen_at__lt=old).order_by("last_seen_at")
+    PersonSession.objects.filter(pk__in=list(rows.values_list("pk", flat=True)[:REMOVED])).delete()
 
 
 def _but(rows: QuerySet[PersonSession], key: str) -> QuerySet[PersonSession]:
@@ -261,7 +259,7 @@ def end_access(person: User, *, now: datetime, actor: Actor) -> None:
     """End every session, token and calendar feed of an account. Call this inside the transaction that disables the
     account.
     """
-    end_for_good(people=[person])
+    end_for_good([person])
     lasts = Q(expires_at=None) | Q(expires_at__gt=now)
     for token in locked(ApiToken.objects.filter(lasts, user=person, revoked_at=None)):
         revoke_token(token, actor=actor, now=now)
@@ -274,19 +272,12 @@ def _names(row: Any) -> dict[str, str]:
 
 
 # Users create and end their own, and a disabled account loses all of them: each operation checks who may do it.
-TOKENS = Audit(
-    ("prefix", "scopes", "expires_at", "allowed_from"),
-    created=EntryKind.TOKEN_CREATED,
-    deleted=EntryKind.TOKEN_ENDED,
-    data=_names,
-    right=None,
+_audit = partial(Audit, data=_names, right=None)
+TOKENS = _audit(
+    ("prefix", "scopes", "expires_at", "allowed_from"), created=EntryKind.TOKEN_CREATED, deleted=EntryKind.TOKEN_ENDED
 )
-CALENDARS = Audit(
-    ("prefix", "set_pattern", "service"),
-    created=EntryKind.CALENDAR_MADE,
-    deleted=EntryKind.CALENDAR_ENDED,
-    data=_names,
-    right=None,
+CALENDARS = _audit(
+    ("prefix", "set_pattern", "service"), created=EntryKind.CALENDAR_MADE, deleted=EntryKind.CALENDAR_ENDED
 )
 
 

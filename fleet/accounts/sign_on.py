@@ -148,7 +148,7 @@ def _apply_mapping(now: datetime) -> None:
     prefetch_rights([one.user for one in known if one.user is not None])
     ended = [one.user for one in known if settle(one, rights_by(lines, one.values), now=now) and one.user is not None]
     # A reverse proxy signs its users in again with their next request, by the mapping as it is then.
-    sessions.end_for_good(people=ended, backend=PROXY_BACKEND if settings.PROXY_SIGN_IN.networks else "")
+    sessions.end_for_good(ended, backend=PROXY_BACKEND if settings.PROXY_SIGN_IN.networks else "")
     if had_admins and not account_services.any_admin():
         raise Refused("validation", Reason("last-admin"))
 
@@ -246,7 +246,7 @@ def _arrived_by_proxy(told: ToldByProxy, now: datetime) -> tuple[User | None, Re
         if rights_of(person) != (granted or Rights()):
             account_services.apply_rights(person, granted or Rights(), now=now, actor=DRYDOCK)
         if granted is None:
-            sessions.end_for_good(people=[person])
+            sessions.end_for_good([person])
             return None, NOT_MAPPED
     return person, BLOCKED
 
@@ -376,7 +376,7 @@ def unlink(*, actor: Actor, sign_on_id: int, now: datetime) -> None:
         before, after = {"account": row.subject}, {"account": None}
         record_change("signed-off", row.user, actor, now, before=before, after=after)
         account_services.apply_rights(row.user, Rights(), now=now, actor=DRYDOCK)
-        sessions.end_for_good(people=[row.user])
+        sessions.end_for_good([row.user])
     if had_admins and not account_services.any_admin():
         raise Refused("validation", Reason("last-admin"))
     row.delete()
@@ -412,7 +412,7 @@ def _out(row: SignOn, reason: Reason, *, now: datetime, signs_in: bool = False) 
         if signs_in:
             end_access(row.user, now=now, actor=DRYDOCK)
         else:
-            sessions.end_for_good(people=[row.user])
+            sessions.end_for_good([row.user])
         if not row.user.is_superuser:
             account_services.apply_rights(row.user, Rights(), now=now, actor=DRYDOCK)
     row.save()

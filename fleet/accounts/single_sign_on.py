@@ -30,7 +30,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from fleet.accounts import provider, sign_on
-from fleet.accounts import sign_on_queries as known
+from fleet.accounts import queries as known
 from fleet.accounts.post_login import record_session, remember_device, trouble
 from fleet.accounts.provider import ProviderError, Why
 from fleet.accounts.sign_on import ChangeGrantForm, GrantForm
@@ -49,10 +49,8 @@ def notices(request: HttpRequest) -> dict[str, Any]:
     """Return the enabled sign-in methods and sign-in notices for the status bar. A context processor of the
     templates.
     """
-    ways = {
-        "sign_on_name": settings.OIDC_DISPLAY_NAME if settings.OIDC_ISSUER else "",
-        "passwords": settings.LOCAL_PASSWORDS,
-    }
+    name = settings.OIDC_DISPLAY_NAME if settings.OIDC_ISSUER else ""
+    ways = {"sign_on_name": name, "passwords": settings.LOCAL_PASSWORDS}
     if (asked := as_asked(request)) is None:
         return ways
     return ways | {
@@ -193,12 +191,8 @@ class SignOnAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         """Return the provider from the settings, and never one from the database."""
         if not settings.OIDC_ISSUER:
             return []
-        own = {
-            "server_url": settings.OIDC_ISSUER,
-            "scope": settings.OIDC_SCOPES,
-            "oauth_pkce_enabled": True,
-            "fetch_userinfo": False,
-        }
+        own: dict[str, Any] = {"server_url": settings.OIDC_ISSUER, "scope": settings.OIDC_SCOPES}
+        own |= {"oauth_pkce_enabled": True, "fetch_userinfo": False}
         names = {"provider": "openid_connect", "provider_id": PROVIDER_ID, "name": settings.OIDC_DISPLAY_NAME}
         secret = {"client_id": settings.OIDC_CLIENT_ID, "secret": settings.OIDC_CLIENT_SECRET}
         return [SocialApp(**names, **secret, settings=own)]

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from celery import shared_task
 
-from fleet.accounts import provider, service_accounts
+from fleet.accounts import provider, tokens
 from fleet.operations import clock
 
 # The web process refreshes in place of Celery when an account has been due for this long.
@@ -21,7 +21,7 @@ def refresh() -> None:
 def tidy_up() -> None:
     """Notify users of tokens that expire soon, and delete expired sessions. Scheduled by Celery beat."""
     if clock.may_clock_decide():
-        service_accounts.tidy_up(now=clock.now())
+        tokens.tidy_up(now=clock.now())
 
 
 def refresh_if_late() -> None:

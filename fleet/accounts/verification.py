@@ -18,21 +18,14 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
+from fido2 import webauthn
 from fido2.server import Fido2Server
-from fido2.webauthn import (
-    AttestedCredentialData,
-    AuthenticationResponse,
-    PublicKeyCredentialRpEntity,
-    PublicKeyCredentialUserEntity,
-    RegistrationResponse,
-    ResidentKeyRequirement,
-    UserVerificationRequirement,
-)
+from fido2.webauthn import AttestedCredentialData, AuthenticationResponse, RegistrationResponse
 
 from fleet.accounts import factors, logins
 from fleet.accounts import text as account_text
 from fleet.domain import actor
-from fleet.domain.actor import REQUEST_ID
+from fleet.domain.actor import REQUEST_ID, Actor
 from fleet.domain.texts import parse_json
 from fleet.operations import clock
 from fleet.wording import times
@@ -66,7 +59,7 @@ def own_origin() -> str:
 
 def _server() -> Fido2Server:
     """Return the WebAuthn server of this installation, which accepts only its own origin."""
-    here = PublicKeyCredentialRpEntity(**get_adapter().get_public_key_credential_rp_entity())
+    here = webauthn.PublicKeyCredentialRpEntity(**get_adapter().get_public_key_credential_rp_entity())
     return Fido2Server(here, verify_origin=lambda origin: origin == own_origin())
 
 
@@ -82,16 +75,13 @@ def passkey_options(request: HttpRequest, purpose: Purpose, user: User | None = 
     """
     credentials = _passkeys(user.pk)[1] if user else []
     options: Any
+    verify = webauthn.UserVerificationRequirement
     if user and purpose is Purpose.ADD:
-        options, state = _server().register_begin(
-            PublicKeyCredentialUserEntity(**get_adapter().get_public_key_credential_user_entity(user)),
-            credentials,
-            ResidentKeyRequirement.REQUIRED,
-            UserVerificationRequirement.REQUIRED,
-            extensions={"credProps": True},
-        )
+        entity = webauthn.PublicKeyCredentialUserEntity(**get_adapter().get_public_key_credential_user_entity(user))
+        resident, extensions = webauthn.ResidentKeyRequirement.REQUIRED, {"credProps": True}
+        options, state = _server().register_begin(entity, credentials, resident, verify.REQUIRED, extensions=extensions)
     else:
-        verification = UserVerificationRequirement.PREFERRED if user else UserVerificationRequirement.REQUIRED
+        verification = verify.PREFERRED if user else verify.REQUIRED
         options, state = _server().authenticate_begin(credentials, verification)
     challenge = {"state": state, "user": user and user.pk, "at": clock.now().timestamp()}
     request.session[CHALLENGES] = {**request.session.get(CHALLENGES, {}), purpose.value: challenge}
@@ -151,22 +141,25 @@ def _not_framed(answer: AuthenticationResponse | RegistrationResponse) -> None:
         raise ValueError("cross origin")
 
 
+def actor_of(request: HttpRequest, user: User) -> Actor:
+    """Return the user who signs in with this request as an actor."""
+    request_id, address = request.META.get(REQUEST_ID, ""), str(request.META.get("REMOTE_ADDR", ""))
+    return actor.person(user, "page", request_id=request_id, address=address)
+
+
 class CodeForm(AuthenticateForm):  # type: ignore[misc]
     """Form for a code from an authenticator app, or a recovery code. Attempts are limited per user and per session."""
 
     def clean_code(self) -> str:
         request, now, code = context.request, clock.now(), str(self.cleaned_data["code"])
-        attempt = logins.begin_factor(
-            user=self.user, challenge=f"{self.user.pk} {request.session.session_key}", now=now
-        )
+        challenge = f"{self.user.pk} {request.session.session_key}"
+        attempt = logins.begin_factor(user=self.user, challenge=challenge, now=now)
         if attempt.wait is None:
             raise ValidationError(account_text.CHALLENGE_OVER, code="over")
         if attempt.wait:
             raise waits(attempt.wait)
-        request_id, address = request.META.get(REQUEST_ID, ""), str(request.META.get("REMOTE_ADDR", ""))
-        who = actor.person(self.user, "page", request_id=request_id, address=address)
         try:
-            factor = factors.check_code(actor=who, code=code[:100], now=now)
+            factor = factors.check_code(actor=actor_of(request, self.user), code=code[:100], now=now)
         except factors.UnreadableFactorError:
             raise ValidationError(account_text.FACTOR_UNREADABLE) from None
         if factor is None:

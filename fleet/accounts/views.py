@@ -11,34 +11,25 @@ from django import forms
 from django.conf import settings
 from django.contrib.auth import logout, update_session_auth_hash
 from django.contrib.auth.forms import PasswordChangeForm
+from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
-from fleet.accounts import (
-    calendars,
-    external_accounts,
-    factors,
-    privacy,
-    service_accounts,
-    sessions,
-    tokens,
-    verification,
-)
+from fleet.accounts import calendars, external_accounts, factors, privacy, sessions, tokens, verification
 from fleet.accounts import queries as account_queries
 from fleet.accounts import services as account_services
 from fleet.accounts.calendars import CalendarForm, feeds
 from fleet.accounts.post_login import session_key
 from fleet.accounts.queries import SessionRow, TokenRow, session_rows
-from fleet.accounts.service_accounts import NewServiceForm, ServiceForm
-from fleet.accounts.services import ChangePersonForm, PersonForm
+from fleet.accounts.services import ChangePersonForm, NewServiceForm, PersonForm, ServiceForm
 from fleet.accounts.text import OUTSIDE, PASSWORD_WRONG, all_roles
 from fleet.accounts.tokens import TokenForm
 from fleet.dashboard import pages
 from fleet.dashboard.forms import refused_form
-from fleet.dashboard.pages import Asked, Panel, action_view, done, known, listed, loaded, page, read_view
+from fleet.dashboard.pages import Asked, action_view, done, page, read_view
 from fleet.domain.people import TOKEN_SCOPES
 from fleet.domain.reasons import Refused
 from fleet.operations import profile
@@ -69,8 +60,15 @@ def tokens_of(username: str) -> tuple[TokenRow, ...]:
     return account_queries.tokens(username=username, size=MAX_PAGE_SIZE).results
 
 
+def _done_for(person: User, request: Asked, message: str, own: str) -> HttpResponse:
+    """Redirect to the user's own page `own`, or to the page of `person` if that is somebody else."""
+    if person == request.user:
+        return done(request, message, own)
+    return done(request, message, "person", username=person.get_username())
+
+
 # Registered by annexes; each loads its content for the request.
-PANELS: list[Panel] = []
+PANELS: list[pages.Panel] = []
 
 
 def you_answer(request: Asked, /, **context: Any) -> HttpResponse:
@@ -88,7 +86,7 @@ def you_answer(request: Asked, /, **context: Any) -> HttpResponse:
         accounts=account_queries.outside_accounts(username=request.user.get_username()),
         zones=zones(),
         calendars=feeds(user_id=request.user.pk),
-        panels=loaded(PANELS, request),
+        panels=pages.loaded(PANELS, request),
         **context,
     )
 
@@ -121,10 +119,7 @@ def make_token(request: Asked) -> HttpResponse:
 @action_view("tokens/<str:prefix>/end/", "token-end", you_answer)
 def end_token(request: Asked, prefix: str) -> HttpResponse:
     token = tokens.end_token(prefix=prefix, actor=request.actor, now=request.now)
-    message = f"The token “{token.name}” was revoked."
-    if token.user_id != request.user.pk:
-        return done(request, message, "person", username=token.user.get_username())
-    return done(request, message, "you")
+    return _done_for(token.user, request, f"The token “{token.name}” was revoked.", "you")
 
 
 @action_view(
@@ -175,7 +170,7 @@ def people_answer(request: Asked, /, **context: Any) -> HttpResponse:
     wanted = request.GET.get("q", "").replace("\x00", "")
     context.setdefault("person_form", PersonForm())
     context.setdefault("service_form", NewServiceForm(auto_id="service-%s"))
-    return listed(
+    return pages.listed(
         request,
         "people/list.html",
         "people/person_rows.html",
@@ -189,12 +184,12 @@ people_page = read_view("people/", "people")(people_answer)
 
 
 # Registered by annexes, for the end of a user's page; each loads its content for the user.
-MEMBER_PANELS: list[Panel] = []
+MEMBER_PANELS: list[pages.Panel] = []
 
 
 @for_admins
 def person_answer(request: Asked, /, username: str, **context: Any) -> HttpResponse:
-    found = known(account_queries.detail(username=username), UNKNOWN_USER)
+    found = pages.known(account_queries.detail(username=username), UNKNOWN_USER)
     rights = {"group": found.group, "scopes": [(one.kind, one.pattern) for one in found.scopes]}
     context.setdefault("rights_form", ChangePersonForm(initial={**rights, "is_active": found.active}))
     context.setdefault("service_form", ServiceForm(initial={"owner": found.owner, "purpose": found.purpose}))
@@ -206,7 +201,7 @@ def person_answer(request: Asked, /, username: str, **context: Any) -> HttpRespo
         tokens=tokens_of(username),
         sessions=_sessions_of(request, username),
         roles=all_roles(),
-        panels=loaded(MEMBER_PANELS, found),
+        panels=pages.loaded(MEMBER_PANELS, found),
         **context,
     )
 
@@ -239,13 +234,12 @@ def reset_password(request: Asked, username: str) -> HttpResponse:
 
 @for_admins
 def forget_answer(request: Asked, /, username: str, **context: Any) -> HttpResponse:
-    known(account_queries.detail(username=username), UNKNOWN_USER)
-    plan = None
+    pages.known(account_queries.detail(username=username), UNKNOWN_USER)
     try:
-        plan = privacy.preview(username=username, actor=request.actor)
+        context["plan"] = privacy.preview(username=username, actor=request.actor)
     except Refused as error:
         context = {**pages.refused(error), **context}
-    return page(request, "people/forget.html", plan=plan, username=username, **context)
+    return page(request, "people/forget.html", username=username, **context)
 
 
 forget_page = read_view("people/<str:username>/forget/", "person-forget")(forget_answer)
@@ -253,17 +247,16 @@ forget_page = read_view("people/<str:username>/forget/", "person-forget")(forget
 
 @action_view("people/<str:username>/forget/now/", "person-forget-now", forget_answer)
 def forget_person(request: Asked, username: str) -> HttpResponse:
-    erasure = privacy.forget(
-        username=username, confirmed=request.POST.get("confirmed", ""), actor=request.actor, now=request.now
-    )
+    confirmed = request.POST.get("confirmed", "")
+    erasure = privacy.forget(username=username, confirmed=confirmed, actor=request.actor, now=request.now)
     return done(request, f"The user was erased. The pseudonym is {erasure.former}.", "people")
 
 
 @action_view("people/<str:username>/factors/", "person-factors", person_answer)
 def reset_factors(request: Asked, username: str) -> HttpResponse:
     gone = factors.remove_all(username=username, actor=request.actor, now=request.now)
-    removed = "Second factors removed. The user signs in with the password only."
-    message = removed if gone else "There is no second factor."
+    message = "Second factors removed. The user signs in with the password only."
+    message = message if gone else "There is no second factor."
     return done(request, message, "person", username=username)
 
 
@@ -273,7 +266,7 @@ def reset_factors(request: Asked, username: str) -> HttpResponse:
     refused_form(people_answer, partial(NewServiceForm, auto_id="service-%s"), "service_form"),
 )
 def make_service(request: Asked) -> HttpResponse:
-    row = service_accounts.make(NewServiceForm(request.POST), actor=request.actor, now=request.now)
+    row = account_services.make_service(NewServiceForm(request.POST), actor=request.actor, now=request.now)
     message = "The service account was created. Create a token for it."
     return done(request, message, "person", username=row.user.get_username())
 
@@ -282,7 +275,7 @@ def make_service(request: Asked) -> HttpResponse:
     "people/<str:username>/service/", "person-service", refused_form(person_answer, ServiceForm, "service_form")
 )
 def change_service(request: Asked, username: str) -> HttpResponse:
-    service_accounts.change(ServiceForm(request.POST), username=username, actor=request.actor, now=request.now)
+    account_services.change_service(ServiceForm(request.POST), username=username, actor=request.actor, now=request.now)
     return done(request, "Saved.", "person", username=username)
 
 
@@ -348,9 +341,7 @@ def end_session(request: Asked, session_id: int) -> HttpResponseBase:
     if is_current:
         logout(request)
         return redirect("account_login")
-    if row.user_id != request.user.pk:
-        return done(request, "The session has ended.", "person", username=row.user.get_username())
-    return done(request, "The session has ended.", "you-sessions")
+    return _done_for(row.user, request, "The session has ended.", "you-sessions")
 
 
 @action_view("you/sessions/end/", "sessions-end-others", sessions_answer)

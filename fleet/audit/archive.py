@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from io import BytesIO
 from itertools import accumulate
 from tempfile import TemporaryFile
@@ -22,22 +21,10 @@ from typing import Any, BinaryIO
 
 import structlog
 from django.db import connection, transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
-from fleet.audit import stores
-from fleet.audit.archive_format import (
-    FORM,
-    MOST_PLAIN_BYTES,
-    ArchiveKind,
-    BadArchiveError,
-    Manifest,
-    StoreError,
-    StoreFault,
-    bodies_as_lines,
-    first_line,
-    rows_as_lines,
-    time_of,
-)
+from fleet.audit import archive_format, stores
+from fleet.audit.archive_format import FORM, ArchiveKind, BadArchiveError, Manifest, StoreError, StoreFault, time_of
 from fleet.audit.models import ArchiveFile
 from fleet.audit.stores import WRITE_SECONDS, Store
 from fleet.domain.actor import Actor
@@ -45,7 +32,7 @@ from fleet.domain.timeline import NO_HASH, EntryKind, Place
 from fleet.models import Entry, ScheduledEvent, Seal
 from fleet.models.driver import query
 from fleet.models.partitions import ARCHIVED
-from fleet.models.timeline import numbering
+from fleet.models.timeline import Numbering, numbering
 from fleet.operations.locks import no_timeouts
 from fleet.operations.timeline.entries import tell
 
@@ -53,6 +40,7 @@ from fleet.operations.timeline.entries import tell
 MOST_ROWS = 50_000
 # Compression level. Compressed bytes are not part of any hash that is compared over time; this level is fast.
 LEVEL = 6
+ENDS = (("first", "min"), ("last", "max"))
 EVENT_IDS = re.compile(rb'"EventId"\s*:\s*"([^"\\]{1,100})"')
 
 log = structlog.get_logger(__name__)
@@ -127,30 +115,22 @@ def _sealed(first_id: int, last_id: int, after: Place | None, most_rows: int) ->
     table = Entry._meta.db_table
     place = "(row.era, row.xid, row.id)"
     behind, values = ("TRUE", []) if after is None else (f"{place} > (%s, %s, %s)", list(after))
-    first = query(
-        f"SELECT row.era, row.xid, row.id FROM {table} AS row"
-        f" WHERE row.id BETWEEN %s AND %s AND {behind} ORDER BY row.era, row.xid, row.id LIMIT 1",
-        *(first_id, last_id, *values),
-    )
+    within, parameters = f"row.id BETWEEN %s AND %s AND {behind}", (first_id, last_id, *values)
+    columns = "row.era, row.xid, row.id"
+    first = query(f"SELECT {columns} FROM {table} AS row WHERE {within} ORDER BY {columns} LIMIT 1", *parameters)
     if not first:
         return None
-    seals = list(_seals_from(*first[0])[:1000])
+    era, xid, row_id = first[0]
+    # Seals that end at the first row or after it.
+    here = Q(last_era=era, last_xid=xid, last_id__gte=row_id)
+    reaching = Seal.objects.filter(Q(last_era__gt=era) | Q(last_era=era, last_xid__gt=xid) | here)
+    seals = list(reaching.order_by("number")[:1000])
     if not seals:
         return None
     totals = accumulate(seal.rows for seal in seals)
     chosen = seals[: max(1, sum(total <= most_rows for total in totals))]
-    return Portion(
-        ArchiveKind.ENTRIES,
-        f"row.id BETWEEN %s AND %s AND {behind} AND {place} <= (%s, %s, %s)",
-        (first_id, last_id, *values, *chosen[-1].place),
-        (chosen[0].number, chosen[-1].number),
-    )
-
-
-def _seals_from(era: int, xid: int, number: int) -> QuerySet[Seal]:
-    """Return the seals that end at or after this place in the timeline, in order."""
-    here = Q(last_era=era, last_xid=xid, last_id__gte=number)
-    return Seal.objects.filter(Q(last_era__gt=era) | Q(last_era=era, last_xid__gt=xid) | here).order_by("number")
+    condition, numbers = f"{within} AND {place} <= (%s, %s, %s)", (chosen[0].number, chosen[-1].number)
+    return Portion(ArchiveKind.ENTRIES, condition, (*parameters, *chosen[-1].place), numbers)
 
 
 def _see_one_state() -> None:
@@ -160,36 +140,31 @@ def _see_one_state() -> None:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
 
-def _facts(portion: Portion) -> tuple[Any, ...]:
-    """Return facts about the rows of a file: number of rows, first and last id, oldest and newest time as text, first
-    and last place.
-    """
+def _facts(portion: Portion) -> dict[str, Any]:
+    """Return what the manifest states about the rows themselves; places as lists."""
     of = ARCHIVED[portion.kind]
-    places = "NULL, NULL"
-    if portion.kind is ArchiveKind.ENTRIES:
-        places = "min(ARRAY[row.era::bigint, row.xid, row.id]), max(ARRAY[row.era::bigint, row.xid, row.id])"
-    return query(
-        f"SELECT count(*), min(row.id), max(row.id), extract(epoch from min(row.{of.time}))::text,"
-        f" extract(epoch from max(row.{of.time}))::text, {places}"
-        f" FROM {of.table} AS row WHERE {portion.condition}",
-        *portion.values,
-    )[0]
+    place = "ARRAY[row.era::bigint, row.xid, row.id]" if portion.kind is ArchiveKind.ENTRIES else "NULL::bigint[]"
+    facts = {"rows": "count(*)", "first_id": "min(row.id)", "last_id": "max(row.id)"}
+    facts |= {f"{end}_at": f"extract(epoch from {how}(row.{of.time}))::text" for end, how in ENDS}
+    facts |= {f"{end}_place": f"{how}({place})" for end, how in ENDS}
+    statement = f"SELECT {', '.join(facts.values())} FROM {of.table} AS row WHERE {portion.condition}"
+    return dict(zip(facts, query(statement, *portion.values)[0], strict=True))
 
 
 def _write(file: BinaryIO, portion: Portion, number: int, previous: str) -> tuple[Manifest, set[str]]:
     """Write the rows to a temporary file. Return the manifest, and the EventIds that document bodies in the file
     contain.
     """
-    count, first_id, last_id, first_at, last_at, first_place, last_place = _facts(portion)
+    facts = _facts(portion)
     content = hashlib.sha256()
     rows = plain = 0
     event_ids: set[str] = set()
     rest = b""
     with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=LEVEL, mtime=0) as packed:
-        for is_row, block in _blocks(portion, first_line(number, portion.kind.value, previous)):
+        for is_row, block in _blocks(portion, archive_format.first_line(number, portion.kind.value, previous)):
             content.update(block)
             plain += len(block)
-            if plain > MOST_PLAIN_BYTES:
+            if plain > archive_format.MOST_PLAIN_BYTES:
                 # Readers would reject the file. Remedy: fewer rows per file (`MOST_ROWS`).
                 raise StoreError(StoreFault.FULL)
             packed.write(block)
@@ -199,37 +174,22 @@ def _write(file: BinaryIO, portion: Portion, number: int, previous: str) -> tupl
                 *whole, rest = (rest + block).split(b"\n")
                 for line in whole:
                     event_ids |= _named_in(line)
-    if rows != count:
+    if rows != facts["rows"]:
         raise RuntimeError("The rows of one state of the database are counted twice, and differ.")
     size = file.tell()
     file.seek(0)
-    manifest = Manifest(
-        number=number,
-        kind=portion.kind.value,
-        form=FORM,
-        rows=rows,
-        first_id=first_id,
-        last_id=last_id,
-        first_at=first_at,
-        last_at=last_at,
-        seals=portion.seals,
-        first_place=tuple(first_place) if first_place else None,
-        last_place=tuple(last_place) if last_place else None,
-        plain_bytes=plain,
-        content_sha256=content.hexdigest(),
-        packed_bytes=size,
-        file_sha256=hashlib.file_digest(file, "sha256").hexdigest(),  # type: ignore[arg-type]
-        previous=previous,
-    )
-    return manifest, event_ids
+    known = {"number": number, "kind": portion.kind.value, "form": FORM, "seals": portion.seals, "previous": previous}
+    sizes = {"plain_bytes": plain, "content_sha256": content.hexdigest(), "packed_bytes": size}
+    file_hash = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+    return Manifest.from_values({**known, **facts, **sizes, "file_sha256": file_hash}), event_ids
 
 
 def _blocks(portion: Portion, first: bytes) -> Iterator[tuple[bool, bytes]]:
     yield False, first
     if portion.kind is ArchiveKind.OBSERVATIONS:
-        for block in bodies_as_lines(portion.condition, portion.values):
+        for block in archive_format.bodies_as_lines(portion.condition, portion.values):
             yield False, block
-    for block in rows_as_lines(portion.kind, portion.condition, portion.values):
+    for block in archive_format.rows_as_lines(portion.kind, portion.condition, portion.values):
         yield True, block
 
 
@@ -271,25 +231,11 @@ def _keep(store: Store, manifest: Manifest, file: BinaryIO) -> None:
 # is necessary after a restore, because the rows of a dump name transactions of another server.
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreResult:
-    """Result of `mark_database_restored`: the newest era, and whether this call began it. `newest` is the highest
-    transaction id in earlier rows, `next` the next one of this database server. `fallen`: `next` is lower, so that ids
-    would repeat.
-    """
-
-    era: int
-    now: bool
-    newest: int
-    next: int
-    fallen: bool
-
-
 @transaction.atomic
-def mark_database_restored(*, actor: Actor, now: datetime) -> RestoreResult:
+def mark_database_restored(*, actor: Actor, now: datetime) -> tuple[Numbering, int | None]:
     """Begin a new era of the timeline after a database was restored, and write an entry about it. Eras are necessary
     because transaction ids may repeat after a restore. Does nothing if the newest era has no other entry yet, so that
-    the call can be repeated.
+    the call can be repeated. Return the numbers that were found, and the new era, or None if none began.
 
     Only the owner of the tables may do this. Waits for all transactions that write timeline entries.
     """
@@ -300,19 +246,10 @@ def mark_database_restored(*, actor: Actor, now: datetime) -> RestoreResult:
         cursor.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
         found = numbering()
         kinds = list(Entry.objects.filter(era=found.era).order_by("xid", "id").values_list("kind", flat=True)[:2])
-        result = partial(RestoreResult, newest=found.newest, next=found.next, fallen=found.missing)
         if kinds == [EntryKind.ERA_BEGUN.value] and not found.missing:
-            return result(found.era, now=False)
+            return found, None
         era = found.era + 1
         cursor.execute(f"ALTER TABLE {table} ALTER COLUMN era SET DEFAULT {era:d}")
-    tell(
-        EntryKind.ERA_BEGUN,
-        actor,
-        at=now,
-        before={"era": found.era},
-        after={"era": era},
-        newest=found.newest,
-        next=found.next,
-        fallen=found.missing,
-    )
-    return result(era, now=True)
+    known = {"newest": found.newest, "next": found.next, "fallen": found.missing}
+    tell(EntryKind.ERA_BEGUN, actor, at=now, before={"era": found.era}, after={"era": era}, **known)
+    return found, era

@@ -34,8 +34,9 @@ FORM_OF_FILE = "drydock-archive"
 # Maximum size of an unpacked file, which bounds the memory of readers.
 MOST_PLAIN_BYTES = 256 * 1024**2
 PIECE = 1024 * 1024
-NAME = re.compile(r"[0-9]{8,18}-[a-z]{3,20}-[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{12}\.jsonl\.gz", re.ASCII)
-MANIFEST_NAME = re.compile(r"[0-9]{8,18}-[a-z]{3,20}-[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{12}\.manifest\.json", re.ASCII)
+STEM = r"[0-9]{8,18}-[a-z]{3,20}-[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{12}"
+# Name of an archive file or of its manifest.
+NAME = re.compile(rf"{STEM}\.(jsonl\.gz|manifest\.json)", re.ASCII)
 
 
 class ArchiveKind(StrEnum):
@@ -140,10 +141,8 @@ class Manifest:
 
     @property
     def hash(self) -> str:
-        return hashlib.sha256(self._plain()).hexdigest()
-
-    def _plain(self) -> bytes:
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+        plain = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(plain.encode()).hexdigest()
 
     def as_file(self) -> bytes:
         """Return the manifest as the content of a file, which is stored next to the archive file for readers without
@@ -216,8 +215,7 @@ def lines_of(manifest: Manifest, packed: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the lines of a compressed file, except for the first. Sizes and hashes are compared with the manifest at
     the end, so only a complete read proves that the file is unchanged. Raises BadArchiveError.
     """
-    outside, inside = hashlib.sha256(), hashlib.sha256()
-    sizes = [0, 0]
+    outside, inside, sizes = hashlib.sha256(), hashlib.sha256(), [0, 0]
 
     def counted() -> Iterator[bytes]:
         for piece in packed:
@@ -227,18 +225,16 @@ def lines_of(manifest: Manifest, packed: Iterable[bytes]) -> Iterator[bytes]:
                 raise BadArchiveError(ArchiveFault.ALTERED)
             yield piece
 
-    first, rest = True, b""
+    first, rest = first_line(manifest.number, manifest.kind, manifest.previous), b""
     for plain in unpacked(counted(), most=manifest.plain_bytes):
         inside.update(plain)
         sizes[1] += len(plain)
         *lines, rest = (rest + plain).split(b"\n")
-        for line in lines:
-            if first:
-                first = False
-                if line + b"\n" != first_line(manifest.number, manifest.kind, manifest.previous):
-                    raise BadArchiveError(ArchiveFault.ALTERED)
-            else:
-                yield line
+        if first and lines:
+            if lines.pop(0) + b"\n" != first:
+                raise BadArchiveError(ArchiveFault.ALTERED)
+            first = b""
+        yield from lines
     found = (*sizes, outside.hexdigest(), inside.hexdigest())
     if rest or found != (manifest.packed_bytes, manifest.plain_bytes, manifest.file_sha256, manifest.content_sha256):
         raise BadArchiveError(ArchiveFault.ALTERED)
@@ -261,8 +257,7 @@ ESCAPES = str.maketrans({"\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\
 
 def sealed_line(row: dict[str, str | None], columns: Iterable[str], *, era: int) -> bytes:
     """Return the line of a timeline row over which the seals of this era were computed."""
-    names = [name for name in columns if not (name == "era" and era == FIRST_ERA)]
-    values = (row[name] for name in names)
+    values = (row[name] for name in columns if not (name == "era" and era == FIRST_ERA))
     return "\t".join("\\N" if value is None else value.translate(ESCAPES) for value in values).encode() + b"\n"
 
 
@@ -327,17 +322,15 @@ def rows_as_lines(kind: ArchiveKind, condition: str, values: Sequence[Any]) -> I
     """Yield the lines of the rows that match `condition`, in pieces. `condition` is trusted SQL on `row`."""
     model = ARCHIVED[kind].model
     order = "row.era, row.xid, row.id" if kind is ArchiveKind.ENTRIES else "row.id"
-    yield from _copied(
-        f"SELECT {_line(model)} FROM {model._meta.db_table} AS row WHERE {condition} ORDER BY {order}", values
-    )
+    rows = f"SELECT {_line(model)} FROM {model._meta.db_table} AS row"
+    yield from _copied(f"{rows} WHERE {condition} ORDER BY {order}", values)
 
 
 def bodies_as_lines(condition: str, values: Sequence[Any]) -> Iterator[bytes]:
     """Yield lines with the document bodies to which these observations refer, each body once."""
     named = f"SELECT document_id FROM {Observation._meta.db_table} AS row WHERE {condition}"
-    table = DocumentBody._meta.db_table
-    line = _line(DocumentBody)
-    yield from _copied(f"SELECT {line} FROM {table} AS row WHERE hash IN ({named}) ORDER BY hash", values)
+    bodies = f"SELECT {_line(DocumentBody)} FROM {DocumentBody._meta.db_table} AS row"
+    yield from _copied(f"{bodies} WHERE hash IN ({named}) ORDER BY hash", values)
 
 
 def _copied(statement: str, values: Sequence[Any]) -> Iterator[bytes]:

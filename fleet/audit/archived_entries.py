@@ -15,7 +15,7 @@ from datetime import datetime
 from time import monotonic
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from fleet.audit import stores
 from fleet.audit.archive_format import (
@@ -58,10 +58,8 @@ _waits = threading.BoundedSemaphore(4)
 def entries_of(event_id: str) -> ArchivedEntries:
     """Return the archived entries of an event (EventId in any case) that the reader may see, oldest first."""
     event = visible(ScheduledEvent).filter(event_id=event_id.upper()).first()
-    if event is None:
-        return ArchivedEntries()
-    files = files_of(ArchiveKind.ENTRIES, event.pk)
-    if not files:
+    files = files_of(ArchiveKind.ENTRIES, event.pk) if event else []
+    if event is None or not files:
         return ArchivedEntries()
     needle = f'"event_id" : "{event.pk}",'.encode()
     found, fault = gathered(files, event.pk, lambda lines: (line for line in lines if needle in line))
@@ -75,16 +73,13 @@ def archived_at(event_pk: int) -> datetime | None:
     """Return when the newest archived entries of an event (row id) were archived, or None if there are none. One
     query.
     """
-    files = visible(ArchiveFile).filter(
-        kind=ArchiveKind.ENTRIES.value, events__contains=[event_pk], dropped_at__isnull=False
-    )
+    files = _archived(events__contains=[event_pk])
     return files.order_by("-number").values_list("archived_at", flat=True).first()
 
 
 def archived_until() -> ArchivedUntil | None:
     """Return the time up to which timeline entries are archived, or None if none are. One query."""
-    files = visible(ArchiveFile).filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
-    newest = files.defer("events").order_by("-number").first()
+    newest = _archived().order_by("-number").first()
     return ArchivedUntil(newest.last_at, newest.parsed_manifest.name) if newest else None
 
 
@@ -92,8 +87,12 @@ def files_of(kind: ArchiveKind, event_pk: int) -> list[ArchiveFile]:
     """Return the archive files with rows about this event (row id) whose rows were deleted from the database. One
     query.
     """
-    files = visible(ArchiveFile).filter(kind=kind.value, events__contains=[event_pk], dropped_at__isnull=False)
-    return list(files.defer("events").order_by("-number")[:MOST_FILES])
+    return list(_archived(kind, events__contains=[event_pk]).order_by("-number")[:MOST_FILES])
+
+
+def _archived(kind: ArchiveKind = ArchiveKind.ENTRIES, **more: Any) -> QuerySet[ArchiveFile]:
+    """Return the archive files of a kind whose rows were deleted from the database."""
+    return visible(ArchiveFile).filter(kind=kind.value, dropped_at__isnull=False, **more).defer("events")
 
 
 def gathered(files: Sequence[ArchiveFile], about: int, choose: Choose) -> tuple[list[bytes], str]:
@@ -103,9 +102,7 @@ def gathered(files: Sequence[ArchiveFile], about: int, choose: Choose) -> tuple[
     where = store()
     if where is None:
         return [], StoreFault.AWAY.value
-    found: list[bytes] = []
-    fault = ""
-    until = monotonic() + SECONDS
+    found, fault, until = list[bytes](), "", monotonic() + SECONDS
     for lines in [_begin(where, file.parsed_manifest, about, choose) for file in files]:
         try:
             found += lines if isinstance(lines, tuple) else lines.result(timeout=max(0.0, until - monotonic()))
@@ -237,19 +234,13 @@ class ArchivedSpan:
         return all(any(f'"{column}" : "{pk}",'.encode() in line for pk in ids) for column, ids in self.about.items())
 
 
-def archived_files(*, since: datetime | None = None) -> QuerySet[ArchiveFile]:
-    """Return the archive files of timeline entries whose rows were deleted from the database, oldest first. With
-    `since`, omit files that cannot contain entries from this time on.
-    """
-    files = visible(ArchiveFile).filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
-    return (files.filter(last_at__gte=since) if since else files).defer("events").order_by("number")
-
-
 def archived_rows(wanted: ArchivedSpan) -> Iterator[TimelineRow]:
     """Yield the matching archived entries in the order in which they were written. Each file is verified completely
     before its entries are yielded. Raises StoreError or BadArchiveError.
     """
-    files = list(archived_files(since=wanted.since))
+    # Older files cannot contain entries from this time on.
+    recent = Q(last_at__gte=wanted.since) if wanted.since else Q()
+    files = list(_archived().filter(recent).order_by("number"))
     where = store()
     if files and where is None:
         raise StoreError(StoreFault.AWAY)

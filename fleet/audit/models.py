@@ -14,15 +14,7 @@ from fleet.audit.archive_format import ArchiveKind, Held, Manifest
 from fleet.domain.caches.maintenances import ACTIVE
 from fleet.domain.states import EventStatus
 from fleet.models.driver import query
-from fleet.models.partitions import (
-    ARCHIVED,
-    ENTRIES,
-    NOTIFICATIONS,
-    Partition,
-    PartitionedTable,
-    is_needed,
-    partitions,
-)
+from fleet.models.partitions import ARCHIVED, ENTRIES, NOTIFICATIONS, Partition, PartitionedTable, is_needed, partitions
 from fleet.models.rows import Row
 
 
@@ -91,8 +83,7 @@ class ExpiringPartition:
     @property
     def ids(self) -> tuple[int, int]:
         """The row ids of the first and the last row."""
-        first, last = self.partition.first_id, self.partition.last_id
-        return (first or 0, last or 0)
+        return (self.partition.first_id or 0, self.partition.last_id or 0)
 
 
 def keep_days(kind: ArchiveKind) -> int | None:
@@ -123,15 +114,13 @@ def due(*, now: datetime) -> list[ExpiringPartition]:
     """Return the partitions whose retention has ended. This depends on the newest row, because rows that were copied
     forward are older than the others.
     """
-    return [
-        one for one in expiring() if one.at <= now and _newest(one) + timedelta(days=keep_days(one.kind) or 0) <= now
-    ]
 
+    def is_due(one: ExpiringPartition) -> bool:
+        of = ARCHIVED[one.kind]
+        ((newest,),) = query(f"SELECT max({of.time}) FROM {of.table} WHERE id BETWEEN %s AND %s", *one.ids)
+        return bool((newest or one.at) + timedelta(days=keep_days(one.kind) or 0) <= now)
 
-def _newest(one: ExpiringPartition) -> datetime:
-    of = ARCHIVED[one.kind]
-    ((newest,),) = query(f"SELECT max({of.time}) FROM {of.table} WHERE id BETWEEN %s AND %s", *one.ids)
-    return newest or one.at
+    return [one for one in expiring() if one.at <= now and is_due(one)]
 
 
 # Condition on a range of ids for each table, and the reason why such rows are still needed.
@@ -165,7 +154,6 @@ def hold_reason(of: PartitionedTable, first: int, last: int) -> Held | None:
 
 def covered(one: ExpiringPartition) -> bool:
     """Return whether the archive contains all rows of the partition. The rows are counted again."""
-    first, last = one.ids
-    files = ArchiveFile.objects.filter(kind=one.kind.value, first_id__gte=first, last_id__lte=last)
+    files = ArchiveFile.objects.filter(kind=one.kind.value, first_id__gte=one.ids[0], last_id__lte=one.ids[1])
     ((count,),) = query(f"SELECT count(*) FROM {ARCHIVED[one.kind].table} WHERE id BETWEEN %s AND %s", *one.ids)
     return bool(count == sum(files.values_list("rows", flat=True)))

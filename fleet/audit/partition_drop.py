@@ -5,7 +5,6 @@ grows, which raises an alarm. This runs once a minute, by Celery beat or by a lo
 migration. If a run is killed, the next run completes the work.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -19,20 +18,9 @@ from psycopg import sql
 from fleet.audit.models import hold_reason
 from fleet.domain.db_timeouts import is_timeout
 from fleet.models import DocumentBody, LastRun, LatestDocument, Observation, Seal, WaitingReport
+from fleet.models import partitions as tables
 from fleet.models.driver import query
-from fleet.models.partitions import (
-    BODIES,
-    ENTRIES,
-    NOTIFICATIONS,
-    OBSERVATIONS,
-    REPORTERS,
-    TABLES,
-    Ahead,
-    Partition,
-    PartitionedTable,
-    ahead,
-    partitions,
-)
+from fleet.models.partitions import Ahead, Partition, PartitionedTable, ahead, partitions
 from fleet.operations.locks import Lock, no_timeouts, try_take
 from fleet.operations.quarantine import call_each
 
@@ -42,7 +30,7 @@ LOCK_SECONDS = 0.2
 # Triggers of a partition, which reject statements that name it. The table's own triggers reject those that name the
 # table.
 GUARDED = {
-    ENTRIES: (
+    tables.ENTRIES: (
         "CREATE TRIGGER fleet_entry_is_append_only BEFORE UPDATE OR DELETE ON {}"
         " FOR EACH STATEMENT EXECUTE FUNCTION fleet_entry_is_append_only()",
         "CREATE TRIGGER fleet_entry_is_not_emptied BEFORE TRUNCATE ON {}"
@@ -53,19 +41,10 @@ GUARDED = {
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class MadeAhead:
-    """Result of `make_ahead`: names of the new partitions, and whether a table was locked, so that the run must be
-    repeated.
-    """
-
-    made: tuple[str, ...] = ()
-    held: bool = False
-
-
-def make_ahead(*, now: datetime, via: str, noted: bool = True) -> MadeAhead:
+def make_ahead(*, now: datetime, via: str, noted: bool = True) -> tuple[list[str], bool]:
     """Create the next partition of each table that has room for less than half a partition of new rows. Concurrent runs
-    create only one.
+    create only one. Return the names of the new partitions, and whether a table was locked, so that the run must be
+    repeated.
 
     `noted`: record this run, so that web processes do not repeat it for a while.
     """
@@ -81,12 +60,12 @@ def make_ahead(*, now: datetime, via: str, noted: bool = True) -> MadeAhead:
                 raise
             held.append(of.table)
 
-    call_each(*(partial(one, of) for of in TABLES))
+    call_each(*(partial(one, of) for of in tables.TABLES))
     if noted:
         LastRun.objects.update_or_create(name=RUN, defaults={"ran_at": now, "via": via})
     for name in made:
         log.info("partition.begins", name=name, via=via)
-    return MadeAhead(tuple(made), held=bool(held))
+    return made, bool(held)
 
 
 def _next_begin(state: Ahead) -> int | None:
@@ -255,9 +234,11 @@ def drop_partition(
     why = retain_reason(of, partition, before=before, archived_to=archived_to) or _not_copied(of, partition, now=now)
     if why is not None:
         return why
-    carried = _carry_forward(partition.name) if of is BODIES else 0
-    companions = [each for each in partitions(REPORTERS) if of is NOTIFICATIONS and _has_same_bounds(each, partition)]
-    for owner, each in [*((REPORTERS, companion) for companion in companions), (of, partition)]:
+    carried = _carry_forward(partition.name) if of is tables.BODIES else 0
+    reporters, bounds = tables.REPORTERS if of is tables.NOTIFICATIONS else None, (partition.begin, partition.end)
+    companions = partitions(reporters) if reporters else []
+    same = [(reporters, each) for each in companions if (each.begin, each.end) == bounds and not each.is_open]
+    for owner, each in [*same, (of, partition)]:
         if not _detach_and_drop(owner, each.name):
             return RetainReason.HELD
     log.info("partition.gone", name=partition.name, rows=partition.rows, carried=carried, via=via)
@@ -276,9 +257,9 @@ def retain_reason(
         return RetainReason.TOO_NEW
     if archived_to is None or partition.last_id is None or archived_to < partition.last_id:
         return RetainReason.NOT_ARCHIVED
-    if of is ENTRIES and not _is_sealed(partition):
+    if of is tables.ENTRIES and not _is_sealed(partition):
         return RetainReason.NOT_SEALED
-    if of is OBSERVATIONS and _is_true(REPORTS_NEEDED, partition.name, newest=partition.newest):
+    if of is tables.OBSERVATIONS and _is_true(REPORTS_NEEDED, partition.name, newest=partition.newest):
         return RetainReason.NEEDED
     with transaction.atomic():
         no_timeouts()
@@ -295,7 +276,7 @@ def _not_copied(of: PartitionedTable, partition: Partition, *, now: datetime) ->
     """Return a reason if rows that must outlive the partition were not copied to a later one by the caller, else
     None.
     """
-    if of is not OBSERVATIONS or partition.end is None:
+    if of is not tables.OBSERVATIONS or partition.end is None:
         return None
     lacks = f"SELECT EXISTS (SELECT FROM {{leaf}} AS row WHERE {NOT_FORWARD})"
     return RetainReason.NOT_COPIED if _is_true(lacks, partition.name, last=partition.end - 1, **forward(now)) else None
@@ -311,8 +292,8 @@ def finish_drops() -> list[str]:
         " LEFT JOIN pg_class AS parent ON parent.oid = link.inhparent WHERE leaf.relkind = 'r' ORDER BY leaf.oid",
         DROP_MARK,
     )
-    tables = {of.table: of for of in TABLES}
-    gone = [name for name, parent in found if _detach_and_drop(tables.get(parent), name)]
+    by_name = {of.table: of for of in tables.TABLES}
+    gone = [name for name, parent in found if _detach_and_drop(by_name.get(parent), name)]
     for name in gone:
         log.info("partition.gone", name=name, via="a later run")
     return gone
@@ -330,7 +311,7 @@ def _detach_and_drop(of: PartitionedTable | None, name: str) -> bool:
             if leaving is not None:
                 how = "FINALIZE" if leaving else "CONCURRENTLY"
                 run(f"ALTER TABLE {{}} DETACH PARTITION {{}} {how}", of.table, name)
-        if name.startswith(BODIES.first):
+        if name.startswith(tables.BODIES.first):
             # A body may have been referenced while the partition was detached.
             _carry_forward(name)
         run("DROP TABLE {}", name)
@@ -349,10 +330,6 @@ def _set_timeouts(lock: str, statement: str) -> tuple[str, str]:
     ((*before,),) = query("SELECT current_setting('lock_timeout'), current_setting('statement_timeout')")
     query("SELECT set_config('lock_timeout', %s, false), set_config('statement_timeout', %s, false)", lock, statement)
     return before[0], before[1]
-
-
-def _has_same_bounds(one: Partition, other: Partition) -> bool:
-    return (one.begin, one.end) == (other.begin, other.end) and not one.is_open
 
 
 def _is_sealed(partition: Partition) -> bool:
@@ -380,7 +357,7 @@ def _carry_forward(name: str) -> int:
             SELECT body.hash FROM {connection.ops.quote_name(name)} AS body
             WHERE EXISTS (SELECT FROM {LatestDocument._meta.db_table} AS latest WHERE latest.document_hash = body.hash)
                   OR body.hash IN (SELECT document_id FROM {Observation._meta.db_table} WHERE document_id IS NOT NULL)
-            LIMIT %s
+            LIMIT %(most)s
         ), moved AS (
             DELETE FROM {connection.ops.quote_name(name)} AS body USING needed
             WHERE body.hash = needed.hash RETURNING body.*
@@ -388,12 +365,19 @@ def _carry_forward(name: str) -> int:
         INSERT INTO {DocumentBody._meta.db_table} (hash, body, readable, flags, first_received_at)
         SELECT hash, body, readable, flags, first_received_at FROM moved ON CONFLICT DO NOTHING
     """
-    carried = 0
+    return in_portions(statement, most=PORTION)
+
+
+def in_portions(statement: str, *, most: int, **values: Any) -> int:
+    """Execute a statement that changes at most `most` rows, each time in a transaction of its own, until it changes
+    fewer. Return the number of changed rows.
+    """
+    changed = 0
     while True:
         with transaction.atomic(), connection.cursor() as cursor:
             no_timeouts()
-            cursor.execute(statement, [PORTION])
-            moved: int = cursor.rowcount
-            carried += moved
-            if moved < PORTION:
-                return carried
+            cursor.execute(statement, {"most": most, **values})
+            last: int = cursor.rowcount
+        changed += last
+        if last < most:
+            return changed

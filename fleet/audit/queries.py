@@ -404,10 +404,7 @@ def _daily(parts: Sequence[Partition]) -> int | None:
 
 def _archive(where: str, state: ArchiveState | None) -> ArchiveRow:
     sums = visible(ArchiveFile).aggregate(
-        files=Count("pk"),
-        rows=Coalesce(Sum("rows"), 0),
-        size=Coalesce(Sum("bytes"), 0),
-        last_at=Max("archived_at"),
+        files=Count("pk"), rows=Coalesce(Sum("rows"), 0), size=Coalesce(Sum("bytes"), 0), last_at=Max("archived_at")
     )
     return ArchiveRow(
         destination=where,

@@ -6,21 +6,12 @@ from datetime import datetime, timedelta
 from time import monotonic
 
 import structlog
-from django.db import connection, transaction
+from django.db import transaction
 
 from fleet.audit.archive import archive_next, next_portion
 from fleet.audit.archive_format import ArchiveKind, Held, StoreError, fields_of
-from fleet.audit.models import (
-    ArchiveFile,
-    ArchiveState,
-    ExpiringPartition,
-    covered,
-    due,
-    full,
-    hold_reason,
-    keep_days,
-)
-from fleet.audit.partition_drop import NOT_FORWARD, RetainReason, drop_partition, finish_drops, forward
+from fleet.audit.models import ArchiveFile, ArchiveState, ExpiringPartition, covered, due, full, hold_reason, keep_days
+from fleet.audit.partition_drop import NOT_FORWARD, RetainReason, drop_partition, finish_drops, forward, in_portions
 from fleet.audit.stores import Store, store
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.timeline import EntryKind
@@ -28,7 +19,7 @@ from fleet.models import Observation
 from fleet.models.blind_spots import OpenTrouble, trouble
 from fleet.models.driver import query
 from fleet.models.partitions import ARCHIVED, BODIES
-from fleet.operations.locks import Lock, exclusively, no_timeouts
+from fleet.operations.locks import Lock, exclusively
 from fleet.operations.timeline.entries import tell
 
 GIGABYTE = 1024**3
@@ -136,8 +127,7 @@ def _work(where: Store, done: Retained, *, now: datetime, until: float) -> None:
                 return
             archive_next(where, one.kind, *one.ids, now=now)
             done.files += 1
-        if why is None:
-            why = _leave(one, done, now=now)
+        why = why or _leave(one, done, now=now)
         if why is not None:
             done.held[one.kind.value] = why.value
     _drop_bodies(done, now=now)
@@ -164,17 +154,14 @@ def _leave(one: ExpiringPartition, done: Retained, *, now: datetime) -> Held | N
     """Drop a partition after checking again that it need not be retained, because archiving takes time. Return the
     reason if it must be retained, else None.
     """
-    if not covered(one):
-        return Held.UNSEALED
-    if (why := hold_reason(ARCHIVED[one.kind], *one.ids)) is not None:
-        return why
-    if one.kind is ArchiveKind.OBSERVATIONS:
+    why = hold_reason(ARCHIVED[one.kind], *one.ids) if covered(one) else Held.UNSEALED
+    if why is None and one.kind is ArchiveKind.OBSERVATIONS:
         copy_forward(one, now=now)
-    if (why := take_out(one, now=now)) is not None:
-        return why
-    done.dropped.append(one.partition.name)
-    _settle(now=now)
-    return None
+    why = why or take_out(one, now=now)
+    if why is None:
+        done.dropped.append(one.partition.name)
+        _settle(now=now)
+    return why
 
 
 def copy_forward(one: ExpiringPartition, *, now: datetime) -> int:
@@ -183,22 +170,12 @@ def copy_forward(one: ExpiringPartition, *, now: datetime) -> int:
     """
     columns = ", ".join(f'"{each.column}"' for each in fields_of(Observation) if not each.primary_key)
     table = Observation._meta.db_table
-    copied = 0
-    while True:
-        with transaction.atomic(), connection.cursor() as cursor:
-            no_timeouts()
-            cursor.execute(
-                f"""
-                INSERT INTO {table} ({columns})
-                SELECT {columns} FROM {table} AS row
-                WHERE id BETWEEN %(first)s AND %(last)s AND {NOT_FORWARD} ORDER BY id LIMIT %(most)s
-                """,
-                {"first": one.ids[0], "last": one.ids[1], "most": MOST_COPIED, **forward(now)},
-            )
-            more: int = cursor.rowcount
-            copied += more
-            if more < MOST_COPIED:
-                return copied
+    statement = f"""
+        INSERT INTO {table} ({columns})
+        SELECT {columns} FROM {table} AS row
+        WHERE id BETWEEN %(first)s AND %(last)s AND {NOT_FORWARD} ORDER BY id LIMIT %(most)s
+    """
+    return in_portions(statement, most=MOST_COPIED, first=one.ids[0], last=one.ids[1], **forward(now))
 
 
 def _settle(*, now: datetime) -> None:
@@ -213,26 +190,17 @@ def _settle(*, now: datetime) -> None:
             numbers = [file.number for file in files]
             changed = ArchiveFile.objects.filter(number__in=numbers, dropped_at=None).update(dropped_at=now)
             if changed:
-                tell(
-                    EntryKind.ROWS_ARCHIVED,
-                    DRYDOCK,
-                    at=now,
-                    archived=kind,
-                    rows=sum(file.rows for file in files),
-                    files=[files[0].number, files[-1].number],
-                    first_at=min(file.first_at for file in files),
-                    last_at=max(file.last_at for file in files),
-                    # A later seal covers this hash, which connects the chain of the files to that of the timeline.
-                    hash=files[-1].hash,
-                )
+                times = {"first_at": min(file.first_at for file in files), "last_at": max(f.last_at for f in files)}
+                counts = {"rows": sum(file.rows for file in files), "files": [numbers[0], numbers[-1]]}
+                # A later seal covers this hash, which connects the chain of the files to that of the timeline.
+                head = files[-1].hash
+                tell(EntryKind.ROWS_ARCHIVED, DRYDOCK, at=now, archived=kind, hash=head, **counts, **times)
 
 
 def troubles(*, now: datetime, via: str) -> list[OpenTrouble]:
     """Return a trouble if archiving has been failing for a while. One query."""
-    state = ArchiveState.objects.filter(fault_since__lte=now - ARCHIVE_FAILS).exclude(fault="").first()
-    if state is None:
-        return []
-    return [trouble("archive-fails", {"fault": state.fault, "at": state.fault_since})]
+    failing = ArchiveState.objects.filter(fault_since__lte=now - ARCHIVE_FAILS).exclude(fault="")[:1]
+    return [trouble("archive-fails", {"fault": state.fault, "at": state.fault_since}) for state in failing]
 
 
 def _note(done: Retained, *, now: datetime) -> None:

@@ -47,9 +47,8 @@ def check(*, now: datetime, via: str, besides: Collection[int] = ()) -> int | No
         no_timeouts()
         run, _ = LastRun.objects.get_or_create(name=RUN, defaults={"ran_at": now, "via": via})
         newest = list(Seal.objects.order_by("-number").values_list("number", flat=True)[:SEALS])
-        next_ones = list(
-            Seal.objects.filter(number__gt=run.newest_id).order_by("number").values_list("number", flat=True)[:SEALS]
-        )
+        numbers = Seal.objects.filter(number__gt=run.newest_id).order_by("number").values_list("number", flat=True)
+        next_ones = list(numbers[:SEALS])
         # Archived rows are in files, which `verify_audit` reads.
         left = ArchiveFile.objects.filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
         behind = left.aggregate(Max("last_seal"))["last_seal__max"] or 0
@@ -156,9 +155,7 @@ def _last_place(after: Place | None, most_rows: int) -> Place | None:
     last row that can be sealed now. None if no row can be sealed.
     """
     behind, parameters = ("TRUE", []) if after is None else ("(era, xid, id) > (%s, %s, %s)", list(after))
-    rows = (
-        f"SELECT era, xid, id FROM {Entry._meta.db_table} WHERE {behind} AND {SETTLED} ORDER BY era, xid, id LIMIT %s"
-    )
+    rows = f"SELECT era, xid, id FROM {TABLE} WHERE {behind} AND {SETTLED} ORDER BY era, xid, id LIMIT %s"
     last = f"SELECT era, xid, id FROM ({rows}) AS rows ORDER BY era DESC, xid DESC, id DESC LIMIT 1"
     return _place_of(query(last, *parameters, most_rows))
 
@@ -209,7 +206,9 @@ def verify(*, now: datetime, heads: Mapping[int, str] | None = None, first: int 
     walk.finish()
     _check_files(archive, walk, whole=first == 1)
     for number, wanted in sorted((heads or {}).items()):
-        _check_head(number, wanted, walk)
+        hash_ = Seal.objects.filter(number=number).values_list("hash", flat=True).first()
+        if hash_ != wanted:
+            walk.tell(number, "seal-cut" if hash_ is None else "seal-other", seal=number)
     _check_tail(now, walk)
     found = numbering()
     if found.missing:
@@ -320,22 +319,13 @@ def _check_files(archive: Store | None, walk: _Walk, *, whole: bool) -> None:
                 walk.tell_of_file(one, error.fault.value)
 
 
-def _check_head(number: int, wanted: str, walk: _Walk) -> None:
-    found = Seal.objects.filter(number=number).values_list("hash", flat=True).first()
-    if found is None:
-        walk.tell(number, "seal-cut", seal=number)
-    elif found != wanted:
-        walk.tell(number, "seal-other", seal=number)
-
-
 def _check_tail(now: datetime, walk: _Walk) -> None:
     """Check the rows after the newest seal: none may be old, and none may have a transaction id in the future."""
     newest = Seal.objects.order_by("-number").first()
     behind, parameters = "TRUE", []
     if newest is not None:
         behind, parameters = "(era, xid, id) > (%s, %s, %s)", list(newest.place)
-    ((old, oldest, unborn, ahead),) = query(
-        f"""
+    statement = f"""
         SELECT count(*) FILTER (WHERE recorded_at < %s AND {SETTLED}),
                min(recorded_at) FILTER (WHERE recorded_at < %s AND {SETTLED}),
                -- Rows of this very transaction are none of those.
@@ -344,12 +334,9 @@ def _check_tail(now: datetime, walk: _Walk) -> None:
                    AND xid >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint),
                count(*) FILTER (WHERE recorded_at > %s)
         FROM {TABLE} WHERE {behind}
-        """,
-        now - SEALED_WITHIN,
-        now - SEALED_WITHIN,
-        now + SEALED_WITHIN,
-        *parameters,
-    )
+    """
+    late = now - SEALED_WITHIN
+    ((old, oldest, unborn, ahead),) = query(statement, late, late, now + SEALED_WITHIN, *parameters)
     if old:
         walk.tell(None, "rows-unsealed", rows=old, since=oldest)
     if unborn:

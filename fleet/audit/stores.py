@@ -6,35 +6,30 @@ Messages contain the address without the query string, because that is a secret 
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from shutil import copyfileobj
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
 from django.conf import settings
 from urllib3 import BaseHTTPResponse, PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
+from fleet.audit import archive_format
 from fleet.audit.archive_format import (
-    MANIFEST_NAME,
-    NAME,
     PIECE,
     ArchiveError,
     ArchiveFault,
-    ArchiveKind,
     BadArchiveError,
     Manifest,
     StoreError,
     StoreFault,
-    entry_of,
-    lines_of,
-    rows_as_lines,
-    sealed_line,
 )
 from fleet.audit.models import ArchiveFile
 from fleet.domain.timeline import Place
@@ -64,7 +59,7 @@ class Store(Protocol):
 
 def checked(name: str) -> str:
     """Return the name after checking that it has the form of an archive file's name. Raises StoreError."""
-    if not (NAME.fullmatch(name) or MANIFEST_NAME.fullmatch(name)):
+    if not archive_format.NAME.fullmatch(name):
         raise StoreError(StoreFault.BAD_NAME)
     return name
 
@@ -118,9 +113,7 @@ class Folder:
             with os.fdopen(handle, "rb") as file:
                 if not stat.S_ISREG(os.fstat(handle).st_mode):
                     raise StoreError(StoreFault.MISSING)
-                for piece in iter(partial(file.read, PIECE), b""):
-                    _in_time(until)
-                    yield piece
+                yield from _pieces(file.read, until)
         except OSError as error:
             raise StoreError(_fault_of(error)) from error
 
@@ -140,24 +133,17 @@ class Container:
         return self._base
 
     def put(self, name: str, content: BinaryIO, size: int) -> None:
-        until = time.monotonic() + WRITE_SECONDS
-
-        def pieces() -> Iterator[bytes]:
-            for piece in iter(partial(content.read, PIECE), b""):
-                _in_time(until)
-                yield piece
-
+        pieces = _pieces(content.read, time.monotonic() + WRITE_SECONDS)
         headers = {"x-ms-blob-type": "BlockBlob", "If-None-Match": "*", "Content-Length": str(size)}
-        with closing(self._request("PUT", name, headers=headers, body=pieces())) as answer:
+        with closing(self._request("PUT", name, headers=headers, body=pieces)) as answer:
             status = answer.status
-        # 409 and 412: the file exists, and is compared when it is read back. A key that may create but not overwrite
-        # gets 403 then.
-        if status not in (201, 409, 412) and not (status == 403 and self._is_there(name)):
+        if status == 403:
+            # The answer also to a key that may create but not overwrite, if the file exists.
+            with closing(self._request("HEAD", name)) as there:
+                status = 409 if there.status == 200 else status
+        # 409 and 412: the file exists, and is compared when it is read back.
+        if status not in (201, 409, 412):
             raise StoreError(_refusal(status))
-
-    def _is_there(self, name: str) -> bool:
-        with closing(self._request("HEAD", name)) as answer:
-            return answer.status == 200
 
     def get(self, name: str, *, seconds: float) -> Iterator[bytes]:
         until = time.monotonic() + seconds
@@ -165,36 +151,20 @@ class Container:
             if answer.status != 200:
                 raise StoreError(_refusal(answer.status))
             try:
-                while piece := answer.read1(PIECE):
-                    _in_time(until)
-                    yield piece
+                yield from _pieces(answer.read1, until)
             except (HTTPError, OSError) as error:
                 raise StoreError(StoreFault.AWAY) from error
 
-    def _request(
-        self,
-        method: str,
-        name: str,
-        *,
-        headers: Mapping[str, str] = {},
-        body: Iterator[bytes] | None = None,
-        seconds: float = SILENCE_SECONDS,
-    ) -> BaseHTTPResponse:
+    def _request(self, method: str, name: str, *, seconds: float = SILENCE_SECONDS, **more: Any) -> BaseHTTPResponse:
         """Send one request without following redirects. Raises StoreError."""
         address = f"{self._base}/{quote(checked(name))}" + (f"?{self._key}" if self._key else "")
         common = {"User-Agent": "Drydock", "Accept-Encoding": "identity", "x-ms-version": BLOB_VERSION}
+        more["headers"] = {**common, **more.get("headers", {})}
+        # The answer is neither followed nor repeated, and read piece by piece as it comes.
+        more |= dict.fromkeys(("redirect", "retries", "preload_content", "decode_content"), False)
+        timeout = Timeout(connect=min(CONNECT_SECONDS, seconds), read=min(SILENCE_SECONDS, seconds))
         try:
-            return self._pool.urlopen(
-                method,
-                address,
-                body=body,
-                headers={**common, **headers},
-                redirect=False,
-                retries=False,
-                preload_content=False,
-                decode_content=False,
-                timeout=Timeout(connect=min(CONNECT_SECONDS, seconds), read=min(SILENCE_SECONDS, seconds)),
-            )
+            return self._pool.urlopen(method, address, timeout=timeout, **more)
         except (HTTPError, OSError) as error:
             # The text of the error contains the address.
             raise StoreError(StoreFault.AWAY) from _Hidden(type(error).__name__)
@@ -206,9 +176,12 @@ class _Hidden(Exception):
     """
 
 
-def _in_time(until: float) -> None:
-    if time.monotonic() > until:
-        raise StoreError(StoreFault.SLOW)
+def _pieces(read: Callable[[int], bytes], until: float) -> Iterator[bytes]:
+    """Yield what `read` returns, piece by piece. Raises StoreError after the time `until`."""
+    for piece in iter(partial(read, PIECE), b""):
+        if time.monotonic() > until:
+            raise StoreError(StoreFault.SLOW)
+        yield piece
 
 
 def _refusal(status: int) -> StoreFault:
@@ -242,7 +215,7 @@ def lines(store: Store, manifest: Manifest, *, seconds: float) -> Iterator[bytes
     BadArchiveError.
     """
     try:
-        yield from lines_of(manifest, store.get(manifest.name, seconds=seconds))
+        yield from archive_format.lines_of(manifest, store.get(manifest.name, seconds=seconds))
     except StoreError as error:
         if error.fault is StoreFault.MISSING:
             raise BadArchiveError(ArchiveFault.MISSING) from error
@@ -251,8 +224,7 @@ def lines(store: Store, manifest: Manifest, *, seconds: float) -> Iterator[bytes
 
 def fetched(store: Store, manifest: Manifest, *, seconds: float) -> Iterator[bytes]:
     """Verify a whole archive file and then yield its lines. Raises StoreError or BadArchiveError."""
-    for _ in lines(store, manifest, seconds=seconds):
-        pass
+    deque(lines(store, manifest, seconds=seconds), maxlen=0)
     yield from lines(store, manifest, seconds=seconds)
 
 
@@ -261,8 +233,7 @@ def check_file(store: Store, manifest: Manifest, *, seconds: float) -> None:
     BadArchiveError.
     """
     check_manifest(store, manifest, seconds=seconds)
-    for _ in lines(store, manifest, seconds=seconds):
-        pass
+    deque(lines(store, manifest, seconds=seconds), maxlen=0)
 
 
 def check_manifest(store: Store, manifest: Manifest, *, seconds: float) -> None:
@@ -293,42 +264,43 @@ class SealedRows:
         self._fault = fault
         self._seconds = seconds
         self.looked_at = 0
-        rows = ArchiveFile.objects.filter(kind=ArchiveKind.ENTRIES.value).defer("events")
+        rows = ArchiveFile.objects.filter(kind=archive_format.ArchiveKind.ENTRIES.value).defer("events")
         manifests = [row.parsed_manifest for row in rows]
-        self._files = sorted(manifests, key=lambda one: one.first_place or (0, 0, 0))
-        self._open: list[_Open] = []
+        self._files = sorted(manifests, key=_begin)
+        # Files that are being read, each with its next row.
+        self._open: list[tuple[Keyed, Iterator[Keyed]]] = []
 
     def reaches(self, until: Place, after: Place | None) -> bool:
         """Return whether archive files may contain rows between these two places."""
-        return any(self._touches(one, until, after) for one in self._files) or bool(self._open)
-
-    def _touches(self, one: Manifest, until: Place, after: Place | None) -> bool:
-        first, last = one.first_place, one.last_place
-        return first is not None and last is not None and first <= until and (after is None or last > after)
+        return bool(self._open) or any(_begin(one) <= until and _ends_after(one, after) for one in self._files)
 
     def between(self, after: Place | None, until: Place) -> Iterator[bytes]:
         """Yield the lines of the rows after the place `after`, up to and including `until`."""
-        while self._files and (self._files[0].first_place or (0, 0, 0)) <= until:
+        while self._files and _begin(self._files[0]) <= until:
             one = self._files.pop(0)
-            if after is None or (one.last_place or (0, 0, 0)) > after:
-                self._open.append(_Open(one, self._rows(one)))
+            if _ends_after(one, after):
+                rows = self._rows(one)
+                self._open += [(first, rows) for first in islice(rows, 1)]
+        opened, self._open = self._open, []
         found: list[Keyed] = []
-        for each in self._open:
-            found += each.up_to(after, until)
-        self._open = [each for each in self._open if not each.ended]
+        for first, rows in opened:
+            for keyed in chain([first], rows):
+                if keyed[0] > until:
+                    self._open.append((keyed, rows))
+                    break
+                if after is None or keyed[0] > after:
+                    found.append(keyed)
         found += self._live(after, until)
         # Rows that are not dropped yet are in both; those in the database count.
         found.sort(key=itemgetter(0))
         for _, same in groupby(found, key=itemgetter(0)):
             *_, (_, row) = same
-            yield sealed_line(row, COLUMNS, era=until[0])
+            yield archive_format.sealed_line(row, COLUMNS, era=until[0])
 
     def finish(self) -> None:
         """Read the rest of all open files, which verifies them."""
-        self._open += [_Open(one, self._rows(one)) for one in self._files]
-        self._files = []
-        for each in self._open:
-            each.drain()
+        for rows in [*(rows for _, rows in self._open), *map(self._rows, self._files)]:
+            deque(rows, maxlen=0)
 
     def _rows(self, one: Manifest) -> Iterator[Keyed]:
         self.looked_at += 1
@@ -338,7 +310,7 @@ class SealedRows:
         try:
             check_manifest(self._store, one, seconds=self._seconds)
             for line in fetched(self._store, one, seconds=self._seconds):
-                yield entry_of(line, COLUMNS.keys())
+                yield archive_format.entry_of(line, COLUMNS.keys())
         except ArchiveError as error:
             self._fault(one, error.fault.value)
 
@@ -346,32 +318,16 @@ class SealedRows:
         place = "(row.era, row.xid, row.id)"
         behind, values = ("row.era >= 1", []) if after is None else (f"{place} > (%s, %s, %s)", list(after))
         rest = b""
-        for block in rows_as_lines(ArchiveKind.ENTRIES, f"{behind} AND {place} <= (%s, %s, %s)", [*values, *until]):
+        within, parameters = f"{behind} AND {place} <= (%s, %s, %s)", [*values, *until]
+        for block in archive_format.rows_as_lines(archive_format.ArchiveKind.ENTRIES, within, parameters):
             *whole, rest = (rest + block).split(b"\n")
             for line in whole:
-                yield entry_of(line, COLUMNS.keys())
+                yield archive_format.entry_of(line, COLUMNS.keys())
 
 
-class _Open:
-    """An archive file that is being read, with the next row."""
+def _begin(one: Manifest) -> Place:
+    return one.first_place or (0, 0, 0)
 
-    def __init__(self, manifest: Manifest, rows: Iterator[Keyed]) -> None:
-        self.manifest = manifest
-        self.ended = False
-        self._rows = rows
-        self._next: Keyed | None = None
 
-    def up_to(self, after: Place | None, until: Place) -> Iterator[Keyed]:
-        while (row := self._next or next(self._rows, None)) is not None:
-            self._next = row
-            if row[0] > until:
-                return
-            self._next = None
-            if after is None or row[0] > after:
-                yield row
-        self.ended = True
-
-    def drain(self) -> None:
-        for _ in self._rows:
-            pass
-        self.ended = True
+def _ends_after(one: Manifest, after: Place | None) -> bool:
+    return after is None or (one.last_place is not None and one.last_place > after)

@@ -29,7 +29,7 @@ def past_it(source: str) -> list[str]:
 
 # The modules of the annexes that read for a reader.
 OF_ANNEXES = [
-    *(FLEET / "accounts" / f"{name}.py" for name in ("queries", "sign_on_queries")),
+    FLEET / "accounts" / "queries.py",
     *(FLEET / "notifications" / f"{name}.py" for name in ("queries", "news", "log", "dry_run")),
     *(FLEET / "audit" / f"{name}.py" for name in ("queries", "archived_entries", "reports")),
 ]

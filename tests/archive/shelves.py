@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import Max, Min
@@ -12,6 +13,7 @@ from fleet.audit import archive
 from fleet.audit import seals as seal
 from fleet.audit.archive_format import ArchiveKind
 from fleet.audit.models import ArchiveFile
+from fleet.audit.seals import Finding
 from fleet.audit.stores import Folder, Store
 from fleet.domain.actor import Actor, ActorKind
 from fleet.domain.timeline import EntryKind
@@ -63,6 +65,13 @@ def archived(store: Store, kind: ArchiveKind, ids: tuple[int, int], *, most_rows
     while (made := archive.archive_next(store, kind, *ids, now=LATER, most_rows=most_rows)) is not None:
         files.append(made)
     return files
+
+
+def findings(**asked: Any) -> list[Finding]:
+    """What the verification of the timeline finds."""
+    found: list[Finding] = []
+    seal.verify(now=datetime.now(UTC), tell=found.append, **asked)
+    return found
 
 
 def damage(path: Path) -> None:

@@ -13,23 +13,14 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from fleet.audit import archive_format as form
 from fleet.audit import seals, stores
-from fleet.audit.archive_format import (
-    PIECE,
-    ArchiveKind,
-    BadArchiveError,
-    StoreError,
-    instance_of,
-    out_of_order,
-    row_of,
-    unpacked,
-)
+from fleet.audit.archive_format import PIECE, ArchiveKind, BadArchiveError, StoreError, instance_of, row_of
 from fleet.audit.models import ArchiveFile
-from fleet.audit.seals import Finding, verify
 from fleet.audit.stores import checked
 from fleet.domain.timeline import NO_HASH
 from fleet.models import DocumentBody, Entry, Observation, Seal
-from tests.archive.shelves import HOSTILE, all_ids, archived, damage, folder, gone, under_seals, written
+from tests.archive.shelves import HOSTILE, all_ids, archived, damage, findings, folder, gone, under_seals, written
 from tests.factories import Fleet, listing, the_event
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -48,14 +39,8 @@ def shelf(tmp_path: Path, settings: Any) -> Shelf:
     return files
 
 
-def found(**asked: Any) -> list[Finding]:
-    findings: list[Finding] = []
-    verify(now=datetime.now(UTC), tell=findings.append, **asked)
-    return findings
-
-
 def codes() -> set[str]:
-    return {finding.reason.code for finding in found()}
+    return {finding.reason.code for finding in findings()}
 
 
 def path_of(tmp_path: Path, file: ArchiveFile) -> Path:
@@ -68,7 +53,7 @@ def test_rows_in_files_and_in_the_database_are_one_chain(shelf: Shelf) -> None:
     assert Entry.objects.count() == 10
     assert "4 seals over 20 rows were computed again" in out.getvalue()
     assert "3 files of the archive were read to their ends" in out.getvalue()
-    assert found(first=3) == []
+    assert findings(first=3) == []
     # The look by the way takes what is there.
     assert seals.check(now=datetime.now(UTC), via="beat") is None
 
@@ -83,7 +68,7 @@ def test_a_seal_across_two_files_and_the_database_holds(tmp_path: Path, settings
     files = [file for ids in halves for file in archived(store, ArchiveKind.ENTRIES, ids)]
     assert [(file.rows, file.first_seal, file.last_seal) for file in files] == [(7, 1, 2), (2, 2, 2)]
     gone(*files)
-    assert found() == []
+    assert findings() == []
 
 
 def test_every_change_of_a_file_is_found(shelf: Shelf, tmp_path: Path) -> None:
@@ -96,13 +81,13 @@ def test_every_change_of_a_file_is_found(shelf: Shelf, tmp_path: Path) -> None:
         assert codes() == {"archive-altered"}
     path.write_bytes(whole)
     damage(other)
-    assert [(one.reason.code, one.reason.values["file"]) for one in found()] == [("archive-altered", 2)]
+    assert [(one.reason.code, one.reason.values["file"]) for one in findings()] == [("archive-altered", 2)]
     with pytest.raises(CommandError, match="1 findings"):
         call_command("verify_audit", stdout=StringIO())
     # Of a file that unpacks to far more, no more than its manifest says is unpacked.
     with pytest.raises(BadArchiveError):
-        next(unpacked([gzip.compress(b"")], most=10**12))
-    pieces = unpacked([bombs[0]], most=2 * PIECE)
+        next(form.unpacked([gzip.compress(b"")], most=10**12))
+    pieces = form.unpacked([bombs[0]], most=2 * PIECE)
     assert len(list(islice(pieces, 2))) == 2
     with pytest.raises(BadArchiveError):
         next(pieces)
@@ -188,7 +173,7 @@ def test_a_file_holds_whole_seals_and_its_manifest_says_all_that_one_needs(tmp_p
     assert [(one.rows, one.first_seal, one.last_seal) for one in files] == [(10, 1, 2), (5, 3, 3)]
     manifests = [one.parsed_manifest for one in files]
     assert (manifests[0].previous, manifests[1].previous) == (NO_HASH, files[0].hash)
-    assert list(out_of_order(manifests)) == []
+    assert list(form.out_of_order(manifests)) == []
     for one in manifests:
         manifest = json.loads((store.path / one.manifest_name).read_bytes())
         plain = gzip.decompress((store.path / one.name).read_bytes())

@@ -31,7 +31,7 @@ DECIDING: dict[str, tuple[Any, Any, str, tuple[Any, ...]]] = {
     "relay_approvals": (tasks, tasks.reconcile, "advance_new_approvals", ([(1, {})],)),
     "follow": (tasks, tasks.reconcile, "advance_dependents", ([1],)),
     "advance": (tasks, tasks.reconcile, "advance", ()),
-    "tidy_up": (account_tasks, account_tasks.service_accounts, "tidy_up", ()),
+    "tidy_up": (account_tasks, account_tasks.tokens, "tidy_up", ()),
     "retain": (audit_tasks, audit_tasks.retention, "retain", ()),
 }
 

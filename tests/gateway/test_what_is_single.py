@@ -39,8 +39,8 @@ SCHEDULED: dict[str, Lock | str] = {
     "seal": Lock.SEAL,
     "renew": Lock.BLIND_SPOTS,
     "compare": Lock.TROUBLES,
-    "partition": "tests/partitions/test_partitions_are_made_ahead.py::test_two_that_make_them_at_once_make_one",
-    "retain": "tests/archive/test_what_is_old_leaves.py::test_of_two_at_once_one_works",
+    "partition": "tests/partitions/test_partitions_are_made_and_leave.py::test_two_that_make_them_at_once_make_one",
+    "retain": "tests/archive/test_where_the_archive_lies.py::test_of_two_at_once_one_works",
     "refresh": "tests/people/test_two_runs_at_once.py::test_each_account_is_checked_with_the_provider_once",
     "tidy_up": "tests/people/test_two_runs_at_once.py::test_credentials_are_tidied_up_once",
 }

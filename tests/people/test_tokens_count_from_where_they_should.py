@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from drydock_agent import wire
 
-from fleet.accounts import external_accounts, factors, privacy, service_accounts, tokens
+from fleet.accounts import external_accounts, factors, privacy, tokens
 from fleet.accounts import services as account_services
 from fleet.domain import actor as actors
 from fleet.domain.actor import COMMAND_LINE
@@ -157,7 +157,7 @@ def test_expiry_is_notified_once_a_week_and_once_a_day_ahead() -> None:
     token_of(factories.viewer(), timedelta(days=30), name="orphaned")
     accounts.change_person(username="vera", active=False, now=NOW)
     for hour in range(0, 31 * 24, 6):
-        service_accounts.tidy_up(now=NOW + timedelta(hours=hour))
+        tokens.tidy_up(now=NOW + timedelta(hours=hour))
     # Short-lived tokens get only useful notices.
     assert told() == [("3 days", 1.0), ("10 days", 1.0), ("30 days", 7.0), ("30 days", 1.0)]
     row = Entry.objects.filter(kind=EntryKind.TOKEN_EXPIRES.value)[0]
@@ -166,8 +166,8 @@ def test_expiry_is_notified_once_a_week_and_once_a_day_ahead() -> None:
 
 def test_missed_expiry_notices_collapse_into_the_nearest() -> None:
     token_of(factories.operator(), timedelta(days=30))
-    assert service_accounts.tell_expiring(now=NOW + timedelta(days=29.5)) == 1
-    assert service_accounts.tell_expiring(now=NOW + timedelta(days=29.6)) == 0
+    assert tokens.tell_expiring(now=NOW + timedelta(days=29.5)) == 1
+    assert tokens.tell_expiring(now=NOW + timedelta(days=29.6)) == 0
     assert told() == [("deploys", 0.5)]
 
 
@@ -271,7 +271,7 @@ def test_what_it_made_ends_with_it_however_it_ended(ada: User, reconciled: bool)
         enrolment.enrol(request=wire.EnrolRequest(**(ASKING | {"join_token": join})), now=datetime.now(UTC))
     assert not Machine.objects.exists()
     for _ in range(3 if reconciled else 0):
-        service_accounts.tidy_up(now=datetime.now(UTC))
+        tokens.tidy_up(now=datetime.now(UTC))
     assert not ApiToken.objects.filter(name__startswith="made", revoked_at=None).exists()
     assert not JoinToken.objects.filter(comment="rack 7", revoked_at=None).exists()
     assert not Channel.objects.get(name="me").enabled

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from fleet.accounts import provider, service_accounts
+from fleet.accounts import provider, tokens
 from fleet.accounts.models import SignOn
 from fleet.accounts.provider import ProviderError, Renewed, Why
 from fleet.domain.timeline import EntryKind
@@ -50,7 +50,7 @@ def test_credentials_are_tidied_up_once() -> None:
         join, _ = accounts.join_token(comment=f"join {number}", expires_in=timedelta(days=30), now=NOW)
         ApiToken.objects.filter(pk=made.pk).update(made_with=first)
         JoinToken.objects.filter(pk=join.pk).update(made_with=first)
-    tidy_up = partial(service_accounts.tidy_up, now=NOW + timedelta(days=2, hours=1))
+    tidy_up = partial(tokens.tidy_up, now=NOW + timedelta(days=2, hours=1))
     with thread_group(2) as group:
         group.at_once(*[tidy_up] * 2)
     # Whom a lock kept out of a notice has nothing left to do.

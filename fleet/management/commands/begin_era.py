@@ -12,13 +12,13 @@ class Command(OperationCommand):
     arguments = WHY
 
     def run(self) -> None:
-        begun = archive.mark_database_restored(actor=self.actor, now=self.now)
-        if not begun.now:
-            self.stdout.write(f"Era {begun.era} has only just begun: nothing to do.")
+        found, era = archive.mark_database_restored(actor=self.actor, now=self.now)
+        if era is None:
+            self.stdout.write(f"Era {found.era} has only just begun: nothing to do.")
             return
-        if begun.fallen:
-            found = f"its newest line names transaction {begun.newest}, this server is at {begun.next}: of a dump"
+        if found.missing:
+            text = f"its newest line names transaction {found.newest}, this server is at {found.next}: of a dump"
         else:
-            found = f"this server's transactions continue at {begun.next}, behind the newest line's {begun.newest}"
-        self.stdout.write(f"Found: {found}.")
-        self.stdout.write(f"Era {begun.era} of the timeline begins.")
+            text = f"this server's transactions continue at {found.next}, behind the newest line's {found.newest}"
+        self.stdout.write(f"Found: {text}.")
+        self.stdout.write(f"Era {era} of the timeline begins.")

@@ -2,7 +2,7 @@
 program.
 """
 
-from fleet.accounts import service_accounts
+from fleet.accounts import services
 from fleet.domain.people import GROUPS
 from fleet.management.helpers import OperationCommand
 
@@ -17,6 +17,6 @@ class Command(OperationCommand):
     }
 
     def run(self, **values: str) -> None:
-        row = service_accounts.make(service_accounts.MakeServiceSerializer(data=values), now=self.now)
+        row = services.make_service(services.MakeServiceSerializer(data=values), now=self.now)
         name = row.user.get_username()
         self.stderr.write(f"{name} is created. Create a token: create_token {name} --scope read")

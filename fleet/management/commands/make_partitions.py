@@ -12,10 +12,10 @@ class Command(OperationCommand):
     help = "Create the next partition of each large table whose last one is nearly full."
 
     def run(self) -> None:
-        made = make_ahead(now=self.now, via="command", noted=False)
-        for name in made.made:
+        made, is_locked = make_ahead(now=self.now, via="command", noted=False)
+        for name in made:
             self.stdout.write(f"New partition: {name}.")
-        if made.held:
+        if is_locked:
             raise CommandError("A table is locked, for example by a backup. Run this again in a moment.")
-        if not made.made:
+        if not made:
             self.stdout.write("No partition is needed yet.")

@@ -21,11 +21,10 @@ class Command(migrate.Command):
         super().handle(*args, **options)
         if any(options[name] for name in ("plan", "check_unapplied", "prune", "app_label")):
             return
-        for name in make_ahead(now=clock.now(), via="migrate", noted=False).made:
+        for name in make_ahead(now=clock.now(), via="migrate", noted=False)[0]:
             self.stdout.write(f"From now on there is a partition {name}.")
         # Compose migrates at each start, before any process writes: entries in the wrong era cannot be moved.
         if is_era_missing():
-            begun = archive.mark_database_restored(
-                actor=COMMAND_LINE.because("migrate found a restored dump"), now=clock.now()
-            )
-            self.stdout.write(f"A dump was restored: era {begun.era} of the timeline begins.")
+            actor = COMMAND_LINE.because("migrate found a restored dump")
+            _, era = archive.mark_database_restored(actor=actor, now=clock.now())
+            self.stdout.write(f"A dump was restored: era {era} of the timeline begins.")
