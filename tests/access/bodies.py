@@ -62,7 +62,6 @@ JSON: dict[tuple[str, str], Any] = {
     ("PATCH", "services/<path:service>/"): {"runbook": "https://wiki.example.org/shop"},
     ("POST", "handovers/"): {"comment": "all quiet"},
     ("DELETE", "approvals/<int:approval_id>/"): {"comment": "no"},
-    ("POST", "approvals/<int:approval_id>/consents/"): {},
     ("POST", "bulk/approvals/"): {"events": [EVENT], "comment": "go"},
     ("POST", "bulk/claims/"): {"events": [EVENT], "comment": "mine"},
     ("POST", "stop/"): {"comment": "it runs wild"},
@@ -89,7 +88,6 @@ JSON: dict[tuple[str, str], Any] = {
     ("POST", "service-accounts/<str:username>/tokens/"): {"name": "ci", "scopes": ["read"]},
     ("POST", "sign-on/mapping/"): {"value": "Drydock.Viewer", "group": "viewer"},
     ("PATCH", "sign-on/mapping/<int:grant_id>/"): {"group": "viewer"},
-    ("POST", "sign-on/dry-run/"): {},
     ("POST", "sign-on/accounts/"): {"username": "gina", "subject": "8a2d"},
 }
 
@@ -131,7 +129,6 @@ FORMS: dict[str, dict[str, Any]] = {
     "no-approval-windows/": {"name": "Sale 2", "reason": "full", "weekdays": "4", "from_time": "18:00"},
     "channels/new/<slug:kind>/": {"name": "another", "url": "https://hooks.example.org/1"},
     "channels/<int:channel_id>/": {"name": "hook", "url": "https://hooks.example.org/2"},
-    "channels/<int:channel_id>/switch/": {},
     "routes/new/": {"name": "more"},
     "routes/<int:route_id>/": {"name": "All of them"},
     "handover/read/": {"until": "2026-01-01T06:00:00Z"},

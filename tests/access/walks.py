@@ -15,8 +15,8 @@ from tests import factories
 from tests.access import table
 from tests.access.bodies import sent
 from tests.access.routes import STATIC, Route
+from tests.accounts import a_session
 from tests.factories import acting
-from tests.people.signed_in import a_session
 
 
 def stop() -> None:

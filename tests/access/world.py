@@ -11,13 +11,11 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
 from django.db import transaction
-from django.test import Client
 from drydock_agent import wire
 from pytest_django.plugin import DjangoDbBlocker
 
-from fleet.accounts import sessions
 from fleet.accounts.external_accounts import invitation
-from fleet.accounts.models import PersonSession, SignOn, SignOnGrant
+from fleet.accounts.models import SignOn, SignOnGrant
 from fleet.audit import handovers
 from fleet.domain.approvals.conditions import When
 from fleet.domain.machines.inventory import read_inventory
@@ -61,11 +59,7 @@ def world() -> World:
     values = values_of(fleet, gina) | caches(fleet) | messages(fleet) | people(fleet, grace)
     feed, plain = accounts.calendar(actor=acting(grace), name="Web", now=fleet.now)
     values |= {"token": plain, "feed": feed.prefix}
-    secrets = {
-        "machine": fleet.agents["vm1"].credential,
-        "join-token": fleet.join_token,
-        "calendar": plain,
-    }
+    secrets = {"machine": fleet.agents["vm1"].credential, "join-token": fleet.join_token, "calendar": plain}
     return World(fleet, values, secrets)
 
 
@@ -99,9 +93,8 @@ def rolled_back(blocker: DjangoDbBlocker) -> Iterator[None]:
 
 def lasting_world(monkeypatch: Any, settings: Any) -> World:
     """The same for tests that walk through all of it, which takes minutes: nothing in it may expire meanwhile."""
-    settings.MACHINE_LIVE_SECONDS = settings.MACHINE_LATE_SECONDS = settings.MACHINE_GONE_SECONDS = (
-        settings.STEP_UP_SECONDS
-    ) = A_DAY
+    for name in ("MACHINE_LIVE_SECONDS", "MACHINE_LATE_SECONDS", "MACHINE_GONE_SECONDS", "STEP_UP_SECONDS"):
+        setattr(settings, name, A_DAY)
     monkeypatch.setattr("fleet.accounts.external_accounts.INVITATION", timedelta(seconds=A_DAY))
     settings.OIDC_ISSUER = ISSUER
     found = world()
@@ -136,12 +129,8 @@ def sets(fleet: Listeners) -> None:
 
 
 def decisions(fleet: Listeners, gina: User) -> None:
-    factories.change_set(
-        set_id=factories.the_set("web-second").pk,
-        second_person=True,
-        actor=acting(factories.admin("amy")),
-        now=fleet.now,
-    )
+    second, amy = factories.the_set("web-second"), acting(factories.admin("amy"))
+    factories.change_set(set_id=second.pk, second_person=True, actor=amy, now=fleet.now)
     alone = {"last-live-machines": "it is alone"}
     fleet.approve(PROPOSED, by=gina, overrides=alone)
     at = fleet.now + timedelta(minutes=5)
@@ -163,6 +152,7 @@ def values_of(fleet: Listeners, gina: User) -> dict[str, Any]:
         enrolment.enrol(request=wire.EnrolRequest(**asking), now=now)
     join, _ = accounts.join_token(comment="rack 7", expires_in=timedelta(days=1), now=now)
     machine = fleet.agents["vm6"].machine
+    handover = handovers.send(since=now - timedelta(minutes=30), until=None, actor=acting(gina), now=now)
     return {
         "set_id": machine.availability_set_id,
         "machine_id": machine.pk,
@@ -187,9 +177,7 @@ def values_of(fleet: Listeners, gina: User) -> dict[str, Any]:
         "table": "notice",
         "file": "drydock/mark.svg",
         "name": "shop",
-        "handover_id": handovers.send(
-            since=now - timedelta(minutes=30), until=None, actor=acting(gina), now=now
-        ).entry.id,
+        "handover_id": handover.entry.id,
         "at": (now + timedelta(minutes=5)).isoformat(),
     }
 
@@ -209,15 +197,8 @@ def messages(fleet: Listeners) -> dict[str, Any]:
     post = a_post(channel, [message], at=now)
     route = a_route("All", at=now, channel=channel)
     unused = a_channel("unused", kind="webhook", at=now)
-    return {
-        "channel_id": channel.pk,
-        "channel": channel.pk,
-        "unused_id": unused.pk,
-        "route_id": route.pk,
-        "message_id": message.pk,
-        "delivery_id": post.pk,
-        "kind": "webhook",
-    }
+    ids = {"channel_id": channel.pk, "unused_id": unused.pk, "route_id": route.pk, "message_id": message.pk}
+    return {**ids, "channel": channel.pk, "delivery_id": post.pk, "kind": "webhook"}
 
 
 def people(fleet: Listeners, grace: User) -> dict[str, Any]:
@@ -228,15 +209,11 @@ def people(fleet: Listeners, grace: User) -> dict[str, Any]:
     linked = SignOn.objects.create(issuer=ISSUER, subject="7f1c", name="grace", user=grace, seen_at=now, linked_at=now)
     amy = acting(factories.admin("amy"))
     accounts.make_service(username="robot", group="operator", owner="grace", purpose="deploys", actor=amy, now=now)
-    client = Client()
-    client.force_login(grace)
-    key = str(client.session.session_key)
-    sessions.begin(user=grace, session_key=key, way="password", agent="", address="127.0.0.1", now=now)
     known = {"kind": "slack", "team": "T1", "account": "U1", "name": "Grace", "seen_at": now}
     return {
         "username": "grace",
         "service": "robot",
-        "session_id": PersonSession.objects.get(user=grace).pk,
+        "session_id": accounts.a_session(grace).pk,
         "prefix": token.prefix,
         "view_id": view.pk,
         "sign_on_id": linked.pk,

@@ -44,9 +44,7 @@ def may(script: Caller) -> tuple[bool, bool]:
     return reads == 200, writes == 404
 
 
-def test_logging_out_ends_no_token_and_the_provider_is_asked_on(
-    entra: Directory, browser: Client, script: Caller
-) -> None:
+def test_signing_out_ends_no_token_and_the_provider_is_asked(entra: Directory, browser: Client, script: Caller) -> None:
     browser.post("/accounts/logout/")
     assert browser.get("/api/v1/me/").status_code in (401, 403)
     assert may(script) == (True, True)
@@ -59,9 +57,7 @@ def test_logging_out_ends_no_token_and_the_provider_is_asked_on(
 
 
 @pytest.mark.parametrize("roles", [[], ["Drydock.Nobody"]])
-def test_who_loses_the_role_loses_what_the_token_may_with_the_next_question(
-    entra: Directory, browser: Client, script: Caller, roles: list[str]
-) -> None:
+def test_tokens_lose_what_a_user_loses(entra: Directory, browser: Client, script: Caller, roles: list[str]) -> None:
     entra.control("accounts", name="otto", roles=roles)
     assert may(script) == (True, True), "the provider was not queried yet"
     assert pass_time(11)["confirmed"] == 1
@@ -73,9 +69,7 @@ def test_who_loses_the_role_loses_what_the_token_may_with_the_next_question(
     assert may(script) == (True, True)
 
 
-def test_token_continues_while_the_provider_is_unavailable(
-    entra: Directory, browser: Client, script: Caller, settings: Any
-) -> None:
+def test_token_outlasts_a_provider_outage(entra: Directory, browser: Client, script: Caller, settings: Any) -> None:
     """Tokens continue even after sessions end. To stop one, an admin revokes it or removes the line of the mapping."""
     settings.OIDC_GRACE_SECONDS = 3600.0
     come(browser, "otto")
@@ -89,9 +83,7 @@ def test_token_continues_while_the_provider_is_unavailable(
     assert may(script) == (False, False)
 
 
-def test_without_a_refresh_token_the_provider_is_not_queried(
-    entra: Directory, browser: Client, script: Caller, settings: Any
-) -> None:
+def test_none_is_asked_without_refresh_token(entra: Directory, browser: Client, script: Caller, settings: Any) -> None:
     settings.OIDC_SCOPES = ["openid"]
     come(browser, "otto")
     entra.control("accounts", name="otto", enabled=False)
@@ -133,9 +125,7 @@ def leads_to(answer: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("headers", WAYS.values(), ids=WAYS.keys())
-def test_what_was_typed_comes_back_from_the_provider_and_the_approval_goes_through(
-    otto: Client, headers: dict[str, str]
-) -> None:
+def test_what_was_typed_comes_back_from_the_provider_and_is_approved(otto: Client, headers: dict[str, str]) -> None:
     asked = approve(otto, **headers)
     assert asked.status_code == 401 and "Go to your provider" in asked.content.decode()
     query = leads_to(asked)
@@ -242,9 +232,7 @@ def test_enabling_a_person_revives_no_session_token_or_calendar() -> None:
 
 
 @pytest.mark.parametrize("claim", ["groups", "roles"])
-def test_a_refused_sign_on_ends_what_the_person_still_has(
-    entra: Directory, browser: Client, claim: str, settings: Any
-) -> None:
+def test_a_refused_sign_on_ends_all_that_is_left(entra: Directory, browser: Client, claim: str, settings: Any) -> None:
     """The account is in too many groups, or its role is not mapped; it signs in once more, from another browser."""
     otto = User.objects.get(username=NAME)
     script, local = caller(otto), in_as(otto)
@@ -278,9 +266,7 @@ def test_a_refusal_while_people_are_logged_in_is_for_good(entra: Directory, brow
     assert not is_in(browser)
 
 
-def test_a_line_of_the_mapping_that_goes_counts_at_once_and_revives_no_session_when_it_comes_back(
-    browser: Client, script: Caller
-) -> None:
+def test_a_deleted_line_of_the_mapping_counts_at_once_and_revives_no_session(browser: Client, script: Caller) -> None:
     admin = factories.acting(User.objects.get(username="root"))
     line = SignOnGrant.objects.get(value="Drydock.Operator")
     sign_on.delete(actor=admin, grant_id=line.pk, now=now())
@@ -290,9 +276,7 @@ def test_a_line_of_the_mapping_that_goes_counts_at_once_and_revives_no_session_w
     assert not is_in(browser)
 
 
-def test_an_account_that_is_unlinked_and_linked_again_has_no_session(
-    entra: Directory, browser: Client, settings: Any
-) -> None:
+def test_an_account_that_is_unlinked_and_linked_has_no_session(browser: Client, settings: Any) -> None:
     admin = factories.acting(User.objects.get(username="root"))
     row = SignOn.objects.get(user__username=NAME)
     subject = row.subject.removeprefix(settings.OIDC_SUBJECT_PREFIX)

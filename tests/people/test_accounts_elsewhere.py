@@ -40,19 +40,16 @@ def test_an_admin_says_whose_an_account_is_and_one_line_tells_it() -> None:
 def test_only_admins_link_accounts_and_no_linked_one_is_reassigned() -> None:
     otto, anna = factories.operator(), factories.approver()
     for person in (otto, anna):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(Refused, match="not-permitted"):
             link(person, person.username)
-        assert caught.value.code == "not-permitted"
     link(factories.admin(), "otto")
     for wrong in ({"username": "anna"}, {"username": "otto", "kind": "teams"}, {"username": "otto", "account": "U 1"}):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(Refused, match="validation"):
             link(factories.admin(), **wrong)
-        assert caught.value.code == "validation"
     User.objects.filter(pk=otto.pk).update(is_superuser=True)
     for name, code in (("nobody", "unknown-person"), ("otto", "not-permitted")):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(Refused, match=code):
             link(factories.admin(), name, account="U2")
-        assert caught.value.code == code
 
 
 def test_an_invitation_counts_for_ten_minutes_and_only_as_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,9 +93,8 @@ def test_users_unlink_their_own_accounts_and_admins_any() -> None:
     assert external_accounts.person_of(**THEIRS) is None
     again = link(factories.admin(), "otto")
     external_accounts.unlink(actor=factories.acting(factories.admin()), account_id=again.pk, now=NOW)
-    assert [line.data["did"] for line in Entry.objects.filter(kind="person_changed").order_by("pk")] == [
-        "linked", "unlinked", "linked", "unlinked",
-    ]  # fmt: skip
+    lines = Entry.objects.filter(kind="person_changed").order_by("pk")
+    assert [line.data["did"] for line in lines] == ["linked", "unlinked"] * 2
 
 
 def test_unlinked_accounts_are_recorded_without_a_user() -> None:

@@ -19,7 +19,7 @@ from fleet.accounts import queries as account_queries
 from fleet.accounts import services as account_services
 from fleet.accounts.privacy import COLUMNS, ErasureAction
 from fleet.audit import queries as audit_queries
-from fleet.audit.seals import Finding, seal, verify
+from fleet.audit.seals import seal
 from fleet.domain.approvals.conditions import When
 from fleet.domain.pseudonyms import erased_name, pseudonym
 from fleet.domain.reasons import Refused
@@ -34,6 +34,7 @@ from fleet.operations.timeline.entries import entry, write
 from fleet.projections.timeline.entries import rows_of
 from tests import accounts, factories
 from tests.api.conftest import caller
+from tests.archive.shelves import findings
 from tests.dashboard.conftest import logged_in, text_of
 from tests.factories import EVENT, acting
 from tests.words import refused
@@ -41,12 +42,6 @@ from tests.words import refused
 NAME = "zelda.quist"
 IMPERSONAL = Path(__file__).with_name("impersonal_columns.txt")
 pytestmark = pytest.mark.django_db
-
-
-def verified() -> list[str]:
-    found: list[Finding] = []
-    verify(now=datetime.now(UTC), tell=found.append)
-    return [one.reason.code for one in found]
 
 
 def columns() -> Iterator[str]:
@@ -118,14 +113,14 @@ def everywhere(name: str) -> list[str]:
 def test_after_it_the_name_is_nowhere_and_the_chain_verifies(fleet: factories.Fleet) -> None:
     zelda = busy(fleet)
     seal(now=datetime.now(UTC), via="tests")
-    assert verified() == []
+    assert findings() == []
     assert "fleet.Entry" not in everywhere(NAME), "a sealed line holds a name"
     found = privacy.forget(username=NAME, actor=acting(factories.admin()), now=fleet.now)
     assert everywhere(NAME) == []
     assert everywhere("Quist") == []
     assert not FormerName.objects.exists(), "no line holds the name itself, so no hash of it is kept"
     seal(now=datetime.now(UTC), via="tests")
-    assert verified() == []
+    assert findings() == []
     zelda.refresh_from_db()
     assert (zelda.username, zelda.email, zelda.is_active) == (erased_name(zelda.pk), "", False)
     assert not zelda.has_usable_password()
@@ -178,7 +173,7 @@ def test_lines_of_before_0_2_0_verify_and_show_the_name_no_more(fleet: factories
     lines = list(Entry.objects.order_by("pk").values_list("actor", "text", "data"))
     assert privacy.preview(username=NAME).older == 2
     privacy.forget(username=NAME, now=fleet.now)
-    assert verified() == []
+    assert findings() == []
     assert list(Entry.objects.order_by("pk").values_list("actor", "text", "data"))[: len(lines)] == lines
     shown = json.dumps([[row.actor, row.text, row.data, row.after] for row in rows_of(Entry.objects.all())])
     assert NAME not in shown

@@ -183,9 +183,6 @@ def test_browser_of_an_earlier_sign_in_is_known(client: Client) -> None:
 # Sign-in entry point: every sign-in uses the one method, and no page of a library bypasses it.
 
 
-PASSWORD = "harbour-otto"
-
-
 def test_pages_of_the_library_are_not_there(client: Client) -> None:
     ways = ["signup/", "email/", "password/reset/", "password/set/", "confirm-email/", "reauthenticate/", "2fa/"]
     assert {client.get(f"/accounts/{way}").status_code for way in ways} == {302}
@@ -220,7 +217,7 @@ def test_the_admin_shows_nothing_of_second_factors_and_providers() -> None:
 
 def test_deactivated_user_cannot_sign_in(client: Client) -> None:
     User.objects.filter(pk=factories.operator().pk).update(is_active=False)
-    answer = client.post("/accounts/login/", {"login": "otto", "password": PASSWORD})
+    answer = client.post("/accounts/login/", {"login": "otto", "password": "harbour-otto"})
     assert answer.status_code == 200
     assert "_auth_user_id" not in client.session
 

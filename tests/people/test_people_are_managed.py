@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from io import StringIO
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -249,11 +248,10 @@ def told(now: datetime = NOW) -> list[tuple[str, str]]:
 def said_by(rows: Iterable[Message], now: datetime) -> list[tuple[str, str]]:
     found = list(rows)
     news = news_of([row.pk for row in found], now=now)
-    return [(Channel.objects.get(pk=row.channel_id).name, "\n".join(words(news[row.pk]))) for row in found]
-
-
-def words(news: Any) -> tuple[str, ...]:
-    return message_words(news, API).lines
+    return [
+        (Channel.objects.get(pk=row.channel_id).name, "\n".join(message_words(news[row.pk], API).lines))
+        for row in found
+    ]
 
 
 def asked_by_password(device: Client | None = None) -> Client:

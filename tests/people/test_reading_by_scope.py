@@ -174,21 +174,12 @@ def test_filters_and_parts_find_no_hidden_rows(world: Divided) -> None:
     page, call = callers(world)
     hidden = world.hidden
     asked = [
-        f"/history/?set={hidden['set']}",
-        f"/history/?machine={hidden['machine']}",
-        f"/timeline/?set={hidden['set']}",
-        f"/timeline/?machine={hidden['machine']}",
-        f"/audit/?set={hidden['set']}",
-        f"/api/v1/audit/?machine={hidden['machine']}",
-        f"/api/v1/maintenances/?cache={hidden['cache']}",
-        f"/api/v1/notifications/?cache={hidden['cache']}",
+        *(f"/{page}/?set={hidden['set']}" for page in ("history", "timeline", "audit", "waves/begin", "waves")),
+        *(f"/{page}/?machine={hidden['machine']}" for page in ("history", "timeline")),
+        *(f"/api/v1/{each}/?machine={hidden['machine']}" for each in ("audit", "machines")),
+        *(f"/api/v1/{each}/?cache={hidden['cache']}" for each in ("maintenances", "notifications")),
         *(f"/api/v1/{each}/?resource_group=umbra-group" for each in ("machines", "sets", "events", "admissions")),
-        f"/api/v1/blind-spots/?set={hidden['set']}",
-        f"/api/v1/machines/?machine={hidden['machine']}",
-        f"/waves/begin/?set={hidden['set']}",
-        f"/waves/?set={hidden['set']}",
-        "/find/?q=umb",
-        "/?part=queue",
+        *(f"/api/v1/blind-spots/?set={hidden['set']}", "/find/?q=umb", "/?part=queue"),
         f"/events/{factories.EVENT}/?part=documents",
     ]
     for address in asked:
@@ -234,9 +225,7 @@ def test_a_stream_tells_a_reader_what_lies_in_their_scopes(world: Divided) -> No
     assert ear is not None and ear.reader is None
 
 
-def test_admins_and_people_without_scopes_see_everything_and_without_the_setting_all_do(
-    world: Divided, settings: Any
-) -> None:
+def test_admins_and_people_without_scopes_see_all_and_without_the_setting_all_do(world: Divided, settings: Any) -> None:
     ada = factories.admin()
     Scope.objects.create(user=ada, kind="name", pattern="web*")
     for person in (ada, factories.viewer()):
@@ -254,12 +243,11 @@ def test_admins_and_people_without_scopes_see_everything_and_without_the_setting
     "pattern", ["web", "WEB*", "w?b", "*", "", "w.b", "we\\b", "[w]eb", "web$", "(web|x)", "we b", "wéb", "a-b_c"]
 )
 def test_the_database_matches_scopes_as_people_s_rights_do(db: None, pattern: str) -> None:
+    sets, now = AvailabilitySet.objects, datetime.now(UTC)
     names = ["web", "Web-2", "w.b", "we\\b", "[w]eb", "web$", "(web|x)", "x", "we b", "wéb", "a-b_c", "axb_c", "web\nx"]
     for number, name in enumerate(names):
-        AvailabilitySet.objects.create(
-            key=str(number), kind="availability_set", name=name, created_at=datetime.now(UTC)
-        )
-    provisional = AvailabilitySet.objects.create(key="p", kind="provisional", name="web", created_at=datetime.now(UTC))
+        sets.create(key=str(number), kind="availability_set", name=name, created_at=now)
+    provisional = sets.create(key="p", kind="provisional", name="web", created_at=now)
     scopes = (("name", pattern), ("service", "nowhere"))
     found = set(visibility.LimitedReader("rita", scopes).sets.values_list("name", "kind"))
     wanted = {

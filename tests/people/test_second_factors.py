@@ -137,9 +137,7 @@ def test_an_app_is_added_by_its_first_code_and_its_secret_is_nowhere_in_the_clea
     assert "an authenticator app" in text_of(client.get("/audit/?person=otto"))
 
 
-def test_swapped_database_rows_do_not_sign_an_attacker_in(
-    signing_in: Otto, client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_swapped_rows_do_not_sign_an_attacker_in(signing_in: Otto, caplog: pytest.LogCaptureFixture) -> None:
     """An attacker with write access to the tables, and an app of their own, tries to sign in as Otto."""
     thief = factories.operator("eve")
     secret, _ = accounts.add_app(thief)

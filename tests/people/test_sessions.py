@@ -11,8 +11,8 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.test import Client
 
-from fleet.accounts import logins, sessions
 from fleet.accounts import queries as shown
+from fleet.accounts import sessions
 from fleet.accounts.models import PersonSession
 from fleet.accounts.sessions import LastSeen, browser_of
 from fleet.domain.reasons import Refused
@@ -22,9 +22,9 @@ from fleet.gateway.open_calls import CallCredentials
 from fleet.gateway.streams import listener_of
 from fleet.models import Entry
 from tests import factories
+from tests.accounts import FIREFOX
 from tests.api.conftest import caller, in_person
 from tests.dashboard.conftest import text_of
-from tests.people.signed_in import FIREFOX
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "harbour-otto"
@@ -160,9 +160,7 @@ def test_a_header_of_8_kb_with_markup_is_a_name_out_of_our_table_and_nothing_of_
     assert browser_of("x" * 500 + "Firefox/133.0")["browser"] == ""
 
 
-def test_no_request_writes_when_a_session_was_seen_and_it_is_written_once_in_minutes(
-    otto: User, django_assert_num_queries: Any
-) -> None:
+def test_requests_note_when_a_session_was_seen_once_in_minutes(otto: User, django_assert_num_queries: Any) -> None:
     seen, key = LastSeen(), "a" * 32
     begun = {"user": otto, "session_key": key, "way": "passkey", "agent": FIREFOX, "address": "192.0.2.1"}
     sessions.begin(**begun, now=NOW)  # type: ignore[arg-type]
@@ -204,10 +202,10 @@ def test_facts_about_ended_sessions_are_deleted(otto: User, settings: Any) -> No
     logged_in(otto)
     Session.objects.all().delete()
     assert rows(otto) == ()
-    logins.forget_sessions(now=datetime.now(UTC))
+    sessions.forget_sessions(now=datetime.now(UTC))
     assert PersonSession.objects.count() == 1
     age = timedelta(seconds=settings.SESSION_COOKIE_AGE, minutes=1)
-    logins.forget_sessions(now=datetime.now(UTC) + age)
+    sessions.forget_sessions(now=datetime.now(UTC) + age)
     assert not PersonSession.objects.exists()
 
 

@@ -1,16 +1,22 @@
 """Single sign-on: the provider admits the users in the mapping, with their current rights, and no forgery succeeds."""
 
+import re
+import shutil
 import socket
+import subprocess
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+import requests
 from azure_simulator.entra.accounts import everybody
 from azure_simulator.entra.tokens import LIES, NOT_AGAIN
 from django.contrib.auth.models import User
@@ -26,7 +32,9 @@ from fleet.models.people import rights_of
 from tests import accounts, factories
 from tests.approvals.racing import thread_group
 from tests.dashboard.conftest import text_of
+from tests.people.conftest import BASE
 from tests.people.directory import BACK, Directory, asked_for, come, pass_time, there
+from tests.processes import free_port, running, wait_for
 from tests.words import refused
 
 pytestmark = pytest.mark.django_db
@@ -36,11 +44,6 @@ NOW = datetime(2026, 3, 2, 14, 0, tzinfo=UTC)
 def me(client: Client) -> Any:
     answer = client.get("/api/v1/me/")
     return answer.json() if answer.status_code == 200 else None
-
-
-@pytest.fixture
-def client() -> Client:
-    return Client()
 
 
 # The way in
@@ -149,7 +152,9 @@ def test_cancelled_sign_in_and_too_many_groups_are_explained(entra: Directory, c
 def test_keys_rotate_and_unknown_ones_are_looked_for_once_a_minute(entra: Directory, client: Client) -> None:
     come(client, "otto")
     entra.control("keys/rotate")
-    provider._known.keys_at -= provider.KEYS_EVERY_SECONDS
+    address = provider.configuration()["jwks_uri"]
+    keys, fetched_at = provider._known[address]
+    provider._known[address] = keys, fetched_at - provider.KEYS_EVERY_SECONDS
     assert come(Client(), "otto").status_code == 302
     before = entra.asked().count("keys")
     for _ in range(3):
@@ -159,7 +164,7 @@ def test_keys_rotate_and_unknown_ones_are_looked_for_once_a_minute(entra: Direct
 
 
 @pytest.mark.parametrize("trouble", ["hang", "cut", "down", "reset"])
-def test_failing_provider_does_not_delay_users(
+def test_failing_provider_delays_nobody(
     entra: Directory, client: Client, trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = there(asked_for(client), "otto")
@@ -206,9 +211,7 @@ def test_an_answer_that_drips_is_given_up_and_few_wait_at_once(monkeypatch: pyte
         pass
 
 
-def test_a_provider_that_calls_itself_otherwise_or_leads_elsewhere_is_not_taken(
-    entra: Directory, client: Client, settings: Any
-) -> None:
+def test_a_provider_that_names_or_leads_elsewhere_is_refused(entra: Directory, client: Client, settings: Any) -> None:
     found = provider.configuration()
     evil = "http://evil.example/token"
     for wrong in (
@@ -218,7 +221,7 @@ def test_a_provider_that_calls_itself_otherwise_or_leads_elsewhere_is_not_taken(
         with pytest.raises(ProviderError) as caught:
             provider._checked({**found, **wrong})
         assert caught.value.why is Why.WRONG
-    provider._known.keys, provider._known.keys_at = {"keys": 5}, time.monotonic()
+    provider._known[found["jwks_uri"]] = {"keys": 5}, time.monotonic()
     with pytest.raises(ProviderError):
         provider._key({"alg": "RS256", "kid": "x"})
     settings.OIDC_ISSUER = settings.OIDC_ISSUER.replace("/v2.0", "/v2.1")
@@ -235,9 +238,7 @@ def test_two_first_logins_at_the_same_time_make_one_person(entra: Directory, tra
     assert User.objects.filter(username__startswith="otto").count() == 1
 
 
-def test_person_who_joins_too_many_groups_is_signed_out_at_the_next_check(
-    entra: Directory, client: Client, settings: Any
-) -> None:
+def test_who_joins_too_many_groups_is_signed_out_at_the_check(entra: Directory, client: Client, settings: Any) -> None:
     settings.OIDC_CLAIM = "groups"
     accounts.map_group(actor=factories.acting(factories.admin("root")), value="group-1", group="operator", now=NOW)
     entra.control("accounts", name="otto", groups=["group-1"])
@@ -280,9 +281,7 @@ def test_a_mapping_that_is_emptied_ends_sessions_at_once_but_leaves_an_admin(ent
     assert me(admins)["group"] == "admin"
 
 
-def test_sessions_continue_for_the_stated_time_during_a_provider_outage(
-    entra: Directory, client: Client, settings: Any
-) -> None:
+def test_sessions_outlast_an_outage_for_the_stated_time(entra: Directory, client: Client, settings: Any) -> None:
     settings.OIDC_GRACE_SECONDS = 3600.0
     come(client, "otto")
     for minutes in (11, 30):
@@ -334,9 +333,7 @@ def test_what_is_left_running_is_little() -> None:
 # Local accounts next to single sign-on.
 
 
-def test_disabled_passwords_admit_only_the_emergency_account_and_warn(
-    entra: Directory, client: Client, settings: Any
-) -> None:
+def test_disabled_passwords_admit_the_emergency_account_alone(entra: Directory, client: Client, settings: Any) -> None:
     factories.admin("glass"), factories.operator("olga")
     settings.LOCAL_PASSWORDS, settings.EMERGENCY_ACCOUNT = False, "glass"
     for name, to in (("olga", "/accounts/login/?out=passwords"), ("glass", "/")):
@@ -350,3 +347,76 @@ def test_disabled_passwords_admit_only_the_emergency_account_and_warn(
     # It must work without the provider, so no admin can link it to an account there.
     with pytest.raises(Refused):
         sign_on.link(actor=factories.acting(factories.admin("ada2")), username="glass", subject="x", now=NOW)
+
+
+# Against a certified provider of others: sign-in, return, re-authentication and sign-out work.
+
+
+@pytest.fixture
+def issuer(tmp_path: Path, settings: Any) -> Iterator[str]:
+    if not (shutil.which("node") and shutil.which("npm")):
+        pytest.skip("no Node and npm here; Debian has both as packages")
+    shutil.copytree(Path(__file__).parent / "conforming", tmp_path, dirs_exist_ok=True)
+    subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=tmp_path, check=True)
+    port = free_port()
+    command = ["node", "provider.js", str(port), f"{BASE}{BACK}", f"{BASE}/accounts/login/"]
+    with running(command, environment={}, log=tmp_path / "provider.log", cwd=tmp_path) as process:
+        wait_for(lambda: "listening" in process.said(), seconds=60, what="the provider listens")
+        settings.BASE_URL = BASE
+        settings.OIDC_ISSUER = settings.OIDC_SUBJECT_PREFIX = f"http://127.0.0.1:{port}"
+        settings.OIDC_CLIENT_ID, settings.OIDC_CLIENT_SECRET = "drydock", "a-secret-of-drydock-for-the-tests"
+        provider.forget()
+        yield settings.OIDC_ISSUER
+        provider.forget()
+
+
+def logged_in_there(browser: requests.Session, address: str, name: str) -> dict[str, str]:
+    """Return the provider's parameters for the way back, after a user has signed in and consented there."""
+    answer = browser.get(address, timeout=10, allow_redirects=False)
+    for _ in range(10):
+        if answer.is_redirect:
+            there = requests.compat.urljoin(answer.url, answer.headers["Location"])
+            if there.startswith(BASE):
+                return dict(parse_qsl(urlsplit(there).query))
+            answer = browser.get(there, timeout=10, allow_redirects=False)
+            continue
+        form = re.search(r'action="([^"]+)"', answer.text)
+        prompt = re.search(r'name="prompt" value="(\w+)"', answer.text)
+        assert form is not None and prompt is not None, answer.text
+        said = {"prompt": prompt[1], "login": name, "password": "any"}
+        answer = browser.post(
+            requests.compat.urljoin(answer.url, form[1]), data=said, timeout=10, allow_redirects=False
+        )
+    raise AssertionError(f"The provider leads nowhere: {answer.url}")
+
+
+@pytest.mark.long
+@pytest.mark.node
+def test_user_signs_in_is_checked_again_and_signs_out_at_the_provider(issuer: str, client: Client) -> None:
+    SignOnGrant.objects.create(value="Drydock.Operator", group="operator", created_at=datetime.now(UTC))
+    stranger = Client()
+
+    def come(client: Client, name: str) -> Any:
+        return client.get(BACK, logged_in_there(requests.Session(), asked_for(client)[""], name))
+
+    assert come(client, "otto").status_code == 302
+    me = client.get("/api/v1/me/").json()
+    assert (me["username"], me["group"]) == ("otto@another.example", "operator")
+    # A user without a role here has an account at the provider and no access.
+    come(stranger, "guest")
+    assert stranger.get("/api/v1/me/").status_code == 401
+
+    ottos = SignOn.objects.filter(user__username="otto@another.example")
+    first = ottos.get().read_refresh_token()
+    assert first
+    earlier = datetime.now(UTC) - timedelta(minutes=11)
+    ottos.update(next_check_at=earlier, checked_at=earlier)
+    assert provider.refresh(now=datetime.now(UTC))["confirmed"] == 1
+    # The provider issues a new token each time, and revokes all of them if a client presents an old one.
+    assert ottos.get().read_refresh_token() not in ("", first)
+
+    client.post("/accounts/logout/")
+    there = client.get("/accounts/sign-on/end/")["Location"]
+    asked = requests.get(there, timeout=10)
+    assert asked.status_code == 200 and "logout" in asked.text.lower()
+    assert client.get("/api/v1/me/").status_code == 401

@@ -10,9 +10,9 @@ from fleet.models import AvailabilitySet, Scope
 from fleet.operations import drills as drilling
 from fleet.operations import waves
 from tests import accounts, factories
+from tests.accounts import a_session
 from tests.api.conftest import Caller, caller, problem
 from tests.factories import Fleet, acting, listing
-from tests.people.signed_in import a_session
 
 pytestmark = pytest.mark.django_db
 SEEN, TOO, HIDDEN, OTHER, NOWHERE = (f"BADCAFE0-0000-4000-8000-00000000000{number}" for number in range(5))
