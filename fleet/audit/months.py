@@ -100,6 +100,7 @@ def month_report(*, month: Month, now: datetime) -> MonthReport:
     """Return the report on a month. Ten queries, and two more if an event lapsed."""
     rows = of_month(month)
     late = lapsed(of_month(month), now=now)
+    first_late = late.select_related("availability_set").order_by("first_seen_at", "pk")
     deciders = _deciders(rows)
     return MonthReport(
         month=month,
@@ -110,9 +111,7 @@ def month_report(*, month: Month, now: datetime) -> MonthReport:
         notice=_notice(rows),
         people=tuple(row for row in deciders if row["rule_id"] is None),
         rules=tuple(row for row in deciders if row["rule_id"] is not None),
-        lapsed=event_rows(
-            list(late.select_related("availability_set").order_by("first_seen_at", "pk")[:MAX_MONTH_ROWS]), now=now
-        ),
+        lapsed=event_rows(list(first_late[:MAX_MONTH_ROWS]), now=now),
         lapsed_count=late.count(),
         made_at=now,
     )
@@ -178,15 +177,12 @@ def _expected(rows: QuerySet[ScheduledEvent]) -> Case:
     """Return the query expression for the notice to expect of each event, in seconds; NULL if unknown. One query."""
     configured = "availability_set__terminate_notice_seconds"
     pairs = rows.order_by().values_list("event_type", configured).distinct()
-    return Case(
-        *[
-            When(**{"event_type": event_type, configured: seconds}, then=Value(expected))
-            for event_type, seconds in pairs
-            if (expected := expected_notice(event_type, seconds)) is not None
-        ],
-        default=Value(None),
-        output_field=models.IntegerField(),
-    )
+    whens = [
+        When(**{"event_type": event_type, configured: seconds}, then=Value(expected))
+        for event_type, seconds in pairs
+        if (expected := expected_notice(event_type, seconds)) is not None
+    ]
+    return Case(*whens, default=Value(None), output_field=models.IntegerField())
 
 
 def _notice(rows: QuerySet[ScheduledEvent]) -> tuple[Row, ...]:
@@ -195,21 +191,19 @@ def _notice(rows: QuerySet[ScheduledEvent]) -> tuple[Row, ...]:
     region = Coalesce(
         models.Subquery(located.order_by("pk").values("region")[:1]), Value(""), output_field=models.TextField()
     )
-    grouped = (
-        rows.annotate(region=region, expected_notice_seconds=_expected(rows))
-        .values("event_type", "region", "expected_notice_seconds")
-        .annotate(
+    shorter = Q(notice_seconds__lt=F("expected_notice_seconds") - NOTICE_TOLERANCE_SECONDS)
+    by = ("event_type", "region", "expected_notice_seconds")
+    grouped = rows.annotate(region=region, expected_notice_seconds=_expected(rows)).values(*by).order_by(*by)
+    return tuple(
+        grouped.annotate(
             events=Count("pk"),
             least_seconds=models.Min("notice_seconds"),
             median_seconds=Median("notice_seconds", output_field=models.FloatField()),
             most_seconds=Max("notice_seconds"),
-            shorter_than_expected=Count(
-                "pk", filter=Q(notice_seconds__lt=F("expected_notice_seconds") - NOTICE_TOLERANCE_SECONDS)
-            ),
+            shorter_than_expected=Count("pk", filter=shorter),
             without_notice=Count("pk", filter=Q(notice_seconds=None)),
         )
     )
-    return tuple(grouped.order_by("event_type", "region", "expected_notice_seconds"))
 
 
 def _approvals(rows: QuerySet[ScheduledEvent]) -> QuerySet[Approval]:
@@ -222,16 +216,12 @@ def _deciders(rows: QuerySet[ScheduledEvent]) -> tuple[Row, ...]:
     """Return all users and rules that decided an event, those with most decisions first."""
     states = ("CONFIRMED", "LAPSED", "REFUSED", "WITHDRAWN")
     who = ("rule", "rule__name", "decided_by__username")
-    approved = (
-        _approvals(rows)
-        .values(*who)
-        .annotate(
-            approvals=Count("pk"),
-            median_seconds_to_decision=Median("took", output_field=models.DurationField()),
-            slowest_seconds_to_decision=Max("took"),
-            **{state.lower(): Count("pk", filter=Q(state=ApprovalState[state].value)) for state in states},
-        )
-        .order_by(*who)
+    approved = _approvals(rows).values(*who).order_by(*who)
+    approved = approved.annotate(
+        approvals=Count("pk"),
+        median_seconds_to_decision=Median("took", output_field=models.DurationField()),
+        slowest_seconds_to_decision=Max("took"),
+        **{state.lower(): Count("pk", filter=Q(state=ApprovalState[state].value)) for state in states},
     )
     none = {name: None if "seconds" in name else 0 for name in DECIDER_COLUMNS}
     deciders: dict[tuple[Any, ...], dict[str, Any]] = defaultdict(lambda: dict(none))

@@ -73,15 +73,8 @@ def event_report(*, event_id: str, now: datetime) -> EventReport | None:
         return None
     story = entries.for_event(event_id=event_id, size=MOST)
     local = _local(detail.event.id)
-    return EventReport(
-        verdict=_verdict(detail, local),
-        detail=detail,
-        local=local,
-        timeline=story.results,
-        more=story.next is not None,
-        raw=raw,
-        made_at=now,
-    )
+    verdict, more = _verdict(detail, local), story.next is not None
+    return EventReport(verdict, detail, local, story.results, more=more, raw=raw, made_at=now)
 
 
 def _local(event_pk: int) -> tuple[LocalWord, ...]:

@@ -90,10 +90,9 @@ def test_next_shift_confirms_it_by_name_and_time(shift: Fleet) -> None:
     def confirm(by: Any) -> None:
         handovers.confirm(handover_id=sent.entry.id, actor=acting(by), now=shift.now)
 
-    for by, code in ((operator(), "not-permitted"), (factories.viewer(), "not-permitted")):
-        with pytest.raises(Refused) as caught:
+    for by in (operator(), factories.viewer()):
+        with pytest.raises(Refused, match="not-permitted"):
             confirm(by)
-        assert caught.value.code == code
     shift.later(5)
     anna = factories.approver()
     confirm(anna)
@@ -127,10 +126,8 @@ def test_page_sends_and_confirms(shift: Fleet, viewer: Client) -> None:
     shown = text_of(page)
     assert "not decided in time" in shown and "the shop is open" in shown and "due in 12 hours" in shown
     now = datetime.now(UTC)
-    times = {
-        "since": (now - timedelta(hours=2)).isoformat(timespec="milliseconds"),
-        "until": now.isoformat(timespec="milliseconds"),
-    }
+    ends = {"since": now - timedelta(hours=2), "until": now}
+    times = {name: at.isoformat(timespec="milliseconds") for name, at in ends.items()}
     hostile = "<script>alert(1)</script>"
     answer = otto.post("/handover/send/", times | {"comment": hostile}, follow=True)
     assert "send" not in acts(answer) and "<script>alert" not in answer.content.decode()

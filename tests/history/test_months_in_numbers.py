@@ -1,6 +1,5 @@
 """Tables and pictures of a month (events by day, times to a decision, decisions and outcomes), and of storage."""
 
-import csv
 import re
 from datetime import UTC, timedelta
 from typing import Any
@@ -10,7 +9,7 @@ from django.test import Client
 
 from fleet.audit import queries
 from fleet.audit.charts import MOST_PERCENT, notice_chart, size_chart
-from fleet.audit.months import Counts, MonthReport, month_report
+from fleet.audit.months import Counts, month_report
 from fleet.audit.queries import storage
 from fleet.audit.retention import GIGABYTE
 from fleet.domain.history import Month, month_of
@@ -19,6 +18,7 @@ from fleet.models.partitions import OBSERVATIONS, Partition, PartitionedTable
 from fleet.operations.approvals import claims
 from tests import factories
 from tests.dashboard.conftest import text_of
+from tests.history.test_reports_and_handover import report, table
 
 pytestmark = pytest.mark.django_db
 TYPES = ("Freeze", "Freeze", "Reboot", "Invented", "Redeploy", "Freeze")
@@ -51,10 +51,6 @@ def walked(fleet: factories.Fleet) -> factories.Fleet:
     return fleet
 
 
-def report(fleet: factories.Fleet) -> MonthReport:
-    return month_report(month=month_of(fleet.now), now=fleet.now)
-
-
 def filled(counts: Counts) -> dict[str, dict[str, int]]:
     """The counts that are not zero."""
     found = {
@@ -64,22 +60,17 @@ def filled(counts: Counts) -> dict[str, dict[str, int]]:
     return {key: row for key, row in found.items() if row}
 
 
-def lines(client: Client, month: Month, name: str) -> list[dict[str, str]]:
-    answer: Any = client.get(f"/reports/{month}/{name}.csv")
-    return list(csv.DictReader(b"".join(answer.streaming_content).decode().splitlines()))
-
-
 def shown_tables(body: str) -> dict[str, list[list[str]]]:
     """The cells of each table of counts of a page, by its title: first the headings, last the sums."""
     found = {}
-    for title, table in re.findall(r'<caption class="visually-hidden">([^<]*)</caption>(.*?)</table>', body, re.DOTALL):
-        rows = re.findall(r"<tr[^>]*>(.*?)</tr>", table, re.DOTALL)
+    for title, cut in re.findall(r'<caption class="visually-hidden">([^<]*)</caption>(.*?)</table>', body, re.DOTALL):
+        rows = re.findall(r"<tr[^>]*>(.*?)</tr>", cut, re.DOTALL)
         found[title] = [[cell.strip() for cell in re.findall(r"<t[hd][^>]*>([^<]*)<", row)] for row in rows]
     return found
 
 
 def test_every_event_counts_once_by_day_and_by_decision(walked: factories.Fleet) -> None:
-    found = report(walked)
+    found = report(walked.now)
     today = f"{walked.now.astimezone(UTC):%Y-%m-%d}"
     assert filled(found.days) == {today: {"Freeze": 2, "Reboot": 1, "Redeploy": 1, "other": 1}}
     days = list(found.days.rows)
@@ -95,9 +86,9 @@ def test_every_event_counts_once_by_day_and_by_decision(walked: factories.Fleet)
     assert [(row["by"], row["approvals"], row["left_to_azure"]) for row in found.people] == [("otto", 1, 1)]
     # A withdrawn approval is no decision, and another month's event does not count.
     ScheduledEvent.objects.get(event_id=eid(0)).approvals.update(state="WITHDRAWN")
-    assert filled(report(walked).decisions)["undecided"] == {"open": 2}
+    assert filled(report(walked.now).decisions)["undecided"] == {"open": 2}
     ScheduledEvent.objects.filter(event_id=eid(0)).update(first_seen_at=found.month.previous.begin)
-    assert report(walked).decisions.total == 4
+    assert report(walked.now).decisions.total == 4
     days = list(month_report(month=Month(2024, 2), now=walked.now).days.rows)
     assert (days[0], days[-1], len(days)) == ("2024-02-01", "2024-02-29", 29)
 
@@ -107,7 +98,7 @@ def test_the_picture_the_table_and_the_file_have_the_same_numbers(walked: factor
     body = viewer.get(f"/reports/{month}/").content.decode()
     titles = {"days": "Events by day", "times": "Time to a decision", "decisions": "Decisions and outcomes"}
     for name, title in titles.items():
-        of_file = [line for line in lines(viewer, month, name) if line["total"] != "0"]
+        of_file = [line for line in table(viewer, month, name) if line["total"] != "0"]
         head, *rows, sums = shown_tables(body)[title]
         several = head[-1] == "Total"
         assert [[int(cell) for cell in row[1:]] for row in rows] == [

@@ -202,9 +202,7 @@ def test_empty_month_is_stated_and_a_future_month_is_404(fleet: factories.Fleet,
         assert viewer.get(f"/reports/{name}/").status_code == status, name
 
 
-def test_a_month_costs_the_same_however_much_happened_and_goes_by_the_index(
-    walked: factories.Fleet, viewer: Client
-) -> None:
+def test_a_month_costs_the_same_however_much_happened_by_its_index(walked: factories.Fleet, viewer: Client) -> None:
     def cost() -> int:
         with CaptureQueriesContext(connection) as caught:
             report(walked.now + timedelta(hours=1))
@@ -255,9 +253,7 @@ def view(client: Client, **times: datetime) -> str:
     return text_of(client.get("/handover/", sent))
 
 
-def test_it_tells_what_was_decided_started_ended_and_is_open_and_by_whom(
-    shift: factories.Fleet, viewer: Client
-) -> None:
+def test_it_tells_what_was_decided_started_ended_is_open_and_by_whom(shift: factories.Fleet, viewer: Client) -> None:
     now = datetime.now(UTC)
     found = handover(since=now - timedelta(hours=2), until=now, now=now)
     rows = {name: part.rows for name, part in found.parts.items()}
@@ -306,9 +302,7 @@ def test_handover_starts_where_the_user_stopped_reading(shift: factories.Fleet, 
     assert "has read what changed until" in text_of(viewer.get("/audit/"))
 
 
-def test_times_that_cannot_be_read_are_named_and_an_empty_shift_is_stated(
-    fleet: factories.Fleet, viewer: Client
-) -> None:
+def test_times_that_cannot_be_read_are_named_and_an_empty_shift_too(fleet: factories.Fleet, viewer: Client) -> None:
     shown = text_of(viewer.get("/handover/?since=soon&until=9999-99-99"))
     assert "could not be read and were ignored: since, until" in shown
     answer = viewer.post("/handover/read/", {"until": "soon"})
