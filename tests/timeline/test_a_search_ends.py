@@ -1,31 +1,123 @@
-"""What no index finds is looked through in portions: no filter, however rare, makes a page walk through everything."""
+"""Timeline filters: an index finds rare entries, and what no index finds is looked through in portions. No filter makes
+a page walk through everything.
+"""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from django.conf import LazySettings
 from django.db.models import Q, QuerySet
 from django.test import Client
 
 from fleet.audit import queries as audit_queries
-from fleet.models import Entry
-from fleet.models.index_scan import IndexRange, IndexScanRows, IndexWalk, last_checked_at
+from fleet.domain.people import Rights
+from fleet.models import AvailabilitySet, Cache, Entry, Machine
+from fleet.models.index_scan import IndexRange, IndexScanRows, IndexWalk, first_rows, last_checked_at
 from fleet.models.timeline import ACTING
-from fleet.projections import places
+from fleet.projections import places, visibility
 from fleet.projections.filters import EntryFilter
 from fleet.projections.timeline import entries
 from tests import factories
 from tests.api.conftest import caller, problem
 from tests.dashboard.conftest import logged_in, text_of
 from tests.plans import is_answered_by, queries
-from tests.timeline.test_rare_entries_are_found_by_their_key import NOW
+
+NOW = datetime(2026, 7, 1, tzinfo=UTC)
+KINDS = ("event_seen", "event_sighted", "machine_enrolled", "approval_granted", "approvals_stopped")
+
+
+@pytest.fixture
+def written(db: None) -> None:
+    """Two hundred entries of four sets, eight machines and two caches, some at the same moment."""
+    dice = Random(7)
+    place: dict[str, Any] = {"created_at": NOW, "subscription": "Ab", "resource_group": "rg"}
+    sets = [
+        AvailabilitySet.objects.create(
+            kind="availability_set", name=f"set-{n}", key=f"set-{n}", service=("shop", "pay")[n % 2], **place
+        )
+        for n in range(4)
+    ]
+    machines = [
+        Machine.objects.create(vm_id=f"{n:08}", resource_name=f"vm{n}", availability_set=sets[n % 4], enrolled_at=NOW)
+        for n in range(8)
+    ]
+    caches = [Cache.objects.create(host=f"c{n}", service=("shop", "")[n], created_at=NOW) for n in range(2)]
+    for _ in range(200):
+        machine = dice.choice([None, *machines])
+        home = dice.choice([None, machine.availability_set if machine else dice.choice(sets)])
+        via = dice.choice(["agent", "page", "rule"])
+        Entry.objects.create(
+            at=NOW - timedelta(seconds=dice.randrange(40)), kind=dice.choice(KINDS), availability_set=home,
+            machine=machine, cache=dice.choice([None, None, *caches]), via=via, actor=dice.choice(["ada", "otto"]),
+            text="",
+        )  # fmt: skip
+
+
+def walked(rows: QuerySet[Entry], listing: Any = audit_queries.listing) -> tuple[list[int], list[int]]:
+    """The ids of all pages to the end, and those of the pages before that one, on the way back."""
+    page = listing(entries=rows, size=6)
+    there = [row.id for row in page.results]
+    while page.next:
+        page = listing(entries=rows, cursor=page.next, size=6)
+        there += [row.id for row in page.results]
+    last, back = page.results, list[int]()
+    while page.previous:
+        page = listing(entries=rows, cursor=page.previous, size=6)
+        back = [*(row.id for row in page.results), *back]
+    return there, [*back, *(row.id for row in last)]
+
+
+def test_pages_by_keys_show_what_a_filter_leaves_in_its_order(written: None) -> None:
+    for filters in (
+        {},
+        {"kind": ["approval_granted"]},
+        {"kind": ["approval_granted", "machine_enrolled", "stop_lifted"]},
+        {"set_name": ["set-1", "SET-3"]},
+        {"set_name": ["set-1", "set-2"], "kind": ["event_seen", "event_sighted"]},
+        {"machine_name": ["vm1", "VM2"], "since": (NOW - timedelta(seconds=20)).isoformat()},
+        {"service": ["SHOP"]},
+        {"service": ["shop"], "kind": ["event_seen"]},
+        {"subscription": ["ab"], "until": NOW.isoformat()},
+        {"resource_group": ["nowhere"]},
+        {"event": "ABC"},
+    ):
+        rows = EntryFilter(filters).qs
+        plain = list(rows.order_by("-at", "-pk").values_list("pk", flat=True))
+        assert walked(rows, entries.fleet) == (plain, plain), filters
+
+
+@pytest.mark.parametrize("scopes", [[("name", "set-1")], [("service", "shop")], [("service", "nothing")]])
+def test_a_reader_of_few_sets_is_shown_the_same_by_the_keys_of_those(
+    written: None, settings: LazySettings, scopes: list[tuple[str, str]]
+) -> None:
+    settings.SCOPED_READ_ACCESS = True
+    with visibility.reading_as(None):
+        visibility.set_reader(Rights(frozenset(["operator"]), tuple(scopes)), name="ada")
+        plain = list(visibility.visible(Entry).order_by("-at", "-pk").values_list("pk", flat=True))
+        assert 0 < len(plain) < 200
+        assert walked(EntryFilter({}).qs, entries.fleet) == (plain, plain)
+        assert any("LATERAL" in sql for sql in queries(entries.fleet))
+
+
+def test_each_key_is_looked_up_in_its_index_in_the_order_of_the_list(db: None) -> None:
+    rows = IndexScanRows(Entry).filter(at__lt=NOW)
+    for way, index in (
+        (IndexRange("kind", ["event_seen", "stop_lifted"]), "entry_by_kind"),
+        (IndexRange("availability_set", [1, 2]), "entry_by_set"),
+        (IndexRange("machine", [1, 2]), "entry_by_machine"),
+        (IndexRange("cache", [1, 2]), "entry_by_cache"),
+    ):
+        assert is_answered_by(first_rows(rows.near(way), ("-at", "-pk"), 50), index), way
+    assert is_answered_by(entries.without_sightings(Entry.objects.all()).order_by("-at", "-pk")[:50], "entry_told")
+
 
 HOSTILE = ("nothing is like this", "%", "_", "%_%", "\\", "'", "x", "é", "person", "ä" * 200)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "PORTION", 11)
     monkeypatch.setattr(places, "HARD", 9)
@@ -37,7 +129,7 @@ def viewer(db: None) -> Client:
 
 
 @pytest.fixture
-def acts(db: None) -> None:
+def acts(db: None, small_portions: None) -> None:
     """About fifty acts and as many other entries, several at one moment."""
     dice = Random(11)
     Entry.objects.bulk_create(
@@ -51,20 +143,6 @@ def acts(db: None) -> None:
         )
         for _ in range(100)
     )
-
-
-def walked(rows: QuerySet[Entry]) -> tuple[list[int], list[int]]:
-    """The ids of all pages to the end, and those of the pages before that one, on the way back."""
-    page = audit_queries.listing(entries=rows, size=6)
-    there = [row.id for row in page.results]
-    while page.next:
-        page = audit_queries.listing(entries=rows, cursor=page.next, size=6)
-        there += [row.id for row in page.results]
-    last, back = page.results, list[int]()
-    while page.previous:
-        page = audit_queries.listing(entries=rows, cursor=page.previous, size=6)
-        back = [*(row.id for row in page.results), *back]
-    return there, [*back, *(row.id for row in last)]
 
 
 FILTERS: tuple[dict[str, Any], ...] = (
@@ -168,8 +246,3 @@ def test_files_hold_everything_and_pause_where_nothing_is_found(acts: None) -> N
     nothing = list(audit_queries.csv_lines(audit_queries.AuditFilter({"q": "no entry has this"}).qs))
     # The head, and a pause after each portion.
     assert len([piece for piece in nothing if not piece]) > 4
-
-
-def test_acts_by_their_way_are_found_by_an_index(db: None) -> None:
-    asked = audit_queries.acts().filter(via="slack").order_by("-at", "-pk")[:50]
-    assert is_answered_by(asked, "entry_acts_by_via")

@@ -30,24 +30,20 @@ def told(db: None) -> factories.Fleet:
     """A fleet with an event, and acts of people and of a rule."""
     fleet = factories.Fleet(now=NOW)
     event = factories.announced(fleet)
+    acts = (
+        (EntryKind.EVENT_CLAIMED, Actor(ActorKind.PERSON, "otto", "page")),
+        (
+            EntryKind.APPROVAL_GRANTED,
+            Actor(ActorKind.PERSON, "otto", "api", token_name="deploys", why="-1 is unknown"),
+        ),
+        (EntryKind.APPROVAL_GRANTED, Actor(ActorKind.RULE, "rule: freezes", "rule")),
+        (EntryKind.SET_NAMED, Actor(ActorKind.PERSON, "ada", "page")),
+    )
     with transaction.atomic(), asked_by(Trace("req-1"), "192.0.2.7"):
-        for number, (who, via, kind) in enumerate(
-            [
-                ("otto", "page", EntryKind.EVENT_CLAIMED),
-                ("otto", "api", EntryKind.APPROVAL_GRANTED),
-                ("rule: freezes", "rule", EntryKind.APPROVAL_GRANTED),
-                ("ada", "page", EntryKind.SET_NAMED),
-            ]
-        ):
+        for number, (kind, who) in enumerate(acts):
             row = entry(
                 kind,
-                Actor(
-                    ActorKind.RULE if via == "rule" else ActorKind.PERSON,
-                    who,
-                    via,
-                    token_name="deploys" if via == "api" else "",
-                    why="-1 is unknown" if number == 1 else "",
-                ),
+                who,
                 at=NOW + timedelta(minutes=10 + number),
                 event_id=event.pk if number < 3 else None,
                 set_id=event.availability_set_id,
@@ -56,7 +52,7 @@ def told(db: None) -> factories.Fleet:
                 after={"state": "x"},
             )
             # As entries were written that held their sentence.
-            row.text = EVIL if who == "ada" else f"{who} did number {number}"
+            row.text = EVIL if who.name == "ada" else f"{who.name} did number {number}"
             write([row])
     return fleet
 
@@ -135,23 +131,10 @@ def test_acts_are_found_by_machine_and_set_and_carry_everything(told: factories.
     assert (row["request_id"], row["address"]) == ("req-1", "192.0.2.7")
     # What machines say is no act.
     assert Entry.objects.filter(via="agent").exists()
-    assert {row["via"] for row in reader.get("audit/?page_size=500").json()["results"]} <= {
-        "page",
-        "api",
-        "rule",
-        "command",
-    }
+    ways = {row["via"] for row in reader.get("audit/?page_size=500").json()["results"]}
+    assert ways <= {"page", "api", "rule", "command"}
     problem(reader.get("audit/?via=agent"), 422, "validation")
     problem(reader.get("audit/?since=yesterday"), 422, "validation")
-
-
-def test_pages_of_acts_go_to_the_end(told: factories.Fleet, reader: Caller) -> None:
-    ids, address = [], "audit/?page_size=2"
-    while address:
-        body = reader.get(address).json()
-        ids += [row["id"] for row in body["results"]]
-        address = body["next"]
-    assert ids == list(audit_queries.acts().order_by("-at", "-pk").values_list("pk", flat=True))
 
 
 def streamed(answer: Any) -> str:
@@ -170,9 +153,7 @@ def test_files_hold_all_rows_and_no_formula(told: factories.Fleet, reader: Calle
         return streamed(reader.get(address) if edge == "api" else client.get(f"/{address}"))
 
     rows = list(csv.DictReader(io.StringIO(get("csv", ""))))
-    assert [int(row["id"]) for row in rows] == list(
-        audit_queries.acts().order_by("-at", "-pk").values_list("pk", flat=True)
-    )
+    assert [int(row["id"]) for row in rows] == [row.pk for row in audit_queries.acts().order_by("-at", "-pk")]
     named = next(row for row in rows if row["actor"] == "ada")
     assert named["text"] == f"'{EVIL}"
     approved = next(row for row in rows if row["token_name"] == "deploys")
@@ -209,6 +190,7 @@ def test_the_page_shows_acts_with_their_filter_and_each_object_links_to_its_own(
         assert "Before and after" in body, address
 
 
-@pytest.mark.parametrize(("query", "index"), [({"person": "otto"}, "entry_acts_by_actor"), ({}, "entry_acts")])
-def test_searching_goes_by_the_indexes_of_acts(told: factories.Fleet, query: dict[str, str], index: str) -> None:
-    assert is_answered_by(audit_queries.AuditFilter(query).qs.order_by("-at", "-pk")[:51], index)
+def test_searching_goes_by_the_indexes_of_acts(told: factories.Fleet) -> None:
+    indexes = {"entry_acts_by_actor": {"person": "otto"}, "entry_acts_by_via": {"via": ["slack"]}, "entry_acts": {}}
+    for index, query in indexes.items():
+        assert is_answered_by(audit_queries.AuditFilter(query).qs.order_by("-at", "-pk")[:51], index), index
