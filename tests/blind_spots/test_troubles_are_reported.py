@@ -28,23 +28,30 @@ KINDS = [
 ]  # fmt: skip
 
 
-class Watched(Fleet):
-    """Two sets of three machines; blind spots are compared once a minute while the named machines are heard."""
+NAMES = ("web1", "web2", "web3", "db1", "db2", "db3")
 
-    def __init__(self, **fields: Any) -> None:
-        super().__init__(**fields)
-        for number in range(1, 4):
-            self.enrol(f"web{number}")
-            self.enrol(f"db{number}", availability_set="db")
+
+class Watched(Fleet):
+    """Machines of these sets, else two of three each; one may be `silent` before the first look. Blind spots are
+    compared again and again while the named machines are heard.
+    """
+
+    def __init__(self, sets: dict[str, str] | None = None, *, silent: str = "") -> None:
+        super().__init__()
+        for name, home in (sets or {name: name[:-1] for name in NAMES}).items():
+            self.enrol(name, availability_set=home)
+        if silent:
+            self.later(1830)
+            self.heard(*(name for name in self.agents if name != silent))
         self.look()
 
     def look(self) -> bool:
         return blind_spots.compare(now=self.now, via="beat")
 
-    def pass_by(self, count: float, *heard: str) -> None:
+    def pass_by(self, count: float, *heard: str, every: float = 60) -> None:
         until = self.now + seconds(count)
         while self.now < until:
-            self.later(60)
+            self.later(every)
             if heard:
                 self.heard(*heard)
             self.look()
@@ -55,7 +62,7 @@ def told() -> list[str]:
 
 
 def all_but(*names: str) -> list[str]:
-    return [name for name in ("web1", "web2", "web3", "db1", "db2", "db3") if name not in names]
+    return [name for name in NAMES if name not in names]
 
 
 def test_quiet_source_is_reported_once_and_its_return() -> None:
@@ -79,8 +86,7 @@ def test_trouble_shorter_than_two_checks_is_not_reported() -> None:
 def test_unwatched_set_is_reported_within_two_minutes_and_its_expiry_after_twenty_hours() -> None:
     watched = Watched()
     watched.pass_by(120, *all_but("db1", "db2", "db3"))
-    (line,) = told()
-    assert line == ("No live agent in db any more: Drydock sees no event there. Not live: db1, db2, db3.")
+    assert told() == ["No live agent in db any more: Drydock sees no event there. Not live: db1, db2, db3."]
     watched.pass_by(660, *all_but("db1", "db2", "db3"))
     assert len(told()) == 1
     watched.later(20 * 3600)
@@ -100,25 +106,15 @@ def test_neither_own_downtime_nor_a_live_fleet_is_reported() -> None:
 
 
 def test_many_troubles_are_one_entry() -> None:
-    fleet = Fleet()
-    for number in range(30):
-        fleet.enrol(f"vm{number}", availability_set=f"set{number:02}")
-    blind_spots.compare(now=fleet.now, via="beat")
-    for _ in range(6):
-        fleet.later(30)
-        fleet.heard("vm0")
-        blind_spots.compare(now=fleet.now, via="beat")
-    (line,) = told()
-    assert line == (
-        "No live agent in 29 sets: set01, set02, set03, set04, set05 and 24 more; Drydock sees no event there."
-    )
-    message = a_message(EntryKind.SET_UNWATCHED, now=fleet.now)
-    assert news(message, now=fleet.now).stale == ""
-    fleet.later(30)
-    fleet.heard()
-    blind_spots.compare(now=fleet.now, via="beat")
-    assert news(message, now=fleet.now).stale == "over"
-    assert told()[1:] == ["Resolved: No live agent, in 29 sets: set01, set02, set03, set04, set05 and 24 more."]
+    watched = Watched({f"vm{number}": f"set{number:02}" for number in range(30)})
+    watched.pass_by(180, "vm0", every=30)
+    sets = "29 sets: set01, set02, set03, set04, set05 and 24 more"
+    assert told() == [f"No live agent in {sets}; Drydock sees no event there."]
+    message = a_message(EntryKind.SET_UNWATCHED, now=watched.now)
+    assert news(message, now=watched.now).stale == ""
+    watched.pass_by(30, *watched.agents, every=30)
+    assert news(message, now=watched.now).stale == "over"
+    assert told()[1:] == [f"Resolved: No live agent, in {sets}."]
 
 
 def test_few_troubles_have_an_entry_each() -> None:
@@ -129,18 +125,12 @@ def test_few_troubles_have_an_entry_each() -> None:
 
 
 def test_trouble_at_the_first_check_is_not_reported() -> None:
-    fleet = Fleet()
-    fleet.enrol("vm1")
-    fleet.enrol("old", availability_set="old")
-    fleet.later(1800)
-    for _ in range(4):
-        fleet.later(30)
-        fleet.heard("vm1")
-        blind_spots.compare(now=fleet.now, via="beat")
+    watched = Watched({"vm1": "web", "old": "old"}, silent="old")
+    watched.pass_by(90, "vm1", every=30)
     assert told() == []
-    fleet.heard()
-    fleet.later(11)
-    blind_spots.compare(now=fleet.now, via="beat")
+    watched.heard()
+    watched.later(11)
+    watched.look()
     assert told() == ["Resolved: No live agent in old: old."]
 
 
@@ -159,9 +149,8 @@ def test_admissions_and_quarantined_rows_are_reported() -> None:
     asking = {"join_token": watched.join_token, "machine_id": vm_id, "ask": "web1"}
     enrolment.enrol(request=wire.EnrolRequest(**asking), now=watched.now)
     assert Admission.objects.exists()
-    QuarantinedRow.objects.create(
-        what="event", row_id=1, since=watched.now, reason="x", tries=4, next_try_at=watched.now
-    )
+    now = watched.now
+    QuarantinedRow.objects.create(what="event", row_id=1, since=now, reason="x", tries=4, next_try_at=now)
     watched.pass_by(90, *all_but())
     assert sorted(told()) == ["Machines that wait for admission: web1.", "Objects that Drydock cannot process: event."]
 
@@ -170,9 +159,7 @@ def test_late_seal_and_full_database_are_reported(settings: Any) -> None:
     watched = Watched()
     seal(now=watched.now, via="beat")
     watched.pass_by(660, *all_but())
-    assert told() == [
-        "The timeline has not been sealed since 2022-04-11 22:12:00 UTC: check the log of Celery.",
-    ]
+    assert told() == ["The timeline has not been sealed since 2022-04-11 22:12:00 UTC: check the log of Celery."]
     settings.DATABASE_MAX_GIGABYTES = 0.001
     watched.pass_by(30, *all_but())
     assert "GB: increase its size" in told()[1]

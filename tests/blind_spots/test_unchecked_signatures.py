@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from django.core.management import call_command
-from django.test import Client
 from drydock_agent import wire
 from drydock_agent.backend import signatures
 from drydock_agent.backend.signatures import Keyring
@@ -17,7 +16,7 @@ from fleet.domain.orders.series import check_of
 from fleet.operations.intake import presence
 from fleet.operations.orders import sign
 from fleet.projections.blind_spots import overview
-from tests.dashboard.conftest import text_of
+from tests.dashboard.conftest import logged_in, text_of
 from tests.factories import NOW, Fleet, operator, seconds
 from tests.words import sentence
 
@@ -57,11 +56,8 @@ def test_each_is_a_blind_spot_until_it_says_otherwise(fleet: Fleet) -> None:
     assert found(fleet) == {}
     for name, check in (("vm1", "none"), ("vm2", "no-key"), ("vm3", "strange-keys"), ("vm4", "checked")):
         says(fleet, name, check)
-    assert found(fleet) == {
-        "signatures-unchecked": ("vm1",),
-        "no-signing-key": ("vm2",),
-        "strange-signing-keys": ("vm3",),
-    }
+    unchecked = {"signatures-unchecked": ("vm1",), "no-signing-key": ("vm2",), "strange-signing-keys": ("vm3",)}
+    assert found(fleet) == unchecked
     # A contact that says nothing of it changes nothing; and silence is a blind spot of its own.
     fleet.heard()
     fleet.now += seconds(7200)
@@ -73,8 +69,7 @@ def test_each_is_a_blind_spot_until_it_says_otherwise(fleet: Fleet) -> None:
 
 def test_its_page_says_what_to_do(fleet: Fleet) -> None:
     machine = fleet.enrol("vm1").machine
-    otto = Client()
-    otto.force_login(operator())
+    otto = logged_in(operator())
     assert "pip install" not in text_of(otto.get(f"/machines/{machine.pk}/"))
     says(fleet, "vm1", "none")
     seen = text_of(otto.get(f"/machines/{machine.pk}/"))

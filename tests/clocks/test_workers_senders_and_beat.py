@@ -17,7 +17,6 @@ from fleet.models import Entry, LastRun, OpenTrouble, WrongClock
 from fleet.models.driver import query
 from fleet.notifications import router
 from fleet.notifications import tasks as notification_tasks
-from fleet.notifications import tasks as telling
 from fleet.operations import blind_spots, clock
 from fleet.projections.desk.status_bar import overview
 from fleet.relay import counts as beat_clock
@@ -103,7 +102,7 @@ def test_a_sender_with_a_wrong_clock_routes_and_sends_nothing(
     set_clock: SetClock, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     begun: list[int] = []
-    monkeypatch.setattr(telling.delivery, "schedule", lambda: [(1, datetime(2020, 1, 1, tzinfo=UTC))])
+    monkeypatch.setattr(notification_tasks.delivery, "schedule", lambda: [(1, datetime(2020, 1, 1, tzinfo=UTC))])
     one = notification_tasks.Worker()
     monkeypatch.setattr(one, "_begin", begun.append)
     set_clock(seconds)
@@ -119,12 +118,12 @@ def test_a_web_process_with_a_wrong_clock_does_not_stand_in_for_the_sender(
     set_clock: SetClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[str] = []
-    monkeypatch.setattr(telling.worker, "start", lambda *, via: started.append(via))
+    monkeypatch.setattr(notification_tasks.worker, "start", lambda *, via: started.append(via))
     set_clock(600)
-    telling.tell_if_quiet()
+    notification_tasks.tell_if_quiet()
     assert started == []
     set_clock(0)
-    telling.tell_if_quiet()
+    notification_tasks.tell_if_quiet()
     assert started == ["web"]
 
 

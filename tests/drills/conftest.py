@@ -6,6 +6,7 @@ import pytest
 from django.test import Client
 
 from tests import factories
+from tests.dashboard.conftest import logged_in
 
 
 @pytest.fixture
@@ -15,6 +16,4 @@ def fleet(db: None) -> factories.Fleet:
 
 @pytest.fixture
 def browser(db: None) -> Client:
-    client = Client()
-    client.force_login(factories.operator())
-    return client
+    return logged_in(factories.operator())

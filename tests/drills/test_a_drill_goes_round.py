@@ -29,7 +29,6 @@ def texts(walk: Walk) -> list[str]:
 
 def test_it_is_announced_approved_started_and_ended(fleet: Fleet) -> None:
     walk = Walk(fleet).announced()
-    walk.event.refresh_from_db()
     assert (walk.event.status, walk.event.version, walk.event.resources) == ("SCHEDULED", 1, ["vm1"])
     hooks(fleet, "vm1", walk.event.event_id, "prepare")
     approval = walk.approved()
@@ -39,12 +38,9 @@ def test_it_is_announced_approved_started_and_ended(fleet: Fleet) -> None:
         assert start.event_id == walk.event.event_id
         answer(fleet, name, start)
     walk.all_say("started")
-    approval.refresh_from_db()
-    walk.event.refresh_from_db()
-    assert (approval.state, walk.event.status) == ("CONFIRMED", "STARTED")
+    assert (after(approval).state, walk.event.status) == ("CONFIRMED", "STARTED")
     fleet.later(9)
     walk.all_say("gone", "over")
-    walk.event.refresh_from_db()
     assert (walk.event.status, walk.event.ended_as, walk.event.certainty) == ("ENDED", "completed", "seen")
     assert walk.reconciled(5).closed_at is None, "its recover hooks have not ended"
     hooks(fleet, "vm1", walk.event.event_id, "recover")
@@ -115,12 +111,9 @@ def test_it_ends_by_itself_when_the_agents_vanish(fleet: Fleet) -> None:
     walk.approved()
     fleet.later(30 + 5 + drills.GRACE.total_seconds())
     fleet.advance()
-    walk.drill.refresh_from_db()
-    walk.event.refresh_from_db()
     assert (walk.drill.outcome, walk.event.status) == ("unfinished", "ENDED")
     assert Sighting.objects.filter(event=walk.event, gone_at=None).count() == 0
     say(fleet, "vm1", walk.began["vm1"], "started")
-    walk.event.refresh_from_db()
     assert walk.event.status == "ENDED", "a late word reopens nothing"
 
 
@@ -128,9 +121,7 @@ def test_user_stops_the_drill_and_machines_are_notified(fleet: Fleet) -> None:
     walk = Walk(fleet).announced("vm1", "vm2")
     approval = fleet.approve(walk.event.event_id)
     drilling.stop(drill_id=walk.drill.pk, actor=acting(operator(), why="enough"), now=fleet.later(1))
-    approval.refresh_from_db()
-    walk.event.refresh_from_db()
-    assert (walk.event.status, approval.state) == ("ENDED", "VOID")
+    assert (walk.event.status, after(approval).state) == ("ENDED", "VOID")
     assert [(order.drill or {})["step"] for order in waiting(fleet, "vm1")] == ["cancel"]
     assert waiting(fleet, "vm3") == [], "it never had the drill"
     again = refused(lambda: drilling.stop(drill_id=walk.drill.pk, actor=acting(operator()), now=fleet.now))
@@ -168,10 +159,7 @@ class TestRealEvents:
         drilled = fleet.approve(walk.event.event_id)
         event = announced(fleet)
         fleet.advance()
-        walk.drill.refresh_from_db()
-        walk.event.refresh_from_db()
-        drilled.refresh_from_db()
-        assert (walk.drill.outcome, walk.event.status, drilled.state) == ("overtaken", "ENDED", "VOID")
+        assert (walk.drill.outcome, walk.event.status, after(drilled).state) == ("overtaken", "ENDED", "VOID")
         assert "cancel" in [(order.drill or {}).get("step") for order in waiting(fleet, "vm3")]
         approval = fleet.approve(event.event_id)
         (order,) = [order for order in waiting(fleet, "vm1") if order.drill is None]
@@ -184,7 +172,6 @@ class TestRealEvents:
         assert Sighting.objects.filter(event=walk.event, gone_at=None).count() == 3
         fleet.later(1)
         fleet.all_say(listing(walk.event.event_id, event_type="Terminate", resources=["vm3"]))
-        walk.event.refresh_from_db()
         assert (walk.event.event_type, walk.event.resources) == ("Freeze", ["vm1"])
         assert ScheduledEvent.objects.count() == 1
 
@@ -205,14 +192,12 @@ class TestRealEvents:
 def test_a_machine_speaks_for_its_own_rehearsal_only_and_a_replayed_report_changes_nothing(fleet: Fleet) -> None:
     walk = Walk(fleet).announced("vm1")
     say(fleet, "vm2", walk.began["vm1"], "started")
-    walk.event.refresh_from_db()
     assert walk.event.status == "SCHEDULED"
     assert Entry.objects.filter(kind="report_unknown", machine=fleet.agents["vm2"].machine).exists()
     agent = fleet.agents["vm1"]
     walk.all_say("started")
     agent.seq -= 2
     say(fleet, "vm1", walk.began["vm1"], "gone", "over")
-    walk.event.refresh_from_db()
     assert walk.event.status == "STARTED"
 
 

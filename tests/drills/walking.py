@@ -7,11 +7,11 @@ from uuid import UUID
 
 from drydock_agent import wire
 
-from fleet.models import Approval, Drill
+from fleet.models import Approval, Drill, ScheduledEvent
 from fleet.operations import drills as drilling
 from fleet.operations.drills import Wanted
 from fleet.operations.orders import queue
-from tests.factories import Fleet, acting, operator
+from tests.factories import Fleet, acting, after, operator
 
 
 def begin(fleet: Fleet, *, comment: str = "every spring", **wanted: Any) -> Drill:
@@ -73,9 +73,18 @@ class Walk:
 
     def __init__(self, fleet: Fleet, **wanted: Any) -> None:
         self.fleet = fleet
-        self.drill = begin(fleet, **wanted)
-        self.event = self.drill.event
+        self.drill_id = begin(fleet, **wanted).pk
         self.began: dict[str, str] = {}
+
+    @property
+    def drill(self) -> Drill:
+        """The drill as it is now."""
+        return Drill.objects.select_related("event").get(pk=self.drill_id)
+
+    @property
+    def event(self) -> ScheduledEvent:
+        """Its event as it is now."""
+        return self.drill.event
 
     def announced(self, *names: str) -> Walk:
         """These machines (or all that are asked) begin to rehearse."""
@@ -104,12 +113,9 @@ class Walk:
         order = the_order(self.fleet, asked, "approve")
         answer(self.fleet, asked, order, status=200)
         self.fleet.advance()
-        approval.refresh_from_db()
-        return approval
+        return after(approval)
 
     def reconciled(self, seconds: float = 0) -> Drill:
         """Time passes, and whatever is due is reconciled."""
         self.fleet.tick(seconds)
-        self.drill.refresh_from_db()
-        self.event.refresh_from_db()
         return self.drill

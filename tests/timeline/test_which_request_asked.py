@@ -76,8 +76,3 @@ def test_what_is_written_after_a_request_names_none(admin: Caller) -> None:
     factories.Fleet(now=datetime.now(UTC))
     made = Entry.objects.get(kind="token_created", via="command", actor="the command line", why="tests")
     assert (made.request_id, made.address) == ("", "")
-
-
-def test_refusals_and_pages_are_answered_with_an_id_too(client: Client, db: None) -> None:
-    assert client.get("/", headers={"X-Request-ID": "abc"})["X-Request-ID"] == "abc"
-    assert client.get("/api/v1/nothing/")["X-Request-ID"]

@@ -18,21 +18,12 @@ FLYING = (ApprovalState.GRANTED, ApprovalState.RELAYING, ApprovalState.ACCEPTED)
 
 
 def member(turn: int = 1, **fields: object) -> Member:
-    known: dict[str, object] = {
-        "approval_id": 100 + turn,
-        "turn": turn,
-        "event_id": f"EVENT-{turn}",
-        "event_type": "Reboot",
-        "resources": (f"vm{turn}",),
-        "set_id": 1,
-        "set_kind": "availability_set",
-        "set_name": "web",
-        "approval_state": ApprovalState.WAITING,
-        "event_status": EventStatus.SCHEDULED,
-        "machines": (ReturnFacts(f"vm{turn}", back=True),),
-        "last_heard_at": NOW,
-    }
-    return Member(**{**known, **fields})  # type: ignore[arg-type]
+    known = Member(
+        approval_id=100 + turn, turn=turn, event_id=f"EVENT-{turn}", event_type="Reboot", resources=(f"vm{turn}",),
+        set_id=1, set_kind="availability_set", set_name="web", approval_state=ApprovalState.WAITING,
+        event_status=EventStatus.SCHEDULED, machines=(ReturnFacts(f"vm{turn}", back=True),), last_heard_at=NOW,
+    )  # fmt: skip
+    return replace(known, **fields)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -72,13 +63,8 @@ class Plain:
         elif m.approval_state in FLYING and past >= self.accepted_after:
             m = replace(m, approval_state=ApprovalState.ACCEPTED)
             if past >= self.started_after:
-                m = replace(
-                    m,
-                    approval_state=ApprovalState.CONFIRMED,
-                    event_status=EventStatus.STARTED,
-                    started=True,
-                    machines=down,
-                )
+                m = replace(m, approval_state=ApprovalState.CONFIRMED, started=True, machines=down)
+                m = replace(m, event_status=EventStatus.STARTED)
         elif m.event_status is EventStatus.STARTED and past >= self.ended_after and self.outcome != "all silent":
             m = replace(m, event_status=EventStatus.ENDED, ended_at=now)
         elif m.ended_at and self.back_after is not None and (now - m.ended_at).total_seconds() >= self.back_after:
@@ -108,17 +94,9 @@ def test_never_two_fault_domains_of_a_set_are_in_flight_and_it_ends_with_a_reaso
         accepted = dice.choice([0, 30, 300])
         due = NOW + timedelta(seconds=dice.randrange(60, 9000))
         started = accepted + dice.choice([0, 60, 900])
-        events.append(
-            Plain(
-                member(turn, set_id=dice.choice([1, 1, 2]), not_before=due),
-                fault_domain=dice.randrange(3),
-                accepted_after=accepted,
-                started_after=started,
-                ended_after=started + dice.choice([0, 60, 1200]),
-                back_after=dice.choice([0, 0, 30, 500, None]),
-                outcome=dice.choice(fates),
-            )
-        )
+        ended, back = started + dice.choice([0, 60, 1200]), dice.choice([0, 0, 30, 500, None])
+        one = member(turn, set_id=dice.choice([1, 1, 2]), not_before=due)
+        events.append(Plain(one, dice.randrange(3), accepted, started, ended, back, dice.choice(fates)))
     now, state, reason = NOW, WaveState.RUNNING, ""
     began: list[int] = []
     for _ in range(2000):

@@ -32,9 +32,7 @@ def narrow(settings: Any) -> Caller:
         fleet.enrol(name, availability_set=home)
     fleet.all_say()
     fleet.say("vm1", *(listing(one, resources=("vm1",), not_before=due) for one in (SEEN, TOO)))
-    fleet.say(
-        "u1", listing(HIDDEN, resources=("u1",), not_before=due), listing(OTHER, resources=("u2",), not_before=due)
-    )
+    fleet.say("u1", *(listing(one, resources=(name,), not_before=due) for one, name in ((HIDDEN, "u1"), (OTHER, "u2"))))
     AvailabilitySet.objects.filter(name__startswith="umbra").update(service="umbra")
     anna = factories.approver()
     waves.begin(actor=acting(anna, why="go"), now=fleet.now, events=[HIDDEN, OTHER])
@@ -63,11 +61,12 @@ def test_a_wave_of_events_that_are_hidden_is_one_of_events_that_are_not_there(
     def asked(*events: str) -> tuple[int, str]:
         return answer(narrow.post("waves/", {"events": [*neighbours, *events], "comment": "x"}), *events)
 
-    nowhere = asked("11111111-0000-4000-8000-000000000001")
+    unknown = [f"11111111-0000-4000-8000-00000000000{number}" for number in (1, 2)]
+    nowhere = asked(unknown[0])
     assert nowhere[0] == 404
     for hidden in (HIDDEN, OTHER, drill_event()):
         assert asked(hidden) == nowhere
-    assert asked(HIDDEN, OTHER) == asked("11111111-0000-4000-8000-000000000001", "11111111-0000-4000-8000-000000000002")
+    assert asked(HIDDEN, OTHER) == asked(*unknown)
 
 
 def test_hidden_service_is_one_that_is_not_there_and_a_hidden_wave_is_not_named(narrow: Caller) -> None:
@@ -88,11 +87,9 @@ def test_object_of_another_user_answers_like_a_missing_one(narrow: Caller) -> No
     token = accounts.token(user=ada, name="x", scopes=["read"], now=datetime.now(UTC))[0]
     feed = accounts.calendar(actor=acting(ada), name="x", now=datetime.now(UTC))[0]
     session = a_session(ada)
-    for there, nowhere in (
-        (f"tokens/{token.prefix}/", "tokens/dd_000000000000/"),
-        (f"sessions/{session.pk}/", "sessions/987654321/"),
-    ):
-        assert answer(narrow.delete(there)) == answer(narrow.delete(nowhere))
+    nowhere = {f"tokens/{token.prefix}/": "tokens/dd_000000000000/", f"sessions/{session.pk}/": "sessions/987654321/"}
+    for there, missing in nowhere.items():
+        assert answer(narrow.delete(there)) == answer(narrow.delete(missing))
     narrow.client.force_login(narrow.user)
     statuses = {narrow.client.post(f"/you/calendars/{name}/end/").status_code for name in (feed.prefix, "cal_0")}
     assert len(statuses) == 1

@@ -47,7 +47,6 @@ def test_a_wave_is_begun_followed_and_stopped_on_the_pages(walk: Walk) -> None:
 
 
 def test_form_shows_the_guard_and_takes_a_reason(walk: Walk) -> None:
-    walk.events[FIRST]["event_type"] = "Redeploy"
     walk.open[FIRST]["event_type"] = "Redeploy"
     walk.fleet.later(0.1)
     walk.tell()

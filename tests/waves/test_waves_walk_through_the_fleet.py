@@ -27,17 +27,16 @@ FIRST, SECOND, THIRD = (f"0A1B2C3D-0000-4000-8000-00000000000{number}" for numbe
 class Walk:
     """A service of two sets, three machines in one and two in the other, with three events that wait."""
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self) -> None:
         self.fleet = Fleet()
         self.fleet.enrol_set(3)
         self.fleet.enrol_set(2, prefix="db", availability_set="db")
         AvailabilitySet.objects.update(service="shop")
-        self.events = {
-            FIRST: {"resources": ("vm1",), "not_before": self.fleet.now + seconds(900), **fields},
-            SECOND: {"resources": ("vm2",), "not_before": self.fleet.now + seconds(1800), **fields},
-            THIRD: {"resources": ("db1",), "not_before": self.fleet.now + seconds(2700), **fields},
+        due = ((FIRST, "vm1", 900), (SECOND, "vm2", 1800), (THIRD, "db1", 2700))
+        self.open: dict[str, dict[str, Any]] = {
+            event_id: {"resources": (name,), "not_before": self.fleet.now + seconds(count), "event_type": "Reboot"}
+            for event_id, name, count in due
         }
-        self.open = {event_id: {**known, "event_type": "Reboot"} for event_id, known in self.events.items()}
         self.fleet.later(1)
         self.tell()
 
@@ -49,12 +48,8 @@ class Walk:
             self.fleet.all_say(*here, names=names)
 
     def begin(self, *event_ids: str, **fields: Any) -> Wave:
-        return waves.begin(
-            actor=acting(fields.pop("by", None) or operator(), why=fields.pop("comment", "patch night")),
-            events=event_ids,
-            now=self.fleet.now,
-            **fields,
-        )
+        by = acting(operator(), why="patch night")
+        return waves.begin(actor=by, events=event_ids, now=self.fleet.now, **fields)
 
     def goes(self, event_id: str, *, silent: str = "") -> None:
         """Azure answers 200, the event starts, and is gone."""
@@ -70,8 +65,7 @@ class Walk:
         self.fleet.advance()
 
     def states(self) -> list[str]:
-        rows = Approval.objects.filter(wave__isnull=False).order_by("turn")
-        return [row.state for row in rows]
+        return list(Approval.objects.filter(wave__isnull=False).order_by("turn").values_list("state", flat=True))
 
 
 def test_wave_runs_in_sequence_and_reports_its_end() -> None:
@@ -82,10 +76,8 @@ def test_wave_runs_in_sequence_and_reports_its_end() -> None:
     assert (found.event.approval.wave, found.event.approval.turn) == (wave.pk, 2)
     shown = projections.detail(wave_id=wave.pk, now=walk.fleet.now)
     assert shown.reason.code == "wave-waits-for-order"
-    assert [one.sentence.code for one in shown.members] == [
-        "wave-member-on-its-way", "wave-waits-for-order", "wave-member-ahead",
-    ]  # fmt: skip
-
+    told = [one.sentence.code for one in shown.members]
+    assert told == ["wave-member-on-its-way", "wave-waits-for-order", "wave-member-ahead"]
     walk.goes(FIRST)
     assert walk.states() == ["CONFIRMED", "GRANTED", "WAITING"]
     walk.goes(SECOND)
