@@ -120,11 +120,11 @@ def test_it_ends_by_itself_when_the_agents_vanish(fleet: Fleet) -> None:
 def test_user_stops_the_drill_and_machines_are_notified(fleet: Fleet) -> None:
     walk = Walk(fleet).announced("vm1", "vm2")
     approval = fleet.approve(walk.event.event_id)
-    drilling.stop(drill_id=walk.drill.pk, actor=acting(operator(), why="enough"), now=fleet.later(1))
+    drilling.stop(drill_id=walk.drill_id, actor=acting(operator(), why="enough"), now=fleet.later(1))
     assert (walk.event.status, after(approval).state) == ("ENDED", "VOID")
     assert [(order.drill or {})["step"] for order in waiting(fleet, "vm1")] == ["cancel"]
     assert waiting(fleet, "vm3") == [], "it never had the drill"
-    again = refused(lambda: drilling.stop(drill_id=walk.drill.pk, actor=acting(operator()), now=fleet.now))
+    again = refused(lambda: drilling.stop(drill_id=walk.drill_id, actor=acting(operator()), now=fleet.now))
     assert again.code == "too-late"
 
 

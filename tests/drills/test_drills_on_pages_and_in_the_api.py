@@ -81,7 +81,7 @@ def test_the_report_has_the_times_of_every_step_and_says_who_was_left_out(fleet:
     walk.all_say("started").all_say("gone", "over")
     hooks(fleet, "vm1", event_id, "recover")
     walk.reconciled(10)
-    found = drills.report(drill_id=walk.drill.pk, now=fleet.now)
+    found = drills.report(drill_id=walk.drill_id, now=fleet.now)
     assert {"began", "announced", "decided", "sent", "accepted", "started", "ended", "over"} <= steps_of(found)
     assert found.steps[0].seconds is None and all((step.seconds or 0) >= 0 for step in found.steps[1:])
     by_name = {machine.machine.resource_name: machine for machine in found.machines}
@@ -105,7 +105,7 @@ def test_a_report_costs_the_same_for_any_number_of_machines(
     walk = Walk(fleet).announced()
     walk.approved()
     with django_assert_num_queries(7):
-        drills.report(drill_id=walk.drill.pk, now=fleet.now)
+        drills.report(drill_id=walk.drill_id, now=fleet.now)
 
 
 def test_the_page_of_a_set_offers_it_to_operators_and_begins_it(fleet: Fleet, browser: Client) -> None:
@@ -127,13 +127,13 @@ def test_it_is_marked_on_every_page(fleet: Fleet, browser: Client) -> None:
     walk = Walk(fleet).announced()
     home = walk.event.availability_set_id
     for address in ("/", "/history/", "/sets/", f"/sets/{home}/", f"/machines/{fleet.agents['vm1'].machine.pk}/",
-                    f"/events/{walk.event.event_id}/", "/drills/", f"/drills/{walk.drill.pk}/"):  # fmt: skip
+                    f"/events/{walk.event.event_id}/", "/drills/", f"/drills/{walk.drill_id}/"):  # fmt: skip
         page = browser.get(address)
         assert page.status_code == 200, address
         assert 'class="drill-badge"' in page.content.decode(), address
     event = browser.get(f"/events/{walk.event.event_id}/").content.decode()
     assert "<title>DRILL: Freeze" in event
-    assert f'href="/drills/{walk.drill.pk}/"' in event
+    assert f'href="/drills/{walk.drill_id}/"' in event
 
 
 def test_the_page_stops_it(fleet: Fleet, browser: Client) -> None:

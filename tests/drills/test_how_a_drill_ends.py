@@ -38,7 +38,7 @@ FACTS = st.fixed_dictionaries(
 def test_at_its_time_every_drill_is_over_and_before_it_only_for_a_reason(
     facts: dict[str, Any], ended: int, late: int
 ) -> None:
-    status, started, approved, real_event, machines = facts.values()
+    status, real_event = facts["status"], facts["real_event"]
     ended_at = NOW + timedelta(seconds=ended) if status is EventStatus.ENDED else None
     event = ScheduledEvent(status=status, started_at=NOW if started else None, ended_at=ended_at)
     drill = Drill(event=event, ends_by=NOW - timedelta(seconds=late))
@@ -51,8 +51,8 @@ def test_at_its_time_every_drill_is_over_and_before_it_only_for_a_reason(
     if real_event is not None:
         assert ending.outcome is Outcome.OVERTAKEN
     if ending.outcome is Outcome.COMPLETED:
-        assert approved and started and status is EventStatus.ENDED
-    if late < 0 and real_event is None and any(not machine.left_out for machine in machines):
+        assert facts["approved"] and facts["started"] and status is EventStatus.ENDED
+    if late < 0 and real_event is None and any(not machine.left_out for machine in facts["machines"]):
         assert status is EventStatus.ENDED, "nothing else ends it before its time"
 
 

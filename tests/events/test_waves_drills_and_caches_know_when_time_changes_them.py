@@ -134,12 +134,12 @@ def test_a_drill_is_asked_at_its_times_and_when_its_set_has_news(asked: Any) -> 
         ticked(walk.fleet, asked)
     assert "drills" not in ticked(walk.fleet, asked)
     say(walk.fleet, "vm1", walk.began["vm1"], "announced")
-    assert ticked(walk.fleet, asked)["drills"] == [walk.drill.pk]
+    assert ticked(walk.fleet, asked)["drills"] == [walk.drill_id]
     ticked(walk.fleet, asked)
     assert "drills" not in ticked(walk.fleet, asked)
     left = (Drill.objects.get().ends_by - walk.fleet.now).total_seconds()
     assert "drills" not in ticked(walk.fleet, asked, after=left - 3)
-    assert ticked(walk.fleet, asked, after=3)["drills"] == [walk.drill.pk]
+    assert ticked(walk.fleet, asked, after=3)["drills"] == [walk.drill_id]
 
 
 def test_an_operation_on_a_cache_is_computed_at_its_times_only(asked: Any) -> None:

@@ -1,12 +1,16 @@
-"""After a restore a new era begins: what is written then comes after all that is there, whatever its transaction."""
+"""After a restore a new era begins: what is written then comes after all that is there, whatever its transaction.
+
+A role without special rights restores a dump on any server; the timeline continues and verifies.
+"""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from django.core.management import call_command
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from pytest_django.plugin import DjangoDbBlocker
 
 from fleet.audit import seals as sealing
@@ -15,14 +19,16 @@ from fleet.domain.gauges import UNSEALED
 from fleet.domain.timeline import EntryKind
 from fleet.gateway.feed import cursor_text, feed_frame
 from fleet.gateway.streams import read_cursor
-from fleet.models import Entry, LastRun, Seal
+from fleet.models import Entry, LastRun, ScheduledEvent, Seal
 from fleet.models.timeline import numbering
 from fleet.operations.events import scheduling
 from fleet.operations.timeline.entries import tell
 from fleet.projections.blind_spots import overview
 from fleet.projections.desk.gauges import measure
 from fleet.projections.timeline import entries
-from tests.databases import database, django_on
+from tests import restoring
+from tests.databases import database, database_named, django_on
+from tests.factories import EVENT, Fleet, announced, listing
 from tests.processes import wait_for
 from tests.timeline.test_the_timeline_is_sealed import BARE, behind_our_back, findings
 from tests.words import sentence, text
@@ -161,3 +167,57 @@ def test_reconciling_reads_what_is_new_in_the_era_and_nothing_of_before_again(re
 def unsealed_seconds() -> float:
     (found,) = [one for one in measure(now=datetime.now(UTC)) if one.gauge is UNSEALED]
     return found.values[()]
+
+
+OTHER = "0A1B2C3D-0000-4000-8000-00000000000A"
+# A server in use has seen more transactions than a new one.
+TRANSACTIONS = 1500
+
+
+@pytest.fixture
+def dumped(migrated_template: str, django_db_blocker: DjangoDbBlocker, tmp_path: Path) -> Iterator[Fleet]:
+    """A fleet with one event, sealed, out of a dump, on another server; its second event came after the dump."""
+    with database(migrated_template) as name, django_db_blocker.unblock():
+        with django_on(name):
+            with connection.cursor() as cursor:
+                each = "PERFORM pg_current_xact_id(); COMMIT;"
+                cursor.execute(f"DO $$ BEGIN FOR n IN 1..{TRANSACTIONS} LOOP {each} END LOOP; END $$")
+            fleet = Fleet(now=datetime.now(UTC) - timedelta(minutes=2))
+            announced(fleet)
+            sealing.seal(now=fleet.now, via="beat")
+            restoring.dump(database_named(name), tmp_path / "drydock.dump")
+            announced(fleet, event_id=OTHER)
+        with restoring.server() as url:
+            there = restoring.restore_dump(tmp_path / "drydock.dump", url)
+            with django_on(restoring.ROLE, HOST=restoring.host_of(there), USER=restoring.ROLE):
+                yield fleet
+
+
+def test_restore_needs_no_special_rights_and_the_timeline_continues(dumped: Fleet) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_user, usesuper FROM pg_user WHERE usename = current_user")
+        assert cursor.fetchone() == (restoring.ROLE, False)
+    assert numbering().missing
+    (*_, last) = entries.entries_after(cursor=(0, 0, 0)) or Entry.objects.order_by("xid", "id")
+    place = (1, last.xid, last.pk)
+    out = StringIO()
+    call_command("begin_era", stdout=out)
+    assert "of a dump" in out.getvalue()
+    # The database still refuses to change what was written.
+    with pytest.raises(DatabaseError, match="append-only"), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("DELETE FROM fleet_entry")
+    assert list(ScheduledEvent.objects.values_list("event_id", flat=True)) == [EVENT]
+    # An agent tells its newest document again, behind the numbers that are lost here.
+    dumped.later(30)
+    agent = dumped.agents["vm1"]
+    both = agent.document(listing(), listing(OTHER), at=dumped.now)
+    delivery = agent.delivery(both)
+    delivery.acknowledged = agent.seq - 1
+    dumped.record(delivery)
+    assert set(ScheduledEvent.objects.values_list("event_id", "status")) == {(EVENT, "SCHEDULED"), (OTHER, "SCHEDULED")}
+    assert Entry.objects.filter(kind="reports_lost", era=2).exists()
+    told = entries.entries_after(cursor=place)
+    assert {"era_begun", "event_seen", "reports_lost"} <= {entry.row.kind for entry in told}
+    assert {entry.cursor[0] for entry in told} == {2}
+    assert sealing.seal(now=dumped.now, via="beat").rows == len(told)
+    call_command("verify_audit", stdout=StringIO())

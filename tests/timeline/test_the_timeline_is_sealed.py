@@ -1,6 +1,7 @@
 """A chain of hashes over the timeline: whatever is done to a row or a seal behind our back is found, and named.
 
-Everything is tampered with in a real Postgres, by its superuser, with the triggers that refuse it out of the way.
+Everything is tampered with in a real Postgres, by its superuser, with the triggers that refuse it out of the way. A
+process recomputes some seals every few minutes, and reports a changed row unasked.
 """
 
 import hashlib
@@ -25,14 +26,14 @@ from fleet.audit import tasks
 from fleet.audit.seals import Finding, verify
 from fleet.domain.actor import Actor, ActorKind
 from fleet.domain.timeline import NO_HASH, EntryKind
-from fleet.models import Entry, LastRun, Seal
+from fleet.models import Entry, LastRun, OpenTrouble, Seal
 from fleet.models.timeline import COLUMNS
-from fleet.operations import reconcile
+from fleet.operations import blind_spots, reconcile
 from fleet.operations.locks import Lock
 from fleet.operations.timeline.entries import entry, write
 from tests.holding import session
 from tests.processes import wait_for
-from tests.words import sentence
+from tests.words import sentence, text
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ADA = Actor(ActorKind.PERSON, "ada", "page", why="because")
@@ -63,13 +64,18 @@ def _sealed(minute: int) -> bool:
     return Seal.objects.count() == minute + 1
 
 
+def seal_each(seals: int, rows: int) -> None:
+    """So many seals over so many rows each."""
+    for minute in range(seals):
+        written(rows)
+        # While any session on this server writes, in whatever database, the newest rows cannot be sealed yet.
+        wait_for(partial(_sealed, minute), seconds=20, what="what was written is sealed")
+
+
 @pytest.fixture
 def sealed(transactional_db: None) -> list[Seal]:
     """Four seals over five rows each."""
-    for minute in range(SEALS):
-        written(PER_SEAL)
-        # While any session on this server writes, in whatever database, the newest rows cannot be sealed yet.
-        wait_for(partial(_sealed, minute), seconds=20, what="what was written is sealed")
+    seal_each(SEALS, PER_SEAL)
     return list(Seal.objects.order_by("number"))
 
 
@@ -109,7 +115,7 @@ def test_each_seal_is_over_all_rows_since_the_one_before_it_and_the_chain_can_be
     assert findings(heads={seal.number: seal.hash for seal in sealed}) == []
     # The definition, followed by hand.
     seal = sealed[1]
-    text = f"drydock-seal-1\n2\n{sealed[0].hash}\n2026-11-20T12:01:00.000000+00:00\n"
+    whole = f"drydock-seal-1\n2\n{sealed[0].hash}\n2026-11-20T12:01:00.000000+00:00\n"
     for row in Entry.objects.filter(pk__in=ids_of(seal)).order_by("xid", "id"):
         jsonb = [json.dumps(value, ensure_ascii=False) for value in (row.before, row.after, row.data)]
         assert '"n"' in jsonb[0]
@@ -124,9 +130,9 @@ def test_each_seal_is_over_all_rows_since_the_one_before_it_and_the_chain_can_be
             value if value == "\\N" else value.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n")
             for value in values
         ]
-        text += "\t".join(escaped) + "\n"
-    text += f"end {PER_SEAL} {seal.last_xid} {seal.last_id}\n"
-    assert hashlib.sha256(text.encode()).hexdigest() == seal.hash
+        whole += "\t".join(escaped) + "\n"
+    whole += f"end {PER_SEAL} {seal.last_xid} {seal.last_id}\n"
+    assert hashlib.sha256(whole.encode()).hexdigest() == seal.hash
 
 
 def test_every_column_is_sealed() -> None:
@@ -313,3 +319,60 @@ def test_the_database_refuses_to_empty_the_timeline_and_its_seals(db: None, stat
         # As everywhere but in the databases of tests.
         cursor.execute("SET LOCAL drydock.may_truncate = ''")
         cursor.execute(statement.format(table))
+
+
+# The check by the way.
+
+
+def checked(times: int = 1) -> list[int | None]:
+    return [sealing.check(now=NOW + timedelta(minutes=number), via="beat") for number in range(times)]
+
+
+def test_what_is_as_it_was_sealed_holds_and_nothing_at_all_does_too(transactional_db: None) -> None:
+    assert checked() == [None]
+    seal_each(9, 1)
+    assert checked(5) == [None] * 5
+
+
+OF_THE_NEWEST = (
+    "UPDATE fleet_entry SET actor = 'stranger' WHERE id = (SELECT max(id) FROM fleet_entry)",
+    "DELETE FROM fleet_entry WHERE id = (SELECT max(id) FROM fleet_entry)",
+    "UPDATE fleet_seal SET hash = md5('x') WHERE number = 9",
+    "UPDATE fleet_seal SET previous_hash = md5('x') WHERE number = 9",
+    "UPDATE fleet_seal SET rows = 7 WHERE number = 9",
+    "DELETE FROM fleet_seal WHERE number = 8",
+)
+
+
+def test_whatever_is_changed_among_the_newest_shows_at_once(transactional_db: None) -> None:
+    seal_each(9, 1)
+    for statement in OF_THE_NEWEST:
+        with behind_our_back(statement):
+            assert checked() == [9], statement
+
+
+def test_what_lies_further_back_shows_when_its_turn_comes(transactional_db: None) -> None:
+    seal_each(12, 1)
+    with behind_our_back("UPDATE fleet_entry SET actor = 'stranger' WHERE id = (SELECT min(id) + 4 FROM fleet_entry)"):
+        assert checked(2) == [None, 5]
+    LastRun.objects.filter(name=sealing.RUN).update(newest_id=0)
+    # Three at a time, and then from the beginning again.
+    assert checked(5) == [None] * 5
+    assert LastRun.objects.get(name=sealing.RUN).newest_id in range(13)
+
+
+def test_broken_seal_is_reported_once_and_its_end_once(transactional_db: None) -> None:
+    seal_each(4, 1)
+    # After the last seal: a seal of later than now would be trouble of its own.
+    blind_spots.compare(now=NOW + timedelta(minutes=4), via="beat")
+    with behind_our_back(OF_THE_NEWEST[0]):
+        for minutes in (10, 16, 17, 22):
+            blind_spots.compare(now=NOW + timedelta(minutes=minutes), via="beat")
+        (line,) = Entry.objects.filter(kind=EntryKind.AUDIT_FAILED.value)
+        assert "seal 4 does not match its rows" in text(line)
+        assert OpenTrouble.objects.filter(code="audit-failed").count() == 1
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE fleet_entry SET actor = 'ada' WHERE actor = 'stranger'")
+        blind_spots.compare(now=NOW + timedelta(minutes=28), via="beat")
+        (over,) = Entry.objects.filter(kind=EntryKind.COVERAGE_CLOSED.value)
+        assert text(over) == "Resolved: The timeline does not match its seals."
