@@ -40,9 +40,9 @@ def test_at_its_time_every_drill_is_over_and_before_it_only_for_a_reason(
 ) -> None:
     status, real_event = facts["status"], facts["real_event"]
     ended_at = NOW + timedelta(seconds=ended) if status is EventStatus.ENDED else None
-    event = ScheduledEvent(status=status, started_at=NOW if started else None, ended_at=ended_at)
+    event = ScheduledEvent(status=status, started_at=NOW if facts["started"] else None, ended_at=ended_at)
     drill = Drill(event=event, ends_by=NOW - timedelta(seconds=late))
-    ending = ending_of(drill, machines, approved=approved, real_event=real_event, now=NOW)
+    ending = ending_of(drill, facts["machines"], approved=facts["approved"], real_event=real_event, now=NOW)
     if late >= 0:
         assert ending is not None
     if ending is None:
