@@ -27,7 +27,7 @@ from fleet.operations import clock
 
 
 def never(self: Any, request: HttpRequest, obj: Model | None = None) -> bool:
-    """Return that nobody has this permission."""
+    """Return that no user has this permission."""
     return False
 
 

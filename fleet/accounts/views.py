@@ -61,7 +61,7 @@ def tokens_of(username: str) -> tuple[TokenRow, ...]:
 
 
 def _done_for(person: User, request: Asked, message: str, own: str) -> HttpResponse:
-    """Redirect to the user's own page `own`, or to the page of `person` if that is somebody else."""
+    """Redirect to the user's own page `own`, or to the page of `person` if that is another user."""
     if person == request.user:
         return done(request, message, own)
     return done(request, message, "person", username=person.get_username())

@@ -56,7 +56,7 @@ class Buckets:
             return (1 - tokens) / self.rate
         if len(self._filled) >= MOST_KEYS and key not in self._filled:
             full = {k for k, (free, then) in self._filled.items() if free + (now - then) * self.rate >= self.burst}
-            # Those that are full count as unknown ones; if none is, all begin anew.
+            # Those that are full count as unknown ones; if none is, all begin again.
             self._filled = {k: one for k, one in self._filled.items() if full and k not in full}
         self._filled[key] = (tokens - 1, now)
         return 0.0

@@ -42,7 +42,7 @@ OF_CACHES = {
     for kind in notification_type.declared.entries
     if kind.value in MILESTONES and kind.value not in OF_EVENTS
 }
-# Notification types after which a step of escalation is not sent, and further ones for events that nobody claimed.
+# Notification types after which a step of escalation is not sent, and further ones for events without a claim.
 DECIDED = frozenset({NotificationType.DECIDED, NotificationType.STARTED, NotificationType.ENDED})
 CLAIMED = frozenset({NotificationType.CLAIMED, NotificationType.PROPOSED})
 

@@ -179,6 +179,8 @@ ERRORS: dict[str, str] = {
     "some_refused": "the mail server refused some recipients",
     "unknown": "unknown: the worker stopped before it recorded the result",
     "own-failure": "an error in Drydock: see its log",
+    "secrets-unreadable": "the secrets of the channel cannot be read with the current `SECRET_KEY`: enter them again",
+    "too-many-calls": "the receiver limits the calls; Drydock tries again later",
 }
 # Details about an address or URL, which follow the code after a colon.
 ABOUT: dict[str, str] = {

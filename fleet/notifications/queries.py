@@ -244,11 +244,11 @@ def backlog(*, now: datetime, by: str = "channel__pk") -> dict[Any, Backlog]:
 
 def measure(*, now: datetime) -> tuple[Sample, ...]:
     """Return the current values of all metrics of notifications. Nine queries."""
-    waiting, lately = backlog(now=now, by="channel__kind"), now - timedelta(hours=1)
+    waiting, hour_ago = backlog(now=now, by="channel__kind"), now - timedelta(hours=1)
     oldest = min((backlog.since for backlog in waiting.values()), default=now)
-    created = visible(MessageDelivery).filter(created_at__gt=lately).order_by()
+    created = visible(MessageDelivery).filter(created_at__gt=hour_ago).order_by()
     by_state = created.values_list("channel__kind", "state").annotate(count=Count("pk"))
-    failed = visible(DeliveryAttempt).filter(at__gt=lately, ok=False).order_by()
+    failed = visible(DeliveryAttempt).filter(at__gt=hour_ago, ok=False).order_by()
     by_kind = failed.values_list("delivery__channel__kind").annotate(count=Count("pk"))
     ran_at = visible(LastRun).filter(name=ROUTER).values_list("ran_at", flat=True).first()
     channels = Counter(health_of(row, now=now) for row in visible(Channel).filter(deleted_at=None))

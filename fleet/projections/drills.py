@@ -229,8 +229,8 @@ def _of_machine(
 def _left_out(drill: Drill, row: Rehearsal, instruction: Instruction | None, sighting: Sighting | None) -> Reason | str:
     if row.left_out or sighting is not None or drill.closed_at is None:
         return read_reason(row.left_out)
-    is_told = instruction is not None and instruction.delivered_at is not None
-    return Reason("drill-unheard-of" if is_told else "drill-unreached")
+    delivered = instruction is not None and instruction.delivered_at is not None
+    return Reason("drill-unheard-of" if delivered else "drill-unreached")
 
 
 def _next(drill: Drill, approvals: Sequence[Approval], *, announced: bool) -> Reason:

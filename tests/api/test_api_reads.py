@@ -107,8 +107,8 @@ def test_the_api_tells_sizes(fleet: factories.Fleet, admin: Caller, settings: An
     assert (told["max_size"], told["max_size_is_configured"]) == (100 * G, True)
     assert told["size"] >= told["other_bytes"] + told["documents"] + sum(kind["size"] for kind in told["kinds"])
     kinds = {kind["kind"]: kind for kind in told["kinds"]}
-    told_of = {kind: (kinds[kind]["days"], kinds[kind]["parts"]) for kind in ("entries", "observations")}
-    assert told_of == {"entries": (None, 1), "observations": (30, 1)}
+    shown = {kind: (kinds[kind]["days"], kinds[kind]["parts"]) for kind in ("entries", "observations")}
+    assert shown == {"entries": (None, 1), "observations": (30, 1)}
     assert kinds["entries"]["oldest"] is not None
     # An hour of rows is too little to compute daily growth.
     assert kinds["entries"]["daily_rows"] is None

@@ -288,7 +288,7 @@ def test_old_rows_are_archived_and_recorded_once(old: ExpiringPartition) -> None
 STEPS = ((archive, "next_portion _write _keep"), (retention, "covered take_out _settle tell _note"))
 
 
-def test_process_killed_at_any_step_goes_on_there(old: ExpiringPartition, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_killed_at_any_step_continues_there(old: ExpiringPartition, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in ((module, name) for module, names in STEPS for name in names.split()):
         plain = getattr(module, name)
         for after in (False, True):

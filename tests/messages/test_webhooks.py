@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from fleet.domain.egress import AddressRefusal
 from fleet.domain.secrets import new_secret as new_token
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
+from fleet.notifications import labels
 from fleet.notifications.channels import apprise, mail, webhook
 from fleet.notifications.delivery import OWN_FAILURE
 from fleet.notifications.labels import ABOUT, ERRORS, error_words
@@ -160,6 +162,9 @@ def test_what_a_receiver_answers_decides_what_becomes_of_it(fleet: Fleet) -> Non
 
 def test_whatever_goes_wrong_has_words() -> None:
     codes = {error.value for error in SendError} - {""}
+    for module in Path(labels.__file__).parent.rglob("*.py"):
+        codes.update(re.findall(r'error="([a-z-]+)"', module.read_text()))
+    assert {"too-many-calls", "secrets-unreadable"} <= codes
     assert codes | {mail.NO_SERVER, mail.SOME_REFUSED, OWN_FAILURE} <= set(ERRORS)
     assert {reason.value for reason in AddressRefusal} | {"beside_proxy"} <= set(ABOUT)
     assert error_words("refused_address:loopback") == "Drydock does not send to this address (this machine)"

@@ -164,7 +164,7 @@ def test_keys_rotate_and_unknown_ones_are_looked_for_once_a_minute(entra: Direct
 
 
 @pytest.mark.parametrize("trouble", ["hang", "cut", "down", "reset"])
-def test_failing_provider_delays_nobody(
+def test_failing_provider_delays_no_user(
     entra: Directory, client: Client, trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = there(asked_for(client), "otto")
