@@ -1,14 +1,15 @@
-"""Messages without a router: rows for the newest entries, as it would make them."""
+"""Messages of the newest entries, as the router makes them for a channel."""
 
 from datetime import datetime
-from typing import Any
 
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry
+from fleet.models.facts.decisions import experiences
 from fleet.models.facts.events import load_facts
+from fleet.notifications import router
 from fleet.notifications.models import Channel, Message
 from fleet.notifications.news import MessageNews, news_of
-from fleet.notifications.notification_types import NotificationType, cache_severity, severity, type_of_entry
+from fleet.notifications.notification_types import NotificationType, type_of_entry
 from tests.factories import NOW
 
 
@@ -19,32 +20,19 @@ def a_channel(name: str = "ops") -> Channel:
     return known
 
 
-def a_message(kind: EntryKind, *, now: datetime, moment: NotificationType | None = None, **fields: Any) -> Message:
-    """A message of the newest entry of this kind."""
-    line = Entry.objects.filter(kind=kind.value).select_related("event__availability_set", "cache").latest("pk")
+def a_message(
+    kind: EntryKind, *, now: datetime, moment: NotificationType | None = None, channel: Channel | None = None
+) -> Message:
+    """A message of the newest entry of this kind, due now."""
+    line = Entry.objects.filter(kind=kind.value).select_related("availability_set", "cache").latest("pk")
+    events = load_facts({line.event_id} - {None}, now=now)
+    past = experiences([event.set_id for event in events.values()])
     what = moment or type_of_entry(kind, line.data)
-    assert what is not None
-    subject, service, bad = f"fleet:{kind}", "", what.severity
-    if line.event is not None:
-        subject, service = f"event:{line.event_id}", line.event.availability_set.service
-        bad = severity(load_facts([line.event_id], now=now)[line.event.pk])
-    elif line.cache is not None:
-        subject, service = f"maintenance:{line.maintenance_id}", line.cache.service
-        bad = cache_severity(line.cache.tier)
-    made: Message = Message.objects.create(
-        moment=what.value,
-        subject=subject,
-        entry_id=line.pk,
-        event=line.event,
-        at=line.at,
-        created_at=now,
-        due_at=now,
-        severity=bad.value,
-        service=service,
-        drill=line.event.drill if line.event else False,
-        channel=fields.pop("channel", None) or a_channel(),
-        **fields,
-    )
+    candidates = router._candidates(line, events.get(line.event_id or 0), past, now=now)
+    candidate = next(each for each in candidates if each.facts.moment is what)
+    made = router._message(candidate, now=now, channel_id=(channel or a_channel()).pk)
+    made.due_at = now
+    made.save()
     return made
 
 

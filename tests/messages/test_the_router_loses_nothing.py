@@ -240,14 +240,6 @@ def today(settings: Any) -> Fleet:
     return today
 
 
-def _lease(channel: Channel) -> Any:
-    return Channel.objects.values_list("leased_until", flat=True).get(pk=channel.pk)
-
-
-def ended(thread: notification_tasks.Worker) -> bool:
-    return thread._thread is None
-
-
 def test_hanging_channel_delays_no_other(today: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     let_go, roles = threading.Event(), []
 
@@ -271,11 +263,12 @@ def test_hanging_channel_delays_no_other(today: Fleet, monkeypatch: pytest.Monke
     try:
         wait_for(lambda: len(told(state="TOLD")) == 2, seconds=20, what="the other two deliveries")
         assert told(state="PACKED") == [("event.first_seen", "hangs")]
-        leased = Channel.objects.get(name="hangs")
-        wait_for(lambda: _lease(leased) > leased.leased_until, seconds=20, what="the lease is renewed meanwhile")
+        leased_until = Channel.objects.get(name="hangs").leased_until
+        renewed = Channel.objects.filter(name="hangs", leased_until__gt=leased_until)
+        wait_for(renewed.exists, seconds=20, what="the lease is renewed meanwhile")
     finally:
         let_go.set()
-        wait_for(lambda: ended(one), seconds=30, what="it ends once nothing is due")
+        wait_for(lambda: one._thread is None, seconds=30, what="it ends once nothing is due")
     assert len(told(state="TOLD")) == 3
     assert set(roles) == {"messages"}
     assert not Channel.objects.filter(leased_until__isnull=False).exists()

@@ -251,26 +251,14 @@ def test_process_ends_with_its_parent(tmp_path: Path) -> None:
 
 
 PARENT = """
-import sys, threading, time
-from datetime import UTC, datetime
-import django
-django.setup()
-from fleet.notifications.sender.jobs import HttpJob
+import sys
+from fleet.notifications.sender import jobs
 from fleet.notifications.sender.pool import Pool
 pool = Pool(most=4, allow=["127.0.0.0/8"])
-job = HttpJob("POST", f"http://127.0.0.1:{sys.argv[1]}/", limit_seconds=60)
-threading.Thread(target=pool.send, args=(job,), kwargs={"now": datetime.now(UTC)}, daemon=True).start()
-import os, subprocess
-while True:
-    # Without -ww `ps` cuts the line after 80 characters, in a deep folder before the name of the module.
-    command = ["ps", "-ww", "--ppid", str(os.getpid()), "-o", "pid=,args="]
-    found = subprocess.run(command, capture_output=True, text=True).stdout
-    pids = [line.split()[0] for line in found.splitlines() if "sender.process" in line]
-    if pids:
-        print(pids[0], flush=True)
-        break
-    time.sleep(0.02)
-time.sleep(60)
+job = jobs.HttpJob("POST", f"http://127.0.0.1:{sys.argv[1]}/", limit_seconds=60)
+child = pool.take(job)
+print(child.process.pid, flush=True)
+child.ask(jobs.ENCODER.encode(jobs.Order(job, allow=pool.allow)) + b"\\n", 60)
 """
 
 

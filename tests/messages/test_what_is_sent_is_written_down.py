@@ -205,10 +205,6 @@ def events_of(got: receivers.Received) -> set[str]:
     return named | {one["url"].rstrip("/").rpartition("/")[2] for one in body["data"].get("others", [])}
 
 
-def _more(there: receivers.Receiver, *, than: int) -> bool:
-    return len(there.got) > than
-
-
 @pytest.mark.fault
 @pytest.mark.django_db(transaction=True)
 @searched("rounds", share=1, whole=6, variable="MESSAGE_KILLS")
@@ -240,11 +236,12 @@ def test_every_message_arrives_and_only_what_was_in_flight_comes_twice(rounds: i
         channel("shop-ops", settings={"url": there.url, "secret": "whsec_" + "c2VjcmV0" * 4})
         only(moments=["event.first_seen"])
         for _ in range(rounds):
-            more = partial(_more, there, than=len(there.got))
+            before = len(there.got)
             worker = start([PYTHON, "-m", "tests.messages.a_worker"], environment=environment, log=log)
             try:
                 announce()
-                wait_for(more, seconds=60, what=f"a message was delivered: {worker.said()}")
+                what = f"a message was delivered: {worker.said()}"
+                wait_for(lambda before=before: len(there.got) > before, seconds=60, what=what)
                 announce()
                 time.sleep(random.uniform(0, 0.6))
             finally:
