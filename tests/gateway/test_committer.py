@@ -17,16 +17,7 @@ from pytest_django import Settings
 
 from fleet.domain.intake import read_document
 from fleet.gateway import committer as writing
-from fleet.gateway.committer import (
-    COMMIT_SECONDS,
-    GATHER_SECONDS,
-    GATHER_SLOW_SECONDS,
-    GATHERING,
-    LEAST_REPORTS,
-    Committer,
-    most_after,
-    pause_after,
-)
+from fleet.gateway.committer import GATHERING, LEAST_REPORTS, Committer, most_after, pause_after
 from fleet.gateway.decoder import read_batch
 from fleet.gateway.http import Problem
 from fleet.gateway.write_queue import SHARES, Lane, lane_of
@@ -40,9 +31,9 @@ from tests.loops import in_a_loop
     [
         (1, 0, 5.0, 0.0),
         (GATHERING - 1, 0, 5.0, 0.0),
-        (GATHERING, 0, 0.001, GATHER_SECONDS),
+        (GATHERING, 0, 0.001, writing.GATHER_SECONDS),
         (GATHERING, 0, 0.1, 0.1),
-        (GATHERING, 0, 5.0, GATHER_SLOW_SECONDS),
+        (GATHERING, 0, 5.0, writing.GATHER_SLOW_SECONDS),
         (GATHERING, GATHERING, 5.0, 0.0),
     ],
 )
@@ -57,7 +48,7 @@ def test_the_next_commit_takes_up_what_this_one_would_have_written_in_a_second(r
     most = most_after(reports, took=took, limit=2_500)
     assert LEAST_REPORTS <= most <= 2_500
     if LEAST_REPORTS < most < 2_500:
-        assert abs(most * took / reports - COMMIT_SECONDS) <= took / reports
+        assert abs(most * took / reports - writing.COMMIT_SECONDS) <= took / reports
 
 
 @in_a_loop

@@ -14,20 +14,9 @@ from hypothesis import strategies as st
 from pytest_django import Settings
 
 from fleet.gateway import committer as writing
+from fleet.gateway import write_queue
 from fleet.gateway.committer import Committer
-from fleet.gateway.write_queue import (
-    COSTLY,
-    LANE_REMEMBERED,
-    LOOKED_AT,
-    MOST_NAMED,
-    Lane,
-    Lanes,
-    Pending,
-    Spending,
-    cost_of,
-    events_in,
-    parts_of,
-)
+from fleet.gateway.write_queue import COSTLY, LOOKED_AT, Lane, Lanes, Pending, Spending, cost_of, events_in, parts_of
 from fleet.operations.intake.keep import Delivery, ParsedReport
 from fleet.operations.intake.spools import Key, Taken
 from fleet.projections.machines import identities_of
@@ -51,10 +40,6 @@ def pending(delivery: Delivery, set_id: int | None = None) -> Pending:
     return Pending(delivery, 1, 1, 0.0, asyncio.get_running_loop().create_future(), set_id)
 
 
-def saying(machine_id: int, seq: int = 1) -> Delivery:
-    return bringing(machine_id, json.dumps({"DocumentIncarnation": seq, "Events": []}), seq=seq)
-
-
 @in_a_loop
 async def batches_of(*said: SAID, most: int, trouble: int | None = None) -> list[list[SAID]]:
     """Return the batches that the lanes form of these reports, put in this order."""
@@ -62,7 +47,7 @@ async def batches_of(*said: SAID, most: int, trouble: int | None = None) -> list
     if trouble is not None:
         lanes.trouble(trouble)
     for machine_id, set_id, seq in said:
-        lanes.put(pending(saying(machine_id, seq), set_id), NOW)
+        lanes.put(pending(bringing(machine_id, f'{{"DocumentIncarnation": {seq}}}', seq=seq), set_id), NOW)
     found = []
     while batch := lanes.take(most) or lanes.take_one(Lane.TROUBLED):
         found.append([(one.delivery.machine_id, one.set_id, one.delivery.reports[0].seq) for one in batch])
@@ -148,7 +133,7 @@ async def test_what_was_refused_for_want_of_room_is_news_when_it_comes_again(set
 
 def test_one_machine_that_makes_up_events_gets_no_more_than_its_turn() -> None:
     made_up = [telling(1, *(f"{number}-{event}" for event in range(200))) for number in range(5)]
-    assert len(events_in(made_up[0])) == MOST_NAMED
+    assert len(events_in(made_up[0])) == write_queue.MOST_NAMED
     # What costs so much is not in the commits of the others at all.
     others = [telling(number, "A") for number in range(10, 20)]
     assert order_of(*made_up, *others) == [*range(10, 20)]
@@ -161,12 +146,12 @@ def test_of_an_endless_document_no_more_than_the_beginning_is_looked_at() -> Non
 
 @in_a_loop
 async def test_so_many_are_remembered_and_no_more(settings: Settings) -> None:
-    settings.INGEST_QUEUE_REPORTS = 10 * LANE_REMEMBERED
+    settings.INGEST_QUEUE_REPORTS = 10 * write_queue.LANE_REMEMBERED
     lanes = Lanes()
-    for number in range(LANE_REMEMBERED // 10 + 1):
+    for number in range(write_queue.LANE_REMEMBERED // 10 + 1):
         lanes.put(pending(telling(number, *(f"{number}-{event}" for event in range(10)))), NOW)
-    assert len(lanes._told) == LANE_REMEMBERED
-    assert "0-0" not in lanes._told and f"{LANE_REMEMBERED // 10}-9" in lanes._told
+    assert len(lanes._told) == write_queue.LANE_REMEMBERED
+    assert "0-0" not in lanes._told and f"{write_queue.LANE_REMEMBERED // 10}-9" in lanes._told
 
 
 @given(text=st.text(max_size=200))

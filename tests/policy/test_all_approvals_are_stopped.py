@@ -13,24 +13,11 @@ from fleet.operations.approvals import conditions
 from fleet.operations.approvals.approve import Plan, grant
 from fleet.operations.orders import queue
 from fleet.operations.policy import apply, rules
+from tests import factories
 from tests.api.conftest import caller, problem
 from tests.approvals.asking import OTHER, codes, refused, two_events
 from tests.dashboard.conftest import logged_in, text_of
-from tests.factories import (
-    EVENT,
-    Fleet,
-    accepted,
-    acting,
-    admin,
-    after,
-    announced,
-    approver,
-    listing,
-    open_order,
-    operator,
-    seconds,
-    who,
-)  # fmt: skip
+from tests.factories import EVENT, Fleet, acting, admin, after, announced, approver, listing, open_order, operator, who
 from tests.policy.conftest import made
 from tests.words import sentence
 
@@ -96,7 +83,7 @@ def test_an_order_that_no_agent_holds_is_handed_to_none(fleet: Fleet) -> None:
 
 def test_what_waits_for_a_condition_or_a_second_person_stays(fleet: Fleet) -> None:
     event, other = two_events(fleet)
-    later = fleet.approve(event.event_id, when=When.TIME, due_at=fleet.now + seconds(30))
+    later = fleet.approve(event.event_id, when=When.TIME, due_at=fleet.now + factories.seconds(30))
     AvailabilitySet.objects.update(second_person=True)
     proposal = fleet.approve(other.event_id)
     stopped(fleet)
@@ -124,7 +111,7 @@ def test_stop_blocks_new_and_running_waves(fleet: Fleet) -> None:
 
 
 def test_what_azure_was_asked_already_is_still_followed_to_its_end(fleet: Fleet) -> None:
-    approval = accepted(fleet)
+    approval = factories.accepted(fleet)
     stopped(fleet)
     fleet.later(10)
     fleet.all_say(listing(status="Started", resources=("vm1", "vm2")))

@@ -12,18 +12,8 @@ from hypothesis import strategies as st
 from fleet.domain.approvals.guards import ACCEPTABLE, EventFacts, Guard, HoldFacts, WindowFacts
 from fleet.domain.event_types import TYPES
 from fleet.domain.intake import Prepared
-from fleet.domain.policy.rules import (
-    SAID,
-    SOURCES,
-    Action,
-    RuleAction,
-    StandingRule,
-    faults,
-    first_match,
-    is_matching,
-    verdict,
-    wording,
-)
+from fleet.domain.policy import rules as policy
+from fleet.domain.policy.rules import Action, RuleAction, StandingRule, first_match, is_matching, verdict, wording
 from tests import words
 from tests.facts import calm, machine
 
@@ -43,7 +33,7 @@ optional_seconds = st.none() | st.integers(0, 7200)
 events = st.builds(
     facts,
     event_type=st.sampled_from(TYPES),
-    source=st.sampled_from([*SOURCES, ""]),
+    source=st.sampled_from([*policy.SOURCES, ""]),
     duration_seconds=st.none() | st.integers(-1, 100),
     not_before=st.none() | st.integers(-100, 100_000).map(lambda s: NOW + timedelta(seconds=s)),
     set_name=names,
@@ -54,7 +44,7 @@ rules = st.builds(
     rule,
     action=st.sampled_from(list(Action)).map(str),
     event_types=st.lists(st.sampled_from(list(TYPES)), max_size=2).map(tuple),
-    sources=st.lists(st.sampled_from(SOURCES), max_size=1).map(tuple),
+    sources=st.lists(st.sampled_from(policy.SOURCES), max_size=1).map(tuple),
     min_duration_seconds=optional_seconds,
     max_duration_seconds=optional_seconds,
     unknown_duration=st.booleans(),
@@ -215,11 +205,11 @@ def test_a_sound_rule_has_no_fault_and_a_plain_wording() -> None:
         accepts=("no-approval-window", "lost-for-good"),
         expires_at=NOW + timedelta(days=1),
     )
-    assert not [*faults(sound, now=NOW)]
+    assert not [*policy.faults(sound, now=NOW)]
     assert words.sentence(wording(sound)) == (
         "Approve now: Freeze or Reboot events, with source Platform, with an announced duration of 0 s to 8 s, or with"
         " unknown duration, in sets named “web*”, with at least 2 min left until NotBefore, on Mon, Fri, 08:00 to 18:00"
         " (Europe/Berlin); even if it falls into hours without approvals or something is lost for good; until"
         " 2026-03-03 12:00:00 UTC."
     )
-    assert set(SAID) < set(StandingRule.__slots__)
+    assert set(policy.SAID) < set(StandingRule.__slots__)
