@@ -338,9 +338,11 @@ def test_guessed_addresses_share_one_series(gateway: Gateway) -> None:
 def test_agents_and_probes_are_counted_too(gateway: Gateway) -> None:
     before = series(gateway)
     agent = gateway.agent()
+    reports = gateway.metric("drydock_reports_total")
     agent.post(agent.document())
+    assert gateway.metric("drydock_reports_total") == reports + 1
     agent.orders()
-    requests.get(f"{gateway.url}/healthz", timeout=10)
+    assert requests.get(f"{gateway.url}/healthz", timeout=10).json() == {"status": "ok"}
     requests.get(f"{gateway.url}/agent/v1/orders", timeout=10)
     found = series(gateway)
 

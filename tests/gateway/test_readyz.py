@@ -10,7 +10,7 @@ import psycopg
 import pytest
 import redis
 import requests
-from django.db import OperationalError, connection
+from django.db import OperationalError
 
 from fleet.domain.db_timeouts import Connections, name_of, read_names
 from fleet.embedded import Urls
@@ -20,8 +20,6 @@ from fleet.models import LastRun, QuarantinedRow
 from fleet.notifications.router import NAME as ROUTER
 from fleet.projections.desk import readiness
 from fleet.projections.desk.gauges import quarantined_rows
-from fleet.projections.desk.readiness import connections
-from tests.databases import database_named
 from tests.gateway_process import Gateway
 from tests.loops import in_a_loop
 from tests.processes import wait_for
@@ -173,7 +171,7 @@ def test_a_redis_that_refuses_writes_is_named(gateway: Gateway, servers: Urls) -
             wait_for(lambda: gateway.metric("drydock_redis_up") == 0, seconds=30, what="the gauge shows it", every=1)
         finally:
             client.config_set("maxmemory", 0)
-    becomes(gateway, 200, redis="ok")
+    becomes(gateway, 200, status="ok", database="ok", redis="ok", **WELL)
 
 
 @pytest.mark.django_db
@@ -208,16 +206,6 @@ def test_processes_say_by_their_names_how_many_they_open_at_most() -> None:
     name = name_of("web", most=40, process=f"1@{'a' * 100}")
     assert (len(name), read_names({name: 1}, others=0, room=97).most) == (63, 40)
     assert Connections({"web": 2}, 90, 7, 97).fit and not NO_ROOM.fit
-
-
-def test_connections_are_read_from_postgres_by_any_process(db: Any) -> None:
-    name = name_of("worker", most=33, process="1@here")
-    with psycopg.connect(database_named(connection.settings_dict["NAME"]), application_name=name):
-        found = connections()
-    assert found.processes == {"worker": 1}
-    # This test's own says nothing of itself, and counts as one; an earlier test may have left another.
-    assert 33 + 1 <= found.most <= 33 + 4
-    assert 0 < found.room < 1000
 
 
 @pytest.mark.real_time
