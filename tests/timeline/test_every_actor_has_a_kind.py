@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from tests import accounts
 from tests.api.conftest import caller
 from tests.approvals.asking import hook
 from tests.dashboard.conftest import logged_in, text_of
-from tests.factories import EVENT, Fleet, acting, admin, announced, open_order, the_event, viewer
+from tests.factories import EVENT, Fleet, admin, announced, open_order, the_event, viewer
 from tests.words import text
 
 pytestmark = pytest.mark.django_db
@@ -46,20 +45,6 @@ def test_a_machine_called_as_a_person_is_shown_as_a_machine() -> None:
     assert text(enrolled) == "Machine admin enrolled."
     # Nothing that a machine did is among what people did, whatever it is called.
     assert caller(admin()).get("audit/?person=admin").json()["results"] == []
-
-
-def test_the_audit_is_asked_for_people_rules_or_the_command_line() -> None:
-    fleet = Fleet()
-    reader = caller(admin())
-    accounts.join_token(comment="", expires_in=timedelta(days=1), now=fleet.now, actor=acting(admin("mia")))
-
-    def found(kind: str) -> set[str]:
-        return {row["actor"] for row in reader.get(f"audit/?actor_kind={kind}").json()["results"]}
-
-    assert "mia" in found("person")
-    assert found("command") == {COMMAND_LINE.name}
-    assert found("rule") == set()
-    assert COMMAND_LINE.name not in found("person")
 
 
 def test_a_machine_that_calls_itself_azure_is_not_azure() -> None:

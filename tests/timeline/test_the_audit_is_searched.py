@@ -11,7 +11,7 @@ from django.db import transaction
 
 from fleet.audit import queries as audit_queries
 from fleet.dashboard.export import defused
-from fleet.domain.actor import Actor, ActorKind
+from fleet.domain.actor import COMMAND_LINE, Actor, ActorKind
 from fleet.domain.timeline import EntryKind
 from fleet.domain.trace import Trace
 from fleet.models import Entry
@@ -80,6 +80,9 @@ def test_acts_are_found(told: factories.Fleet, reader: Caller) -> None:
         ("", [NAMED, RULED, APPROVED, CLAIM]),
         ("person=otto", [APPROVED, CLAIM]),
         ("person=rule: freezes", [RULED]),
+        ("actor_kind=person", [NAMED, APPROVED, CLAIM]),
+        ("actor_kind=rule", [RULED]),
+        ("actor_kind=command", []),
         ("via=api&via=rule", [RULED, APPROVED]),
         ("kind=approval_granted", [RULED, APPROVED]),
         ("kind=approval_granted&person=otto", [APPROVED]),
@@ -91,6 +94,8 @@ def test_acts_are_found(told: factories.Fleet, reader: Caller) -> None:
         ("person=nobody", []),
     ):
         assert found(reader, query) == rows
+    of_commands = reader.get("audit/?actor_kind=command").json()["results"]
+    assert {row["actor"] for row in of_commands} == {COMMAND_LINE.name}
 
 
 def test_words_are_found_in_entries_that_are_worded_where_they_are_read(told: factories.Fleet, reader: Caller) -> None:
@@ -137,20 +142,16 @@ def test_acts_are_found_by_machine_and_set_and_carry_everything(told: factories.
     problem(reader.get("audit/?since=yesterday"), 422, "validation")
 
 
-def streamed(answer: Any) -> str:
-    assert answer.status_code == 200
-    assert answer.streaming
-    assert "attachment" in answer["Content-Disposition"]
-    return b"".join(answer).decode()
-
-
 @pytest.mark.parametrize("edge", ["api", "page"])
 def test_files_hold_all_rows_and_no_formula(told: factories.Fleet, reader: Caller, edge: str) -> None:
     client = logged_in(factories.viewer())
 
     def get(name: str, query: str) -> str:
         address = f"audit/export.{name}{query}"
-        return streamed(reader.get(address) if edge == "api" else client.get(f"/{address}"))
+        answer: Any = reader.get(address) if edge == "api" else client.get(f"/{address}")
+        assert (answer.status_code, answer.streaming) == (200, True)
+        assert "attachment" in answer["Content-Disposition"]
+        return b"".join(answer).decode()
 
     rows = list(csv.DictReader(io.StringIO(get("csv", ""))))
     assert [int(row["id"]) for row in rows] == [row.pk for row in audit_queries.acts().order_by("-at", "-pk")]
