@@ -162,11 +162,7 @@ MOMENTS: dict[str, tuple[Callable[[], Any], Callable[[Any], object], EntryKind]]
     "recover failed": (Fleet, partial(recovered, outcome="timed-out"), EntryKind.HOOKS_ENDED),
     "a machine that serves again": (Fleet, partial(recovered, outcome="succeeded"), EntryKind.HOOKS_ENDED),
     "an event without a live agent": (shop, unwatched_event, EntryKind.EVENT_UNWATCHED),
-    "machines that no longer report": (
-        two_sets,
-        lambda fleet: looked(fleet, *WEB, "db1"),
-        EntryKind.SOURCE_QUIET,
-    ),
+    "machines that no longer report": (two_sets, lambda fleet: looked(fleet, *WEB, "db1"), EntryKind.SOURCE_QUIET),
     "a set without a live agent": (two_sets, lambda fleet: looked(fleet, *WEB), EntryKind.SET_UNWATCHED),
     "a blind spot resolved": (two_sets, coverage_closed, EntryKind.COVERAGE_CLOSED),
     "cache maintenance announced": (Listeners, maintenance, EntryKind.MAINTENANCE_SCHEDULED),
