@@ -7,6 +7,7 @@ import pytest
 from drydock_agent import wire
 
 from fleet.domain import events, gauges
+from fleet.domain.caches import maintenances
 from fleet.domain.scheduling import retry_pause
 from fleet.models import (
     Approval,
@@ -20,7 +21,6 @@ from fleet.models import (
     Wave,
 )
 from fleet.models.facts import decisions as wave_facts
-from fleet.operations import caches as maintenances
 from fleet.operations import drills, reconcile, waves
 from fleet.operations import drills as drilling
 from fleet.operations.approvals import conditions
