@@ -53,11 +53,12 @@ def add_app(user: User) -> tuple[str, list[str]]:
     return secret, factors.add_app(actor=who, secret=secret, code=code, now=at)
 
 
-def prove(client: Client) -> None:
-    """Note in the session of this client that its user has just proved who they are."""
+def prove(client: Client) -> Client:
+    """Note in the session of this client that its user has just proved who they are. Return the client."""
     session = client.session
     step_up.note(session, at=datetime.now(UTC))
     session.save()
+    return client
 
 
 def calendar(*, actor: Actor, now: datetime, **sent: str) -> tuple[CalendarFeed, str]:

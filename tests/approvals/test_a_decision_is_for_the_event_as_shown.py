@@ -286,32 +286,15 @@ def test_the_second_person_must_still_be_able_to_decide(fleet: Fleet, event: Sch
     assert lost(approval)
 
 
-def proposed(fleet: Fleet) -> tuple[Approval, Callable[[int | None], Approval]]:
-    """A proposal, and how anna agrees to it as of a version of the event."""
+@pytest.mark.parametrize("how", SOME)
+def test_consent_to_a_proposal_for_changed_values_is_refused(fleet: Fleet, how: str) -> None:
     announced(fleet, **FIRST)
     require_second_person(fleet)
     approval, actor = fleet.approve(), acting(approver())
-
-    def agree(version: int | None) -> Approval:
-        return conditions.consent(approval_id=approval.pk, actor=actor, now=fleet.now, expected_version=version)
-
-    return approval, agree
-
-
-def test_the_second_persons_old_page_is_answered_with_a_conflict(fleet: Fleet) -> None:
-    (approval, agree), seen = proposed(fleet), the_event().version
-    change(fleet, later=True)
-    assert refused(lambda: agree(seen)).code == "version-changed"
-    assert after(approval).state == "PROPOSED"
-    assert agree(the_event().version).state == "GRANTED"
-
-
-@pytest.mark.parametrize("how", SOME)
-def test_consent_to_a_proposal_for_changed_values_is_refused(fleet: Fleet, how: str) -> None:
-    approval, agree = proposed(fleet)
     change(fleet, **OTHERWISE[how])
+    agree = partial(conditions.consent, approval_id=approval.pk, actor=actor, now=fleet.now)
     for version in (None, the_event().version):
-        assert refused(partial(agree, version)).code == "version-changed"
+        assert refused(partial(agree, expected_version=version)).code == "version-changed"
     go(fleet, 2)
     assert lost(approval) and not Order.objects.exists()
 

@@ -9,12 +9,12 @@ from django.test import Client
 
 from fleet.models import Approval, Entry
 from tests import factories
+from tests.accounts import prove
 from tests.api.conftest import caller, problem
-from tests.dashboard.conftest import text_of
-from tests.dashboard.test_deciding_on_the_page import proved
+from tests.dashboard.conftest import logged_in, text_of
 
 pytestmark = pytest.mark.django_db
-PASSWORD = "a pier of green heart"
+PASSWORD = "harbour-otto"
 APPROVALS = f"/api/v1/events/{factories.EVENT}/approvals/"
 APPROVE = f"/events/{factories.EVENT}/approve/"
 
@@ -33,12 +33,7 @@ def fleet() -> factories.Fleet:
 @pytest.fixture
 def otto(fleet: factories.Fleet) -> Client:
     """Signed in for long; the event lies in a set that asks again."""
-    user = factories.operator()
-    user.set_password(PASSWORD)
-    user.save()
-    client = Client()
-    client.force_login(user)
-    return client
+    return logged_in(factories.operator())
 
 
 def approve(client: Client, **headers: str) -> Any:
@@ -75,19 +70,15 @@ def test_form_of_a_page_gets_a_reauthentication_box(otto: Client) -> None:
 
 def test_form_of_another_user_is_not_continued(otto: Client) -> None:
     kept = approve(otto).context["kept"].sealed
-    other = Client()
-    vera = factories.viewer()
-    vera.set_password(PASSWORD)
-    vera.save()
-    other.force_login(vera)
-    assert "drained" not in text_of(other.post("/you/again/", {"kept": kept, "password": PASSWORD}, follow=True))
+    sent = {"kept": kept, "password": "harbour-vera"}
+    assert "drained" not in text_of(logged_in(factories.viewer()).post("/you/again/", sent, follow=True))
 
 
 def test_the_api_says_what_is_missing_to_a_token_and_lets_a_proved_session_through(otto: Client) -> None:
     by_token = caller(factories.operator())
     refused = problem(by_token.post(f"events/{factories.EVENT}/approvals/", {"comment": "drained"}), 409, "guarded")
     assert [(one["code"], one["needs"]) for one in refused["guards"]] == [("set-wants-step-up", "step-up")]
-    assert proved(otto).post(APPROVALS, {"comment": "drained"}, content_type="application/json").status_code < 300
+    assert prove(otto).post(APPROVALS, {"comment": "drained"}, content_type="application/json").status_code < 300
     assert Entry.objects.filter(kind="approval_granted").count() == 1
 
 
@@ -116,13 +107,13 @@ def test_no_other_way_approves_without_the_proof(fleet: factories.Fleet, otto: C
     assert otto.post(APPROVALS, reason, content_type="application/json").status_code in (409, 422)
     assert not Approval.objects.exists()
     # With the proof the same call approves.
-    assert proved(otto).post(address, said, **kind).status_code in (200, 201, 302)
+    assert prove(otto).post(address, said, **kind).status_code in (200, 201, 302)
     assert Approval.objects.exists()
 
 
 def test_proof_grows_old_also_for_an_approval_after_an_undo(otto: Client, settings: Any) -> None:
     settings.APPROVAL_UNDO_SECONDS = 3
-    assert approve(proved(otto)).status_code == 302
+    assert approve(prove(otto)).status_code == 302
     otto.post("/bulk/undo/", {"approval": Approval.objects.get().pk})
     assert Approval.objects.get().state == "WITHDRAWN"
     settings.STEP_UP_SECONDS = 0.000001
@@ -134,12 +125,11 @@ def test_second_person_needs_a_proof_of_their_own(fleet: factories.Fleet, otto: 
     factories.change_set(
         set_id=factories.the_set().pk, second_person=True, actor=factories.acting(factories.admin()), now=fleet.now
     )
-    anna = Client()
-    anna.force_login(factories.approver())
-    assert approve(proved(otto)).status_code == 302
+    anna = logged_in(factories.approver())
+    assert approve(prove(otto)).status_code == 302
     proposal = Approval.objects.get()
     assert anna.post(f"/approvals/{proposal.pk}/consent/", {"comment": "yes"}).status_code == 401
     proposal.refresh_from_db()
     assert (proposal.state, proposal.consented_by) == ("PROPOSED", None)
-    assert proved(anna).post(f"/approvals/{proposal.pk}/consent/", {"comment": "yes"}).status_code == 302
+    assert prove(anna).post(f"/approvals/{proposal.pk}/consent/", {"comment": "yes"}).status_code == 302
     assert Approval.objects.get().state == "GRANTED"

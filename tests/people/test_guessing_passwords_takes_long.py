@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib import admin
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 from django.test import Client
 from django.urls import NoReverseMatch, reverse
@@ -21,6 +21,7 @@ from fleet.models import Entry, KnownDevice, LoginAttempts
 from tests import factories
 from tests.approvals.racing import thread_group
 from tests.dashboard.conftest import text_of
+from tests.rows import PersonFactory
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 HERE = "192.0.2.1"
@@ -198,9 +199,7 @@ def test_the_admin_has_no_form_of_its_own_for_sign_in_or_for_ones_password(clien
     answer = client.post("/admin/login/?next=/admin/", {"username": "otto", "password": "x"})
     assert answer.status_code in (301, 302)
     assert answer["Location"] == "/accounts/login/?next=/admin/"
-    ada = factories.admin()
-    ada.is_staff = ada.is_superuser = True
-    ada.save()
+    ada = PersonFactory(username="ada", is_superuser=True, is_staff=True)
     client.force_login(ada)
     fields = {"old_password": "harbour-ada", **dict.fromkeys(("new_password1", "new_password2"), "a whole new harbour")}
     for address in ("/admin/password_change/", "/admin/password_change/done/"):
@@ -213,6 +212,16 @@ def test_the_admin_has_no_form_of_its_own_for_sign_in_or_for_ones_password(clien
 def test_the_admin_shows_nothing_of_second_factors_and_providers() -> None:
     shown = {model._meta.label for model in admin.site._registry}
     assert not {label for label in shown if label.startswith(("account.", "mfa.", "socialaccount."))}
+
+
+def test_the_admin_deletes_no_role_and_shows_no_secret(client: Client) -> None:
+    """docs/dev/access/admin.csv has what it may do with each model, which tests/access holds against Django's admin."""
+    client.force_login(PersonFactory(username="root", is_superuser=True, is_staff=True))
+    group = Group.objects.get_or_create(name="admin")[0]
+    client.post("/admin/auth/group/", {"action": "delete_selected", "_selected_action": group.pk, "post": "yes"})
+    assert Group.objects.filter(name="admin").exists()
+    machine = factories.Fleet().enrol("vm1").machine
+    assert "credential_hash" not in client.get(f"/admin/fleet/machine/{machine.pk}/change/").content.decode()
 
 
 def test_deactivated_user_cannot_sign_in(client: Client) -> None:

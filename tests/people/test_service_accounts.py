@@ -16,13 +16,13 @@ from fleet.domain import actor as actors
 from fleet.domain.actor import Actor
 from fleet.domain.reasons import Refused
 from fleet.domain.sign_on import ToldByProxy
-from fleet.models import ApiToken, Approval, AvailabilitySet, Entry, ServiceAccount
+from fleet.models import ApiToken, Approval, AvailabilitySet, Entry, OutsideAccount, ServiceAccount
 from fleet.operations.approvals import conditions
 from tests import accounts, factories
 from tests.api.conftest import Caller, caller, in_person, problem
 from tests.dashboard.conftest import logged_in, text_of
 from tests.factories import EVENT, Fleet
-from tests.words import refused
+from tests.words import refused, text
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -211,8 +211,8 @@ def test_without_an_owner_it_continues_and_admins_see_it(bot: User, anna: User) 
 
 
 def test_the_page_the_api_and_the_command_make_one(anna: User) -> None:
-    ada, page = factories.admin(), Client()
-    page.force_login(ada)
+    ada = factories.admin()
+    page = logged_in(ada)
     form = {"username": "bot-1", "group": "operator", "owner": "anna", "purpose": "deploys", "scopes": "name: web*"}
     assert page.post("/people/service/", form)["Location"] == "/people/bot-1/"
     token = {"name": "ci", "scopes": "read", "expires_in_seconds": 604800, "allowed_from": "10.0.0.0/8"}
@@ -226,3 +226,94 @@ def test_the_page_the_api_and_the_command_make_one(anna: User) -> None:
     assert list(rows) == [("bot-1", "ada", "deploys at night"), ("bot-2", "anna", "reports"), ("bot-3", "anna", "x")]
     assert ApiToken.objects.get(user__username="bot-1").expires_at - timedelta(days=7) < datetime.now(UTC)
     assert "created the service account bot-1 for “deploys”, owned by anna" in text_of(page.get("/audit/"))
+
+
+# Accounts in Slack and PagerDuty: an admin links one to a user, or the user does with an invitation.
+
+
+THEIRS = {"kind": "slack", "team": "T1", "account": "U1"}
+
+
+def link(by: Any, username: str, **changed: str) -> OutsideAccount:
+    return external_accounts.link(actor=factories.acting(by), username=username, now=NOW, **{**THEIRS, **changed})
+
+
+def test_an_admin_says_whose_an_account_is_and_one_line_tells_it() -> None:
+    factories.operator()
+    link(factories.admin(), "otto", name="otto.o")
+    link(factories.admin(), "otto")
+    found = external_accounts.person_of(**THEIRS)
+    assert found is not None and found.get_username() == "otto"
+    line = Entry.objects.get(kind="person_changed")
+    assert (factories.who(line), line.before, line.after) == ("ada", {"account": None}, {"account": "U1"})
+    assert text(line) == "ada linked the Slack account U1 to otto. Its claims count as claims of otto."
+
+
+def test_only_admins_link_accounts_and_no_linked_one_is_reassigned() -> None:
+    otto, anna = factories.operator(), factories.approver()
+    for person in (otto, anna):
+        with pytest.raises(Refused, match="not-permitted"):
+            link(person, person.username)
+    link(factories.admin(), "otto")
+    for wrong in ({"username": "anna"}, {"username": "otto", "kind": "teams"}, {"username": "otto", "account": "U 1"}):
+        with pytest.raises(Refused, match="validation"):
+            link(factories.admin(), **wrong)
+    User.objects.filter(pk=otto.pk).update(is_superuser=True)
+    for name, code in (("nobody", "unknown-person"), ("otto", "not-permitted")):
+        with pytest.raises(Refused, match=code):
+            link(factories.admin(), name, account="U2")
+
+
+def test_an_invitation_counts_for_ten_minutes_and_only_as_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    otto = factories.acting(factories.operator())
+    token = external_accounts.invitation(**THEIRS, name="otto.o")
+    for wrong in ("", "x", token[:-1], token + "x"):
+        with pytest.raises(Refused):
+            external_accounts.link_own(actor=otto, token=wrong, now=NOW)
+    with monkeypatch.context() as patch:
+        patch.setattr(external_accounts, "INVITATION", timedelta(seconds=-1))
+        with pytest.raises(Refused):
+            external_accounts.link_own(actor=otto, token=token, now=NOW)
+    external_accounts.link_own(actor=otto, token=token, now=NOW)
+    # Another user who finds the link later does not get the account.
+    with pytest.raises(Refused):
+        external_accounts.link_own(actor=factories.acting(factories.approver()), token=token, now=NOW)
+    assert OutsideAccount.objects.get().user == otto.person
+
+
+def test_opening_the_link_does_nothing_and_needs_a_login() -> None:
+    address = f"/you/accounts/{external_accounts.invitation(**THEIRS, name='<b>otto')}/"
+    assert Client().get(address).status_code == 302
+    otto = logged_in(factories.operator())
+    shown = otto.get(address)
+    assert (shown.status_code, b"&lt;b&gt;otto" in shown.content) == (200, True)
+    assert not OutsideAccount.objects.exists()
+    assert otto.get("/you/accounts/made-up/").status_code == 422
+    assert otto.post("/you/accounts/made-up/link/").status_code == 422
+    assert otto.post(f"{address}link/", headers={"X-Request-ID": "r"}).status_code == 302
+    assert Entry.objects.filter(request_id="r", via="page", kind="person_changed").count() == 1
+
+
+def test_users_unlink_their_own_accounts_and_admins_any() -> None:
+    otto, anna = factories.operator(), factories.approver()
+    row = link(factories.admin(), "otto")
+    assert b"U1" in logged_in(otto).get("/you/").content
+    for_anna = logged_in(anna)
+    assert b"U1" not in for_anna.get("/you/").content
+    assert for_anna.post(f"/you/accounts/{row.pk}/unlink/").status_code == 403
+    assert logged_in(otto).post(f"/you/accounts/{row.pk}/unlink/").status_code == 302
+    assert external_accounts.person_of(**THEIRS) is None
+    again = link(factories.admin(), "otto")
+    external_accounts.unlink(actor=factories.acting(factories.admin()), account_id=again.pk, now=NOW)
+    lines = Entry.objects.filter(kind="person_changed").order_by("pk")
+    assert [line.data["did"] for line in lines] == ["linked", "unlinked"] * 2
+
+
+def test_unlinked_accounts_are_recorded_without_a_user() -> None:
+    factories.operator()
+    link(factories.admin(), "otto")
+    external_accounts.note_stranger(kind="pagerduty", team="", account="P1", name="Anna\x00", now=NOW)
+    assert OutsideAccount.objects.get(user=None).name == "Anna"
+    # A linked account stays linked, however often its owner presses.
+    external_accounts.note_stranger(**THEIRS, name="other", now=NOW)
+    assert external_accounts.person_of(**THEIRS) is not None

@@ -115,9 +115,7 @@ def test_a_new_password_ends_all_sessions_but_the_one_in_which_it_was_set(otto: 
 
 def test_only_admins_see_and_end_sessions_of_other_users(otto: User) -> None:
     stolen = logged_in(otto, SAFARI, "198.51.100.9")
-    vera, ada = Client(), Client()
-    vera.force_login(factories.viewer())
-    ada.force_login(factories.admin())
+    vera, ada = (in_person(person).client for person in (factories.viewer(), factories.admin()))
     assert vera.post(f"/sessions/{own(stolen).pk}/end/").status_code == 403
     assert "198.51.100.9" not in text_of(vera.get("/you/sessions/"))
     assert is_in(stolen)

@@ -123,8 +123,7 @@ def test_a_token_that_makes_another_gives_it_no_wider_addresses(monkeypatch: pyt
 
 
 def test_the_page_and_the_command_take_them_too() -> None:
-    otto, page = factories.operator(), Client()
-    page.force_login(otto)
+    page = logged_in(factories.operator())
     networks = "192.0.2.0/24\r\n2001:db8::/32\r\n"
     form = {"name": "deploys", "scopes": "read", "expires_in_seconds": 604800, "allowed_from": networks}
     assert "192.0.2.0/24, 2001:db8::/32" in text_of(page.post("/you/tokens/", form))
@@ -172,11 +171,10 @@ def test_missed_expiry_notices_collapse_into_the_nearest() -> None:
 
 
 def test_ones_own_page_says_which_expires_soon() -> None:
-    otto, page, now = factories.operator(), Client(), datetime.now(UTC)
+    otto, now = factories.operator(), datetime.now(UTC)
     token_of(otto, timedelta(days=30), name="later", at=now)
     token_of(otto, timedelta(days=3), name="soon", at=now)
-    page.force_login(otto)
-    body = text_of(page.get("/you/"))
+    body = text_of(logged_in(otto).get("/you/"))
     assert "Your token “soon” expires at" in body
     assert "Your token “later”" not in body
 
