@@ -14,7 +14,6 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
@@ -38,7 +37,8 @@ from fleet.operations.blind_spots import LOOKS
 from fleet.operations.locks import Lock
 from fleet.wording.timeline import ARCHIVED, FAULTS
 from tests.archive.blob_service import KEY, REFUSALS, SIGNATURE, BlobService, blob_service
-from tests.archive.shelves import LATER, all_ids, folder, under_seals
+from tests.archive.shelves import LATER, all_ids, drop, folder, under_seals
+from tests.holding import session
 
 NAME = "00000001-entries-1-20-0123456789ab.jsonl.gz"
 
@@ -246,17 +246,9 @@ def old(transactional_db: None, tmp_path: Path, settings: Any, monkeypatch: Any)
     under_seals(1, 5)
     partition = Partition("fleet_entry", "old", first, last + 1, first, last, 10, 1, LATER, LATER)
     leaving = ExpiringPartition(ArchiveKind.ENTRIES, partition, LATER)
-    monkeypatch.setattr(retention, "take_out", drop)
+    monkeypatch.setattr(retention, "take_out", lambda one, *, now: drop(*one.ids))
     monkeypatch.setattr(retention, "due", lambda *, now: [leaving] if Entry.objects.filter(pk=first).exists() else [])
     return leaving
-
-
-def drop(one: ExpiringPartition, *, now: datetime) -> None:
-    """As a partition goes: without a DELETE that triggers would hear of."""
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE fleet_entry DISABLE TRIGGER USER")
-        cursor.execute("DELETE FROM fleet_entry WHERE id BETWEEN %s AND %s", list(one.ids))
-        cursor.execute("ALTER TABLE fleet_entry ENABLE TRIGGER USER")
 
 
 def run() -> retention.Retained:
@@ -311,17 +303,10 @@ def test_process_killed_at_any_step_continues_there(old: ExpiringPartition, monk
 
 
 def test_of_two_at_once_one_works(old: ExpiringPartition) -> None:
-    with psycopg.connect(_address(), autocommit=True) as other:
+    with session() as other:
         other.execute("SELECT pg_advisory_lock(%s)", [Lock.ARCHIVE.value])
         assert run().ran is False
     assert not ArchiveFile.objects.exists()
-
-
-def _address() -> str:
-    given = connection.get_connection_params()
-    return " ".join(
-        f"{name}={given[name]}" for name in ("host", "port", "dbname", "user", "password") if given.get(name)
-    )
 
 
 def archive_fails(minutes: int) -> bool:

@@ -27,13 +27,13 @@ from fleet.projections.blind_spots import overview
 from fleet.projections.desk.gauges import measure
 from fleet.projections.timeline import entries
 from tests import restoring
+from tests.archive.shelves import NOW, findings, without_triggers
 from tests.databases import database, database_named, django_on
 from tests.factories import EVENT, Fleet, announced, listing
 from tests.processes import wait_for
-from tests.timeline.test_the_timeline_is_sealed import BARE, behind_our_back, findings
+from tests.timeline.test_the_timeline_is_sealed import BARE, behind_our_back
 from tests.words import sentence, text
 
-NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 AHEAD = 1_000_000
 
 
@@ -46,12 +46,9 @@ def restored(migrated_template: str, django_db_blocker: DjangoDbBlocker) -> Iter
                 cursor.execute(BARE, [f"before {number}"])
             sealing.seal(now=NOW, via="beat")
             # As if their server had been in use for longer than this one; sealed as it would have been there.
-            for table in ("fleet_entry", "fleet_seal"):
-                cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
-            cursor.execute("DELETE FROM fleet_seal")
-            cursor.execute(f"UPDATE fleet_entry SET xid = xid + {AHEAD}")
-            for table in ("fleet_entry", "fleet_seal"):
-                cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
+            with without_triggers():
+                cursor.execute("DELETE FROM fleet_seal")
+                cursor.execute(f"UPDATE fleet_entry SET xid = xid + {AHEAD}")
         yield
 
 
