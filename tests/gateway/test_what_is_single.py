@@ -6,10 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from django.conf import settings
-from django.db import connection
 
 from fleet.audit import seals
 from fleet.models import LastRun, StaleSet
@@ -18,7 +16,7 @@ from fleet.operations import blind_spots, reconcile
 from fleet.operations.locks import Lock
 from fleet.operations.sets import coverage
 from tests.architecture.sources import FLEET
-from tests.databases import database_named
+from tests.holding import session
 from tests.processes import ROOT
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -58,7 +56,7 @@ def test_each_scheduled_job_may_be_sent_by_two_beats() -> None:
 
 @pytest.mark.parametrize("lock", SINGLE)
 def test_a_second_one_does_nothing_while_the_first_is_at_it(db: Any, lock: Lock) -> None:
-    with psycopg.connect(database_named(connection.settings_dict["NAME"])) as first:
+    with session() as first:
         first.execute("SELECT pg_advisory_xact_lock(%s)", [lock.value])
         StaleSet.objects.create(availability_set_id=0)
         before = set(LastRun.objects.all())

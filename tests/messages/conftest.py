@@ -1,7 +1,7 @@
-"""What tests of channels share: real processes that send, services that are played, a real Alertmanager."""
+"""What tests of channels share: real processes that send and services that are played."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
@@ -10,7 +10,6 @@ from fleet.notifications.channels import alertmanager, apprise, mail, pagerduty,
 from fleet.notifications.sender.pool import Pool
 from tests import factories
 from tests.factories import Fleet
-from tests.messages.alertmanagers import RealAlertmanager, real_alertmanager
 from tests.messages.pretend import listening
 from tests.messages.pretend_slack import PretendSlack
 
@@ -41,22 +40,9 @@ def there(reach_loopback: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pre
         yield service
 
 
-@pytest.fixture(scope="module")
-def am(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealAlertmanager]:
-    """A real Alertmanager for a whole file: tests tell their events apart."""
-    with real_alertmanager(tmp_path_factory.mktemp("alertmanager")) as found:
-        yield found
-
-
 @pytest.fixture
 def announced_fleet(db: None) -> Fleet:
     """A fleet of this moment with an announced event: receivers compare clocks."""
     found = Fleet(now=datetime.now(UTC))
     factories.announced(found)
     return found
-
-
-@pytest.fixture
-def today(db: None, reach_loopback: None) -> Fleet:
-    """A fleet of this very minute: Alertmanager keeps real time."""
-    return Fleet(now=datetime.now(UTC) - timedelta(minutes=1))

@@ -54,17 +54,24 @@ drip = say(b"HTTP/1.1 200 OK\r\nX-Long: ", then=b"a", every=0.01)
 drip_body = say(HEAD + b"Content-Length: 1000000\r\n\r\nso far", then=b".", every=0.01)
 flood = say(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", then=b"10000\r\n" + b"x" * 65536 + b"\r\n")
 flood_head = say(b"HTTP/1.1 200 OK\r\n", then=b"X-Another: header\r\n" * 100)
+INVALID = (flood_head, say(b""), say(b"220 mail.example.org ESMTP\r\n"), say(b"\x00" * 100))
 
 
 def post(pool: Pool, port: int, *, seconds: float = 15.0, **more: object) -> Answer:
     return pool.send(HttpJob("POST", f"http://127.0.0.1:{port}/", limit_seconds=seconds, **more), now=NOW)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("behaviour", [hang, drip])
-def test_endless_response_times_out(pool: Pool, behaviour: Behaviour) -> None:
+@pytest.mark.parametrize(
+    ("behaviour", "error"),
+    [
+        *((endless, SendError.TIMEOUT) for endless in (hang, drip)),
+        *((invalid, SendError.NO_ANSWER) for invalid in INVALID),
+    ],
+)
+def test_endless_or_invalid_response_is_no_answer(pool: Pool, behaviour: Behaviour, error: SendError) -> None:
     with speaking(behaviour) as port:
-        answer = post(pool, port, seconds=0.3)
-    assert (answer.ok, answer.status, answer.error) == (False, None, SendError.TIMEOUT)
+        answer = post(pool, port, seconds=0.3 if error is SendError.TIMEOUT else 15.0)
+    assert (answer.ok, answer.status, answer.error) == (False, None, error)
 
 
 @pytest.mark.real_time
@@ -79,15 +86,6 @@ def test_endless_body_is_cut(pool: Pool) -> None:
     with speaking(flood) as port:
         answer = post(pool, port)
     assert (answer.ok, answer.cut, len(answer.body), len(answer.answer)) == (True, True, 65536, 500)
-
-
-@pytest.mark.parametrize(
-    "behaviour", [flood_head, say(b""), say(b"220 mail.example.org ESMTP\r\n"), say(b"\x00" * 100)]
-)
-def test_invalid_response_is_no_answer(pool: Pool, behaviour: Behaviour) -> None:
-    with speaking(behaviour) as port:
-        answer = post(pool, port)
-    assert (answer.ok, answer.status, answer.error) == (False, None, SendError.NO_ANSWER)
 
 
 def test_refused_connection_and_unknown_name_differ(pool: Pool) -> None:
