@@ -55,11 +55,16 @@ def request_of(attested: wire.AttestedDocument | None = None, **fields: Any) -> 
 
 
 def ask(
-    attested: wire.AttestedDocument | None = None, *, now: datetime = NOW, signed_by: str = "", **fields: Any
+    attested: wire.AttestedDocument | None = None,
+    *,
+    now: datetime = NOW,
+    address: str = "203.0.113.9",
+    signed_by: str = "",
+    **fields: Any,
 ) -> wire.EnrolAnswer | wire.EnrolPending:
     """A machine enrols: its key, or that it waits."""
     request = request_of(attested, **fields)
-    return enrolment.enrol(request=request, now=now, address="203.0.113.9", signed_by=signed_by)
+    return enrolment.enrol(request=request, now=now, address=address, signed_by=signed_by)
 
 
 def granted(answer: wire.EnrolAnswer | wire.EnrolPending) -> wire.EnrolAnswer:

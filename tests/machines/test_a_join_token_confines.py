@@ -181,16 +181,6 @@ def test_a_scale_set_is_all_its_placement_groups(fleet: Fleet) -> None:
         assert machine.availability_set.key.endswith(f"workers/{group}")
 
 
-def test_a_token_made_before_keeps_its_meaning(fleet: Fleet) -> None:
-    token = use_token(fleet)
-    # As 0.1.0 writes it.
-    JoinToken.objects.filter(pk=token.pk).update(confined_to=None)
-    assert fleet.enrol("vm1", availability_set="db").machine.availability_set.name == "db"
-    machine = fleet.enrol("vm2", availability_set="").machine
-    assert (machine.availability_set.name, machine.confined_to) == ("web", None)
-    assert instance(fleet, "vm2", "db").availability_set.name == "db"
-
-
 def move(fleet: Fleet, machine: Machine, set_id: int | None, why: str = "rebuilt") -> None:
     move_machine(machine_id=machine.pk, set_id=set_id, actor=acting(admin(), why=why), now=fleet.now)
 

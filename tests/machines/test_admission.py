@@ -10,17 +10,18 @@ from django.test import Client
 from drydock_agent import wire
 
 from fleet.domain.secrets import hash_of
-from fleet.models import Admission, Approval, Entry, Machine, Order, ScheduledEvent
+from fleet.models import Admission, Approval, AvailabilitySet, Entry, Machine, Order, ScheduledEvent
 from fleet.operations.machines import admissions, decommission, enrolment, keys
 from fleet.operations.machines.admissions import MOST_OF_A_MACHINE
 from fleet.operations.orders import queue
 from fleet.projections import blind_spots
-from tests import factories
+from tests import accounts, factories
 from tests.api.conftest import caller, problem
 from tests.approvals.asking import entries, refused
 from tests.dashboard.conftest import text_of
-from tests.factories import Agent, Fleet, acting, admin, listing, open_order, seconds, the_event
+from tests.factories import Agent, Fleet, acting, admin, approver, listing, open_order, seconds, the_event, the_set
 from tests.machines.newcomers import granted, identity_of, waits
+from tests.words import text
 
 pytestmark = pytest.mark.django_db
 
@@ -317,3 +318,128 @@ def test_of_two_agents_with_one_vm_id_the_command_admits_the_listed_request(flee
     assert not Admission.objects.exclude(admitted_at=None).exists()
     call_command("admit_machine", str(first.pk), stdout=StringIO())
     assert Admission.objects.get(admitted_at__isnull=False) == first
+
+
+# For a limited time the rule of a set admits machines that lost their credential, and records each.
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def web() -> Fleet:
+    """Two machines of the set web, one of them silent since, and a join token that confines to it."""
+    web = Fleet()
+    web.enrol("vm1")
+    web.enrol("vm2")
+    use_token(web, "web")
+    web.later(61)
+    web.heard("vm2")
+    return web
+
+
+def use_token(web: Fleet, name: str) -> None:
+    _, web.join_token = accounts.join_token(comment="", expires_in=9 * DAY, now=web.now, set_name=name)
+
+
+def allow(web: Fleet, until: timedelta | None = DAY) -> None:
+    actor = acting(factories.admin("alma"), why="rebuilt")
+    at = web.now + until if until is not None else None
+    admissions.set_rule(set_id=the_set().pk, until=at, actor=actor, now=web.now)
+
+
+def comes_back(web: Fleet, name: str = "vm1") -> bool:
+    """Return whether a caller who knows this machine's vmId is admitted as it."""
+    return not waits(asks(web, web.agents[name], "rebuilt", address="10.0.0.4", resource_name=name))
+
+
+def test_while_the_rule_lasts_who_comes_back_needs_no_person(web: Fleet) -> None:
+    assert not comes_back(web)
+    allow(web)
+    assert comes_back(web)
+    assert identity_of(credential=web.agents["vm1"].credential) is None
+    # No request waits, and the timeline records the admission.
+    assert not Admission.objects.exists()
+    (line,) = entries("machine_admitted")
+    assert "vm1" in text(line) and "10.0.0.4" in text(line) and "automatically" in text(line)
+    web.later(DAY.total_seconds())
+    assert not comes_back(web)
+
+
+def test_who_is_live_does_not_come_back(web: Fleet) -> None:
+    allow(web)
+    assert not comes_back(web, "vm2")
+    assert identity_of(credential=web.agents["vm2"].credential) is not None
+    web.later(61)
+    assert comes_back(web, "vm2")
+
+
+def test_a_revoked_machine_is_admitted_by_a_person_alone(web: Fleet) -> None:
+    allow(web)
+    revoke(web, "vm1")
+    assert not comes_back(web)
+
+
+@pytest.mark.parametrize("name", ["", "db", "scale_set:web"])
+def test_only_a_join_token_of_this_set_admits_a_machine(web: Fleet, name: str) -> None:
+    allow(web)
+    use_token(web, name)
+    assert not comes_back(web)
+
+
+def test_machines_of_other_sets_are_not_admitted(web: Fleet) -> None:
+    allow(web)
+    use_token(web, "")
+    web.enrol("db1", availability_set="db")
+    use_token(web, "web")
+    web.later(61)
+    assert not comes_back(web, "db1")
+
+
+def test_admin_enables_readmission_for_a_week_at_most_and_disables_it(web: Fleet) -> None:
+    def refusal(**fields: object) -> str:
+        asked = {"set_id": the_set().pk, "until": web.now + DAY, "actor": acting(admin()), "now": web.now}
+        return refused(lambda: admissions.set_rule(**{**asked, **fields})).code  # type: ignore[arg-type]
+
+    assert refusal(actor=acting(approver())) == "not-permitted"
+    assert refusal(until=web.now) == refusal(until=web.now + 8 * DAY) == "validation"
+    assert refusal(set_id=999_999) == "not-found"
+    allow(web)
+    allow(web, None)
+    allow(web, None)
+    assert not comes_back(web)
+    first, last = entries("set_changed")
+    assert (first.before, first.why) == ({"admits_until": None}, "rebuilt")
+    assert "are admitted automatically until 2022-04-12" in text(first)
+    assert text(last) == (
+        "alma specified that machines that enrol again without their credential wait for admission. “rebuilt”"
+    )
+
+
+def test_it_is_a_blind_spot_as_long_as_it_lasts(web: Fleet) -> None:
+    def shown() -> list[str]:
+        return [spot.code for spot in blind_spots.overview(now=web.now).spots if spot.code == "admits-by-itself"]
+
+    assert shown() == []
+    allow(web)
+    assert shown() == ["admits-by-itself"]
+    web.later(DAY.total_seconds())
+    assert shown() == []
+
+
+def test_the_page_and_the_api_say_it_and_show_it(ada: Client, anna: Client) -> None:
+    web = Fleet(now=datetime.now(UTC))
+    web.enrol("vm1")
+    here = f"/sets/{the_set().pk}/"
+    assert ada.post(f"{here}admissions/", {"hours": "5"}).status_code == 422
+    seen = text_of(ada.post(f"{here}admissions/", {"hours": "4", "comment": "rebuilt"}, follow=True))
+    assert "are admitted automatically until" in seen
+    for page in (here, "/sets/"):
+        assert "admits machines automatically" in text_of(anna.get(page))
+    assert ada.post(f"{here}admissions/", {"hours": "0"}).status_code == 302
+    assert "admits machines automatically" not in text_of(anna.get("/sets/"))
+    api, until = caller(factories.admin("alma")), web.now + seconds(3600)
+    row = api.post(f"sets/{the_set().pk}/admissions/", {"until": until.isoformat(), "comment": "rebuilt"}).json()
+    assert row["admits_until"] is not None
+    assert api.post(f"sets/{the_set().pk}/admissions/", {"until": None}).json()["admits_until"] is None
+    problem(api.post("sets/999999/admissions/", {"until": None}), 404, "not-found")
+    assert AvailabilitySet.objects.get().admits_until is None

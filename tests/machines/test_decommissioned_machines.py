@@ -17,6 +17,7 @@ from fleet.operations.sets import coverage
 from fleet.projections import blind_spots, counts, machines, sets
 from fleet.projections.events.detail import event_detail
 from tests.api.conftest import caller
+from tests.approvals.asking import refused
 from tests.caches.walking import EXAMPLE, HOST, Listeners
 from tests.dashboard.conftest import logged_in
 from tests.factories import EVENT, Fleet, acting, admin, change_set, listing, operator, the_event
@@ -45,15 +46,11 @@ def code(found: dict[int, Refused | None]) -> list[str]:
     return [error.code if error is not None else "" for error in found.values()]
 
 
-def ended_event(fleet: Fleet, *resources: str, **fields: Any) -> None:
-    fleet.all_say(listing(resources=resources, **fields))
-    fleet.later(5)
-    fleet.all_say()
-
-
 def test_the_machine_leaves_lists_counts_and_blind_spots_and_its_history_stays(fleet: Fleet, ada: Client) -> None:
     fleet.enrol_set(3)
-    ended_event(fleet, "vm1")
+    fleet.all_say(listing(resources=["vm1"]))
+    fleet.later(5)
+    fleet.all_say()
     fleet.later(700)
     fleet.heard("vm2", "vm3")
     coverage.renew_all(now=fleet.now)
@@ -251,16 +248,6 @@ def test_a_terminate_counts_only_as_the_last_report_of_the_machine_itself(fleet:
     assert Entry.objects.get(kind="machine_decommissioned").data["rule"] == "terminated"
 
 
-def test_no_terminate_of_another_machine_removes_a_machine_that_reports(fleet: Fleet, rules: Any) -> None:
-    fleet.enrol_set(2)
-    rules(gone=1, terminated=1, unlisted=1)
-    fleet.say("vm1", listing(event_type="Terminate", resources=["vm2"], not_before=None))
-    fleet.later(60)
-    fleet.say("vm1")
-    pass_days(fleet, 2, "vm1", "vm2")
-    assert listed(fleet) == {"vm1", "vm2"}
-
-
 def take(fleet: Fleet, items: list[Any]) -> None:
     import_inventory(inventory=read_inventory(items), now=fleet.now, complete=True)
 
@@ -359,7 +346,7 @@ OTHER = "22222222-0000-4000-8000-000000000002"
 
 def discount(fleet: Fleet, name: str) -> Entry:
     actor = acting(admin("dora"), why="sold")
-    decommission.discount(machine_id=fleet.agents[name].machine.pk, actor=actor, now=fleet.now)
+    decommission.discount(machine_id=pk_of(fleet, name), actor=actor, now=fleet.now)
     return Entry.objects.get(kind="machine_discounted")
 
 
@@ -369,7 +356,7 @@ def test_events_that_only_this_machine_listed_end_as_unknown(fleet: Fleet, revok
     fleet.all_say(listing(resources=["vm2"]))
     fleet.say("vm1", listing(resources=["vm2"]), listing(OTHER, resources=["vm1"]))
     if revoked:
-        decommission.revoke(machine_id=fleet.agents["vm1"].machine.pk, actor=acting(admin("bo")), now=fleet.now)
+        decommission.revoke(machine_id=pk_of(fleet, "vm1"), actor=acting(admin("bo")), now=fleet.now)
     fleet.later(700)
     fleet.say("vm2", listing(resources=["vm2"]))
     assert ScheduledEvent.objects.exclude(status="ENDED").count() == 2 - revoked
@@ -412,12 +399,9 @@ def test_reports_count_again_once_the_machine_reports(fleet: Fleet) -> None:
 def test_reports_of_a_live_or_late_machine_cannot_be_discounted(fleet: Fleet) -> None:
     fleet.enrol("vm1")
     fleet.later(200)
-    with pytest.raises(Refused) as refusal:
-        discount(fleet, "vm1")
-    assert refusal.value.code == "machine-live"
-    with pytest.raises(Refused) as refusal:
-        decommission.discount(machine_id=fleet.agents["vm1"].machine.pk, actor=acting(operator()), now=fleet.now)
-    assert refusal.value.code == "not-permitted"
+    assert refused(lambda: discount(fleet, "vm1")).code == "machine-live"
+    asked = {"machine_id": pk_of(fleet, "vm1"), "actor": acting(operator()), "now": fleet.now}
+    assert refused(lambda: decommission.discount(**asked)).code == "not-permitted"
     assert Machine.objects.get().discounted_at is None
 
 

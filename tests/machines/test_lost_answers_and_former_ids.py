@@ -121,20 +121,17 @@ def test_what_spoke_for_it_has_to_speak_again(settings: Settings) -> None:
     assert refused(lambda: ask(join_token=first)).code == "join-token-refused"
 
 
-@pytest.mark.parametrize("case", ["a day later", "a row of an earlier release"])
+@pytest.mark.parametrize("case", ["a day later", "a row of an earlier release", "revoked"])
 def test_a_person_decides_where_nothing_was_lost(case: str) -> None:
-    granted(ask(document()))
-    at = NOW + keys.LASTS if case == "a day later" else NOW
-    if at == NOW:
+    first, at = granted(ask(document())), NOW
+    if case == "a day later":
+        at += keys.LASTS
+    elif case == "revoked":
+        decommission.revoke(machine_id=Machine.objects.get().pk, actor=acting(admin()), now=NOW)
+        assert waits(ask(document(), signed_by=key_of(first)))
+    else:
         Machine.objects.update(credential_hash="given by 0.1.0")
     assert waits(ask(document(at), now=at))
-
-
-def test_a_revoked_machine_waits_for_a_person_whatever_was_lost() -> None:
-    first = granted(ask(document()))
-    decommission.revoke(machine_id=Machine.objects.get().pk, actor=acting(admin()), now=NOW)
-    assert waits(ask(document()))
-    assert waits(ask(document(), signed_by=key_of(first)))
 
 
 @pytest.mark.django_db(transaction=True)

@@ -6,13 +6,16 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.db import connection
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from drydock_agent import wire
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.domain.approvals.guards import affected_machines
+from fleet.domain.intake import NEW_STATEMENTS
 from fleet.domain.machines.inventory import KEPT, MOST_TAGS, merged
+from fleet.gateway.readers import READERS
 from fleet.models import AvailabilitySet, Entry, Machine, ScheduledEvent
 from fleet.models.facts.events import load_facts
 from fleet.operations import reconcile
@@ -20,6 +23,9 @@ from fleet.operations.machines import decommission, enrolment
 from fleet.projections import blind_spots, machines
 from fleet.projections.desk import find
 from fleet.projections.filters import MachineFilter
+from tests import factories
+from tests.api.conftest import caller
+from tests.dashboard.conftest import logged_in, text_of
 from tests.factories import EVENT, Agent, Fleet, acting, admin, announced, open_order, the_event, the_set
 from tests.plans import is_answered_by
 from tests.words import sentence, sentences, text
@@ -332,3 +338,75 @@ def test_tags_do_not_grow_without_end() -> None:
         known = merged(known, {"tagsList": [{"name": f"tag{number}", "value": "x"}]}, complete=False)
     assert len(known["tagsList"]) == MOST_TAGS
     assert known["tagsList"][0]["name"] == f"tag{3 * MOST_TAGS - 1}"
+
+
+# The name of a machine's Kubernetes node: reported, checked as what a hostile machine may send, shown and found.
+
+NODE = "aks-web-21922338-vmss00001b"
+
+
+@pytest.fixture
+def web(db: None) -> Fleet:
+    web = Fleet(now=datetime.now(UTC))
+    web.enrol_set()
+    return web
+
+
+def node_of(web: Fleet, *stated: str) -> str:
+    """vm1 reports its instance metadata with each of these names of its node; the stored name."""
+    machine = web.agents["vm1"].machine
+    usual = {"compute": machine.compute, "resource_name": "vm1", "availability_set": "web"}
+    web.report("vm1", *(wire.InstanceData(**usual, node_name=name) for name in stated))
+    return Machine.objects.get(pk=machine.pk).node_name
+
+
+def test_name_follows_the_newest_report(web: Fleet) -> None:
+    told = Entry.objects.count()
+    assert node_of(web, NODE) == NODE
+    assert node_of(web, NODE) == NODE
+    assert Entry.objects.count() == told
+    # An agent before 0.2.0 does not send it.
+    assert node_of(web, "") == ""
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        (NODE, NODE),
+        ("n", "n"),
+        ("a" * 253, "a" * 253),
+        *((text, "") for text in ("", "a" * 254, "Node", "-n", "n.", "a b", "n\n", "n\x00", "\u202en", "<b>", "ñ")),
+    ],
+)
+def test_only_a_name_of_kubernetes_is_kept(sent: str, kept: str) -> None:
+    form, check = READERS[wire.INSTANCE]
+    data = form(compute={}, node_name=sent)
+    check(data)
+    assert data.node_name == kept
+
+
+def test_changes_of_one_machine_are_bounded(web: Fleet) -> None:
+    stated = [f"node-{number}" for number in range(NEW_STATEMENTS + 10)]
+    assert node_of(web, *stated) == f"node-{NEW_STATEMENTS - 1}"
+
+
+def test_pages_and_api_show_it_with_the_resource_name(web: Fleet) -> None:
+    node_of(web, NODE)
+    event = announced(web)
+    machine = web.agents["vm1"].machine.pk
+    client, api = logged_in(factories.viewer()), caller(factories.viewer("other"))
+    set_id = AvailabilitySet.objects.get(name="web").pk
+    for address in (f"/machines/{machine}/", "/machines/", f"/events/{event.event_id}/", f"/sets/{set_id}/"):
+        assert text_of(client.get(address)).count(NODE) == 1, address
+    assert api.get(f"machines/{machine}/").json()["node_name"] == NODE
+    hit = api.get(f"events/{event.event_id}/").json()["hit"]
+    assert [(one["name"], one["node_name"]) for one in hit] == [("vm1", NODE), ("vm2", "")]
+
+
+def test_machine_is_found_by_the_beginning_of_its_node_name(web: Fleet, client: Client) -> None:
+    node_of(web, NODE)
+    client.force_login(factories.viewer())
+    assert NODE in text_of(client.get("/find/", {"q": "AKS-web-2192"}))
+    found = MachineFilter({"q": NODE}, now=web.now).qs
+    assert [row.resource_name for row in found] == ["vm1"]
+    assert is_answered_by(Machine.objects.filter(node_name__startswith="aks-"), "machine_by_node_name")
