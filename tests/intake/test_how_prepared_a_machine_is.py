@@ -1,11 +1,13 @@
 """Preparation state: it follows from the hook results that a machine reports."""
 
+from datetime import timedelta
+
 import pytest
 from drydock_agent import wire
 
 from fleet.domain.intake import Prepared, prepared_of
 from fleet.models import Entry, Preparation, ScheduledEvent
-from tests.factories import EVENT, Fleet, announced, seconds
+from tests.factories import EVENT, Fleet, announced, seconds, the_event
 from tests.words import text
 
 pytestmark = pytest.mark.django_db
@@ -92,3 +94,50 @@ def test_unusable_hook_folder_is_recorded_with_its_reason(fleet: Fleet, event: S
     say(fleet, "vm1", "prepare", "end", "failed", output="The folder is writable for everybody.")
     assert word("vm1") is Prepared.FAILED
     assert text(Entry.objects.get(kind="hooks_ended")).endswith("failed. “The folder is writable for everybody.”")
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_hooks_did_is_taken_again_where_a_restored_database_lost_it_and_nowhere_else(
+    fleet: Fleet, event: ScheduledEvent, lost: bool
+) -> None:
+    agent, first = fleet.agents["vm1"], fleet.now
+    said = [("begin", "running", ""), ("hook", "failed", "10-drain"), ("end", "failed", "")]
+    if not lost:
+        for step, outcome, name in said:
+            say(fleet, "vm1", "prepare", step, outcome, hook=name)
+    fleet.later(300)
+    again = [
+        wire.HookData(event_id=EVENT, phase="prepare", step=step, outcome=outcome, hook=name, again=True)
+        for step, outcome, name in said
+    ]
+    fleet.record(agent.delivery(*(agent.report(data, at=first) for data in again)))
+    row = Preparation.objects.get(machine=agent.machine)
+    assert (row.prepare_outcome, row.prepare_failed_hook) == ("failed", "10-drain")
+    assert (row.prepare_began_at, row.prepare_ended_at) == (first, first)
+    kinds = Entry.objects.filter(machine=agent.machine, kind__startswith="hook").values_list("kind", flat=True)
+    assert sorted(kinds) == ["hook_failed", "hooks_began", "hooks_ended"]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_plan_is_taken_again_where_it_was_lost(fleet: Fleet, event: ScheduledEvent, lost: bool) -> None:
+    planned_at = fleet.now + timedelta(days=6)
+    for again in (True,) if lost else (False, True):
+        say(fleet, "vm1", "prepare", "plan", "planned", again=again, planned_at=planned_at)
+    assert Preparation.objects.get().prepare_planned_at == planned_at
+    assert Entry.objects.filter(kind="hooks_planned").count() == 1
+
+
+# A machine of another set cannot write to an event by knowing its EventId.
+
+
+def test_what_its_hooks_say_is_not_about_the_event(fleet: Fleet, event: ScheduledEvent) -> None:
+    fleet.enrol("admin", availability_set="db")
+    say(fleet, "admin", "prepare", "end", "failed")
+    say(fleet, "admin", "prepare", "plan", "planned", planned_at=fleet.now + seconds(60))
+    assert not Preparation.objects.exists()
+    line = Entry.objects.get(kind="hooks_ended")
+    assert (line.event_id, line.availability_set_id) == (None, None)
+    # Another machine of the set speaks for itself only.
+    say(fleet, "vm1", "prepare", "end", "failed")
+    assert Preparation.objects.get().machine.resource_name == "vm1"
+    assert Entry.objects.filter(kind="hooks_ended", event=the_event()).count() == 1

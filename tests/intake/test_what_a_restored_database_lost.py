@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from drydock_agent import wire
 
-from fleet.models import Entry, Preparation, PresenceRow, Spool
+from fleet.models import Entry, PresenceRow, Spool
 from fleet.operations.intake import keep
 from fleet.projections.blind_spots import overview
-from tests.factories import EVENT, Agent, Fleet, announced, document, document_data, listing, the_event
+from tests.factories import Agent, Fleet, document, document_data, listing, the_event
 from tests.words import text
 
 pytestmark = pytest.mark.django_db
@@ -108,41 +108,3 @@ def test_restarts_of_an_agent_are_limited(fleet: Fleet) -> None:
     assert Spool.objects.filter(machine=agent.machine, first_seen_at__gt=fleet.now - timedelta(days=1)).count() <= 24
     (spot,) = [spot for spot in overview(now=fleet.now).spots if spot.code == "many-spools"]
     assert spot.names == ("vm1",)
-
-
-def hook(step: str, outcome: str, *, again: bool = True, name: str = "") -> wire.HookData:
-    return wire.HookData(event_id=EVENT, phase="prepare", step=step, outcome=outcome, hook=name, again=again)
-
-
-@pytest.mark.parametrize("lost", [False, True])
-def test_what_hooks_did_is_taken_again_where_it_was_lost_and_nowhere_else(lost: bool) -> None:
-    fleet = Fleet()
-    announced(fleet)
-    agent = fleet.agents["vm1"]
-    said = [("begin", "running", ""), ("hook", "failed", "10-drain"), ("end", "failed", "")]
-    if not lost:
-        for step, outcome, name in said:
-            fleet.report("vm1", hook(step, outcome, again=False, name=name))
-    first = fleet.now
-    fleet.later(300)
-    again = [agent.report(hook(step, outcome, name=name), at=first) for step, outcome, name in said]
-    fleet.record(agent.delivery(*again))
-    row = Preparation.objects.get(machine=agent.machine)
-    assert (row.prepare_outcome, row.prepare_failed_hook) == ("failed", "10-drain")
-    assert (row.prepare_began_at, row.prepare_ended_at) == (first, first)
-    kinds = Entry.objects.filter(machine=agent.machine, kind__startswith="hook").values_list("kind", flat=True)
-    assert sorted(kinds) == ["hook_failed", "hooks_began", "hooks_ended"]
-
-
-@pytest.mark.parametrize("lost", [False, True])
-def test_a_plan_is_taken_again_where_it_was_lost(lost: bool) -> None:
-    fleet = Fleet()
-    announced(fleet)
-    agent, planned_at = fleet.agents["vm1"], fleet.now + timedelta(days=6)
-    for again in (True,) if lost else (False, True):
-        data = wire.HookData(
-            event_id=EVENT, phase="prepare", step="plan", outcome="planned", again=again, planned_at=planned_at
-        )
-        fleet.record(agent.delivery(agent.report(data, kind=wire.HOOK, at=fleet.now)))
-    assert Preparation.objects.get(machine=agent.machine).prepare_planned_at == planned_at
-    assert Entry.objects.filter(kind="hooks_planned").count() == 1

@@ -1,16 +1,19 @@
 """People name provisional sets and merge two that are one; nothing that was written is lost."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from fleet.domain.reasons import Refused
+from fleet.domain.sets import with_suffix
 from fleet.models import AvailabilitySet, Entry, InventoryMachine, Machine
 from fleet.operations.sets import changes
 from fleet.projections import sets
 from fleet.projections.filters import EntryFilter
 from fleet.projections.timeline import entries
 from tests import factories
+from tests.dashboard.conftest import logged_in, text_of
 from tests.factories import Fleet, acting, admin, after, change_set, listing, open_order, the_event, the_set
 from tests.machines.test_inventories import IDS, sample, take
 from tests.sets.test_where_a_machine_belongs import instance, tagged
@@ -187,3 +190,61 @@ def test_events_of_one_batch_survive_a_join(fleet: Fleet) -> None:
     assert (the_event(other).status, the_event(other).version) == ("SCHEDULED", 1)
     assert not the_event().sightings.filter(foreign=True).exists()
     assert Entry.objects.filter(kind="set_merged").count() == 1
+
+
+# Sets with the same name: every place that names them distinguishes them, and a unique name stays short.
+
+PRODUCTION, STAGING = "aaaa-1", "bbbb-2"
+
+
+@pytest.fixture
+def namesakes(db: None) -> Fleet:
+    found = Fleet(now=datetime.now(UTC))
+    found.enrol("vm1", subscriptionId=PRODUCTION)
+    found.enrol("vm2", availability_set="WEB", subscriptionId=STAGING)
+    found.enrol("vm3", availability_set="mail", subscriptionId=STAGING)
+    found.all_say()
+    return found
+
+
+def apart() -> dict[str, str]:
+    return {row.name: row.name_suffix for row in AvailabilitySet.objects.filter(merged_into=None)}
+
+
+def test_name_suffix_is_as_short_as_possible() -> None:
+    place = ("availability_set", "shop", PRODUCTION)
+    assert with_suffix([place]) == [""]
+    assert with_suffix([place, ("availability_set", "Shop", STAGING)]) == [PRODUCTION, STAGING]
+    assert with_suffix([place, ("availability_set", "", PRODUCTION)]) == ["shop", "no resource group"]
+    assert with_suffix([place, ("scale_set", "shop", PRODUCTION)]) == ["availability set", "scale set"]
+    assert with_suffix([place, ("availability_set", "shop", STAGING), ("availability_set", "mail", PRODUCTION)]) == [
+        f"shop, {PRODUCTION}",
+        f"shop, {STAGING}",
+        f"mail, {PRODUCTION}",
+    ]
+
+
+def test_queue_lists_map_timeline_and_pages_tell_them_apart(namesakes: Fleet) -> None:
+    due, client = namesakes.now + timedelta(minutes=15), logged_in(factories.operator())
+    namesakes.later(0.1)
+    namesakes.all_say(listing(resources=("vm1",), not_before=due), names=["vm1"])
+    home = namesakes.agents["vm1"].machine.availability_set_id
+    for address in ("/", "/sets/", "/machines/", "/fleet/?as=table", "/timeline/", f"/sets/{home}/"):
+        shown = text_of(client.get(address))
+        assert f"web ({PRODUCTION})" in shown, address
+        assert "mail (" not in shown, address
+    assert f'title="WEB ({STAGING}): 1 live"' in client.get("/fleet/").content.decode()
+
+
+def test_it_is_written_as_sets_come_and_go(namesakes: Fleet) -> None:
+    assert apart() == {"web": PRODUCTION, "WEB": STAGING, "mail": ""}
+    namesakes.enrol("vm4", availability_set="mail", subscriptionId=STAGING, resourceGroupName="attic")
+    assert set(AvailabilitySet.objects.filter(name="mail").values_list("name_suffix", flat=True)) == {"shop", "attic"}
+    one, other = AvailabilitySet.objects.filter(name="mail").order_by("pk")
+    merge(namesakes, other, one)
+    assert apart()["mail"] == ""
+
+
+def test_provisional_set_needs_no_distinguishing_name(namesakes: Fleet) -> None:
+    namesakes.enrol("stray", availability_set="")
+    assert not AvailabilitySet.objects.filter(kind="provisional").exclude(name_suffix="").exists()
