@@ -25,10 +25,15 @@ def test_the_defaults_are_the_documented_ones() -> None:
     assert load({**FLEET, **machine}).machine_id == "5ae706df-54e6-5d67-960f-2d30303bc837"
 
 
+def from_file(folder: Path, text: str, **environment: str) -> Settings:
+    file = folder / "agent.toml"
+    file.write_text(text, encoding="utf-8")
+    return load({"DRYDOCK_CONFIG": str(file), **environment})
+
+
 def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "agent.toml"
-    file.write_text('fleet_url = "https://file.example/"\npoll_seconds = 5\nmachine_id = "m"\n', encoding="utf-8")
-    settings = load({"DRYDOCK_CONFIG": str(file), "DRYDOCK_POLL_SECONDS": "2", "DRYDOCK_MACHINE_ID": ""})
+    text = 'fleet_url = "https://file.example/"\npoll_seconds = 5\nmachine_id = "m"\n'
+    settings = from_file(tmp_path, text, DRYDOCK_POLL_SECONDS="2", DRYDOCK_MACHINE_ID="")
     assert (settings.fleet_url, settings.poll_seconds, settings.machine_id) == ("https://file.example", 2.0, "m")
 
 
@@ -78,10 +83,8 @@ def test_a_wrong_setting_is_one_sentence(name: str, value: str, problem: str) ->
     ],
 )
 def test_a_wrong_file_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
-    file = tmp_path / "agent.toml"
-    file.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=sentence):
-        load({"DRYDOCK_CONFIG": str(file)})
+        from_file(tmp_path, text)
 
 
 def test_plain_http_is_allowed_to_loopback_only() -> None:
@@ -116,12 +119,6 @@ def given(text: str) -> Settings:
     return load({**FLEET, "DRYDOCK_REDIS_CACHES": text})
 
 
-def from_file(folder: Path, text: str) -> Settings:
-    file = folder / "agent.toml"
-    file.write_text(text, encoding="utf-8")
-    return load({**FLEET, "DRYDOCK_CONFIG": str(file)})
-
-
 def test_a_host_name_is_enough_and_means_tls_on_6380() -> None:
     assert load(FLEET).redis_caches == (), "none by default"
     (cache,) = given("Shop.redis.cache.windows.net").redis_caches
@@ -147,6 +144,7 @@ def test_tables_of_the_file_are_read(tmp_path: Path) -> None:
         tmp_path,
         f'[[redis_caches]]\nhost = "a.redis.cache.windows.net"\npassword_file = "{key}"\ntier = "standard"\n'
         '[[redis_caches]]\nhost = "b.redis.cache.windows.net"\nport = 6379\ntls = false\npassword = "p"\ndivisor = 4\n',
+        **FLEET,
     )
     first, second = settings.redis_caches
     assert (first.secret(), first.tier, first.tls) == ("secret", "standard", True)
@@ -154,7 +152,7 @@ def test_tables_of_the_file_are_read(tmp_path: Path) -> None:
     wrong = {"[[redis_caches]]\nport = 6380\n": "needs the host name", "redis_caches = 3\n": "must be addresses or"}
     for text, words in wrong.items():
         with pytest.raises(ConfigError, match=words):
-            from_file(tmp_path, text)
+            from_file(tmp_path, text, **FLEET)
 
 
 def test_plain_is_for_loopback_or_where_it_is_stated() -> None:

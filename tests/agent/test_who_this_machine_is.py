@@ -229,6 +229,16 @@ def test_a_partial_answer_is_soon_followed_by_another_question_and_takes_no_name
     assert instance.resource_name() == "web-vm1"
 
 
+def test_the_instance_metadata_is_read_at_the_start_and_hourly(parts: Parts) -> None:
+    instance = instance_of(parts, Identity(REAL, "imds"))
+    with parts.requests() as paths:
+        for _ in range(4):
+            assert instance.step() > 0
+            parts.clock.advance(1800)
+    read = [path for path in paths if "/metadata/instance" in path]
+    assert len(read) == 2, "at 0:00 and at 1:00, not at 0:30 and 1:30"
+
+
 def test_machine_that_changed_its_identity_reports_it(parts: Parts) -> None:
     changed, reported = threading.Event(), threading.Event()
     imds = Imds(parts.simulator.vm_url("web-vm2"))

@@ -100,11 +100,10 @@ def test_the_first_call_is_slow_and_so_is_the_first_one_after_a_day() -> None:
         assert incarnations == [1, 1, 2, 2, 1], "and the incarnation starts again"
 
 
-def test_any_rate_is_answered_unless_the_simulator_limits_it() -> None:
-    with simulated() as azure:
-        assert {azure.get("WestNO_0").status for _ in range(50)} == {200}
-        azure.clock.advance(3600)
-        assert azure.get("WestNO_0").status == 200
+def test_any_rate_is_answered_unless_the_simulator_limits_it(azure: Simulated) -> None:
+    assert {azure.get("WestNO_0").status for _ in range(50)} == {200}
+    azure.clock.advance(3600)
+    assert azure.get("WestNO_0").status == 200
 
 
 def test_more_than_five_requests_a_second_are_throttled() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulator.asking import EVENTS, METADATA, VERSION, Simulated, ask, simulated
+from tests.simulator.asking import EVENTS, METADATA, VERSION, Simulated, ask
 
 BASE = ["EventId", "EventStatus", "EventType", "ResourceType", "Resources", "NotBefore"]
 
@@ -285,11 +285,3 @@ def test_other_methods_are_405_and_other_paths_404(azure: Simulated) -> None:
         EVENTS,
     ):
         assert ask(azure.url, "GET", path, headers=METADATA).status == 404
-
-
-def test_one_machine_can_be_served_at_the_root_for_programs_with_a_fixed_address() -> None:
-    with simulated(as_vm="workers_0") as azure:
-        event_id = azure.create(set="workers", type="Preempt")
-        at_root = ask(azure.url, "GET", EVENTS, headers=METADATA).json
-        assert [event["EventId"] for event in at_root["Events"]] == [event_id]
-        assert azure.document("workers_0") == at_root

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
-from drydock_agent.machine import Identity, Instance
 from drydock_agent.metadata_service.client import LIMIT, Imds, MetadataUnavailable
 from drydock_agent.metadata_service.early_poller import MAX_DOCUMENTS, EarlyDocument, EarlyPoller
 from drydock_agent.metadata_service.rate_limit import MAX_PER_SECOND, RateLimit
@@ -343,14 +342,3 @@ def test_after_a_day_of_sleep_the_service_gets_time_to_restart(parts: Parts, mon
     parts.clock.advance(SWITCHED_OFF_SECONDS + 1)
     parts.poller.step()
     assert parts.poller.last_poll_at == parts.clock.now()
-
-
-def test_the_instance_metadata_is_read_at_the_start_and_hourly(parts: Parts) -> None:
-    identity = Identity("00000000-0000-4000-8000-000000000001", "imds")
-    instance = Instance(parts.context, identity, imds=parts.imds, reported=lambda: None, changed=lambda: None)
-    with parts.requests() as paths:
-        for _ in range(4):
-            assert instance.step() > 0
-            parts.clock.advance(1800)
-    read = [path for path in paths if "/metadata/instance" in path]
-    assert len(read) == 2, "at 0:00 and at 1:00, not at 0:30 and 1:30"

@@ -13,7 +13,7 @@ from drydock_agent import wire
 from drydock_agent.backend.client import read_orders
 
 from tests.agent.agents import VM_IDS, Agents
-from tests.agent.backend.test_signatures import OURS
+from tests.agent.backend.test_orders import OURS
 from tests.agent.fleet_double import FleetDouble, eventually
 from tests.agent.redis.conftest import CacheServer
 
