@@ -183,45 +183,36 @@ def test_decisions_about_a_locked_event_get_a_retry_answer_and_others_are_made(g
     assert claim().status_code in (200, 201)
 
 
-class Others:
-    """Machines that report one after the other, each about an event of its own, and ask for orders; how long each had
-    to wait.
-    """
-
-    def __init__(self, gateway: Gateway, count: int) -> None:
-        self.agents = [gateway.agent(availability_set=f"availability_set:other{number}") for number in range(count)]
-        self.waited: list[float] = []
-        self.until = 0.0
-
-    def report(self, agent: Agent, number: int) -> None:
-        event = f"07E40000-0000-4000-8000-{number:012}"
-        while time.monotonic() < self.until:
-            for status in ("Scheduled", "Started"):
-                began = time.monotonic()
-                said = agent.post(agent.document(events=(listing(event, status=status, resources=["vm"]),)))
-                agent.orders()
-                self.waited.append(time.monotonic() - began)
-                assert (said.status_code, said.json()["acknowledged"]) == (200, agent.seq), said.text
-
-
 def test_one_locked_event_delays_no_report_and_no_order_of_the_others(gateway: Gateway, servers: Urls) -> None:
     agent = gateway.agent(availability_set="availability_set:one")
     event = listing(ONE, resources=["vm"])
     agent.post(agent.document(events=(event,))).raise_for_status()
-    others = Others(gateway, 8)
-    with psycopg.connect(servers.database) as other, ThreadPoolExecutor(len(others.agents)) as pool:
-        other.execute("SELECT 1 FROM fleet_scheduledevent WHERE event_id = %s FOR UPDATE", [ONE])
-        others.until = time.monotonic() + 3
-        running = [pool.submit(others.report, one, number) for number, one in enumerate(others.agents)]
-        while time.monotonic() < others.until:
+    others = [gateway.agent(availability_set=f"availability_set:other{number}") for number in range(8)]
+    waited: list[float] = []
+    until = time.monotonic() + 3
+
+    def report(other: Agent, number: int) -> None:
+        mine = f"07E40000-0000-4000-8000-{number:012}"
+        while time.monotonic() < until:
+            for status in ("Scheduled", "Started"):
+                began = time.monotonic()
+                said = other.post(other.document(events=(listing(mine, status=status, resources=["vm"]),)))
+                other.orders()
+                waited.append(time.monotonic() - began)
+                assert (said.status_code, said.json()["acknowledged"]) == (200, other.seq), said.text
+
+    with psycopg.connect(servers.database) as lock, ThreadPoolExecutor(len(others)) as pool:
+        lock.execute("SELECT 1 FROM fleet_scheduledevent WHERE event_id = %s FOR UPDATE", [ONE])
+        running = [pool.submit(report, one, number) for number, one in enumerate(others)]
+        while time.monotonic() < until:
             began = time.monotonic()
             said = agent.post(agent.document(events=({**event, "EventStatus": "Started"},)))
             assert (said.status_code, said.json()["acknowledged"], said.json()["refused"]) == (200, agent.seq, [])
-            others.waited.append(time.monotonic() - began)
+            waited.append(time.monotonic() - began)
         for each in running:
             each.result()
-        assert sorted(others.waited)[len(others.waited) // 2] < 1
-        assert max(others.waited) < 2
+        assert sorted(waited)[len(waited) // 2] < 1
+        assert max(waited) < 2
         assert ScheduledEvent.objects.get(event_id=ONE).status == "SCHEDULED"
     wait_for(lambda: ScheduledEvent.objects.get(event_id=ONE).status == "STARTED", seconds=10, what="it is caught up")
 

@@ -15,6 +15,7 @@ from fleet.operations.timeline.entries import asked_by
 from tests.api.conftest import caller
 from tests.factories import EVENT, Fleet, announced, open_order, operator, seconds
 
+pytestmark = pytest.mark.django_db
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 
@@ -25,7 +26,6 @@ def said() -> Any:
         yield lines
 
 
-@pytest.mark.django_db
 def test_api_approval_is_logged_with_request_and_trace_ids(
     said: list[Any], django_capture_on_commit_callbacks: Any
 ) -> None:
@@ -50,7 +50,6 @@ def test_api_approval_is_logged_with_request_and_trace_ids(
     assert (order.request_id, order.trace_id) == ("r-1", TRACE)
 
 
-@pytest.mark.django_db
 def test_what_comes_later_and_from_elsewhere_is_found_by_the_same_id(
     said: list[Any], django_capture_on_commit_callbacks: Any, fleet: Fleet
 ) -> None:
@@ -63,7 +62,6 @@ def test_what_comes_later_and_from_elsewhere_is_found_by_the_same_id(
     assert "r-2" in (step.get("decision_id"), step.get("request_id"))
 
 
-@pytest.mark.django_db
 def test_approval_without_a_request_has_an_id_and_one_of_the_release_before_goes_its_way_without(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
@@ -76,7 +74,6 @@ def test_approval_without_a_request_has_an_id_and_one_of_the_release_before_goes
     assert (order.request_id, order.trace_id) == ("", "")
 
 
-@pytest.mark.django_db
 def test_what_is_rolled_back_was_never_decided(
     said: list[Any], django_capture_on_commit_callbacks: Any, fleet: Fleet
 ) -> None:
