@@ -1,4 +1,6 @@
-"""Agent installation: one line for each platform, quoted and carried out here, from the backend and no index."""
+"""Agent installation: one line for each platform, quoted and carried out here, from the backend and no index; and the
+scripts for Windows.
+"""
 
 import json
 import os
@@ -7,8 +9,8 @@ import shlex
 import shutil
 import stat
 import subprocess
-import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -17,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tree_sitter_powershell
 from django.test import Client
 from pytest_django import Settings
+from tree_sitter import Language, Node, Parser
 
 from fleet.dashboard import agent_package
-from fleet.domain.machines.enrolment import CA_FILE, HOOKS_DROP_IN, SETTINGS_FILE, UNIT, UNIT_FILE, install_lines
+from fleet.domain.machines.enrolment import CA_FILE, SETTINGS_FILE, UNIT, UNIT_FILE, install_lines
 from fleet.environment import certificates as form
 from fleet.wording.machines import PLATFORMS
 from tests.certificates import Authority
@@ -113,38 +117,6 @@ def test_install_lines_run_in_a_shell_and_protect_the_token(pretended: Pretended
     assert calls == once * 2
 
 
-def analyze(folder: Path, *words: str) -> str:
-    """What `systemd-analyze` prints about the agent's unit in this folder, which it accepts."""
-    program = shutil.which("systemd-analyze")
-    if program is None:
-        pytest.skip("no systemd here (Debian: systemd)")
-    # The program exists where the test runs, and the settings do not.
-    unit = UNIT.replace("/opt/drydock-agent/bin/drydock-agent", "/bin/true").replace("=/etc/", "=-/etc/")
-    (folder / "drydock-agent.service").write_text(unit)
-    done = subprocess.run(
-        [program, *words, "./drydock-agent.service"], cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
-@pytest.mark.long
-def test_the_unit_is_valid_and_exposes_little(tmp_path: Path) -> None:
-    assert analyze(tmp_path, "verify") == ""
-    # Tenths: 3.0 at most.
-    assert "Overall exposure level" in analyze(tmp_path, "security", "--offline=true", "--threshold=30")
-
-
-@pytest.mark.long
-def test_the_drop_in_for_hooks_is_valid_and_lifts_each_restriction(tmp_path: Path) -> None:
-    drop_in = tmp_path / "drydock-agent.service.d" / "hooks.conf"
-    drop_in.parent.mkdir()
-    drop_in.write_text(HOOKS_DROP_IN)
-    assert analyze(tmp_path, "verify") == ""
-    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", analyze(tmp_path, "security", "--offline=true"))
-    assert found and float(found[1]) > 9
-
-
 def test_private_authorities_are_stored_for_pip_and_the_agent(pretended: Pretended) -> None:
     root, texts = pretended.root, lines_of(certificates=CERTIFICATES)
     pretended.run(texts["linux"], umask=0o077)
@@ -192,12 +164,6 @@ def test_what_a_shell_would_take_for_its_own_stays_text(pretended: Pretended) ->
     pretended.run(text, cwd=pretended.root)
     assert pretended.path(SETTINGS_FILE).read_text().splitlines()[0] == f"DRYDOCK_FLEET_URL={hostile}"
     assert not (pretended.root / "owned").exists()
-
-
-def test_powershell_gets_strings_in_which_nothing_is_special() -> None:
-    text = lines_of("https://o'hara", "t", installer="https://o'hara/agent/install.ps1#sha256=0a1b")["windows"]
-    assert "-Uri 'https://o''hara/agent/install.ps1'" in text
-    assert text.replace("''", "").count("'") % 2 == 0
 
 
 def test_one_address_names_the_current_agent_with_its_hash_whatever_its_version(
@@ -260,24 +226,6 @@ def test_each_process_makes_the_same_bytes() -> None:
     assert agent_package.package() == first
 
 
-def test_it_installs_and_runs_and_holds_no_simulator(tmp_path: Path) -> None:
-    found = agent_package.package()
-    wheel = tmp_path / found.name
-    wheel.write_bytes(found.content)
-    place = tmp_path / "installed"
-    uv = ROOT / ".venv" / "bin" / "uv"
-    install = [str(uv), "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(place), str(wheel)]
-    subprocess.run(install, check=True)
-    version = found.name.split("-")[1]
-    assert {each.name for each in place.iterdir()} >= {"drydock_agent", f"drydock_agent-{version}.dist-info"}
-    assert not (place / "azure_simulator").exists()
-    ended = subprocess.run(
-        [sys.executable, "-c", "import drydock_agent; print(drydock_agent.__path__)"],
-        env={"PYTHONPATH": str(place)}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert str(place) in ended.stdout
-
-
 def test_no_line_names_a_package_of_an_index(ada: Client, settings: Settings) -> None:
     page = ada.post("/join-tokens/make/", {"comment": "for web", "expires_in_seconds": "86400"})
     body = page.content.decode()
@@ -311,3 +259,132 @@ def test_a_bare_name_would_be_found() -> None:
     named = ("'drydock-agent[signed] @ https://x/y.whl'", "-r drydock-fleet.txt")
     for well in (*(f"pip install {package}" for package in named), "drydock-fleet web"):
         assert bare_names(well) == [], well
+
+
+# The PowerShell scripts. No PowerShell is here: they are parsed, and compared with the agent and with each other.
+
+SCRIPT, TEST = agent_package.INSTALLER, ROOT / "examples/windows/Test-DrydockAgent.ps1"
+SCRIPTS = {path.name: path.read_text("ascii") for path in (SCRIPT, TEST)}
+DOCUMENT = ROOT / "docs/admin/windows.md"
+AGENT = ROOT / "agents/drydock_agent"
+# Programs and commands that Windows PowerShell 5.1 has on each Windows Server.
+KNOWN = {
+    "Add-Content", "ConvertFrom-Json", "ConvertTo-Json", "Copy-Item", "Disable-ScheduledTask", "Enable-ScheduledTask",
+    "Get-Acl", "Get-ChildItem", "Get-CimInstance", "Get-Command", "Get-Content", "Get-Date", "Get-FileHash",
+    "Get-Item", "Get-ItemProperty", "Get-Process", "Get-ScheduledTask", "Get-Service", "Get-WinEvent",
+    "Invoke-WebRequest", "Join-Path", "New-Item", "New-Object", "Out-Host", "Out-Null", "Pop-Location",
+    "Push-Location", "Read-Host", "Remove-Item", "Resolve-Path", "Restart-Service", "Select-Object", "Set-Content",
+    "Set-StrictMode", "Start-Process", "Start-ScheduledTask", "Start-Service", "Start-Sleep", "Stop-Process",
+    "Stop-ScheduledTask", "Stop-Service", "Test-Path", "Unregister-ScheduledTask", "Where-Object", "Write-Host",
+    "Write-Verbose", "Write-Warning", "icacls.exe", "powershell.exe", "py.exe", "py",
+}  # fmt: skip
+
+
+def walk(node: Node) -> Iterator[Node]:
+    yield node
+    for child in node.children:
+        yield from walk(child)
+
+
+def nodes(text: str) -> list[Node]:
+    return list(walk(Parser(Language(tree_sitter_powershell.language())).parse(text.encode()).root_node))
+
+
+def text_of(node: Node) -> str:
+    return (node.text or b"").decode()
+
+
+def faults(text: str) -> list[str]:
+    """What is no PowerShell 5.1: the grammar knows no `??`, `?.` and `? :`; it lets `&&` and `||` pass."""
+    wrong = [text_of(node)[:80] for node in nodes(text) if node.is_error or node.is_missing]
+    return [*wrong, *re.findall(r"&&|\|\|", text)]
+
+
+def commands(text: str) -> set[str]:
+    return {text_of(node) for node in nodes(text) if node.type == "command_name"}
+
+
+def functions(text: str) -> set[str]:
+    return set(re.findall(r"^function ([\w-]+)", text, re.MULTILINE))
+
+
+def parameters(text: str) -> set[str]:
+    block = text[text.index("[CmdletBinding") : text.index("Set-StrictMode")]
+    return set(re.findall(r"\[(?:string|switch|int)\] \$(\w+)", block))
+
+
+@pytest.mark.parametrize("fault", ["$a = $b ?? 1", "$a ? 1 : 2", "$a?.b", "icacls.exe x && py", "if ($a) {"])
+def test_newer_syntax_would_be_found(fault: str) -> None:
+    assert faults("$a = 1\n") == [] and faults(fault)
+
+
+@pytest.mark.parametrize("name", [*SCRIPTS, "line", "line with certificates"])
+def test_scripts_are_powershell_5_1_and_use_commands_that_exist(name: str) -> None:
+    with_certificates = lines_of(certificates=CERTIFICATES)["windows"]
+    text = {**SCRIPTS, "line": LINES["windows"], "line with certificates": with_certificates}[name]
+    assert faults(text) == []
+    assert commands(text) - functions(text) - KNOWN == set()
+    # A native program that fails stops nothing by itself.
+    unchecked = re.findall(r"^\s*(?:icacls|py)\.exe .*", SCRIPTS[SCRIPT.name], re.MULTILINE)
+    assert unchecked == []
+
+
+def test_the_installer_stores_no_token_on_a_command_line() -> None:
+    assert "JoinToken" not in parameters(SCRIPTS[SCRIPT.name])
+    assert "join" not in LINES["windows"].lower()
+
+
+def test_parameters_that_others_use_exist() -> None:
+    known = parameters(SCRIPTS[SCRIPT.name])
+    assert known == {"Server", "JoinTokenFile", "NoJoinToken", "Bundle", "CaFile", "Python", "Remove", "Purge"}
+    given = re.search(r"\$installation = @\{(.*?)\}", SCRIPTS[TEST.name])
+    assert given
+    used = {*re.findall(r"(\w+) = ", given[1]), *re.findall(r"\$installation\.(\w+)", SCRIPTS[TEST.name])}
+    others = [path.read_text() for path in (DOCUMENT, ROOT / "requirements/bundle.py")]
+    others.append(lines_of(certificates="PEM")["windows"])
+    used |= {word for text in others for word in re.findall(r"(?<=[` ])-([A-Z]\w+)", text)}
+    # PowerShell's own.
+    used -= {"File", "ExecutionPolicy", "NoProfile", "Encoding", "ItemType", "Force"}
+    used -= {"UseBasicParsing", "OutFile", "Uri"}
+    assert used == known
+
+
+def test_names_and_folders_are_those_of_the_agent() -> None:
+    service, windows = ((AGENT / f"{name}.py").read_text() for name in ("windows_service", "platforms/windows"))
+    installer, test = SCRIPTS[SCRIPT.name], SCRIPTS[TEST.name]
+    name = re.search(r'^NAME = "(\w+)"', service, re.MULTILINE)
+    assert name and all(f"$ServiceName = '{name[1]}'" in text for text in SCRIPTS.values())
+    trusted = set(re.findall(r'"(S-1-5-[\d-]+)"', windows))
+    assert set(re.findall(r"'(S-1-5-[\d-]+)'", installer)) == trusted and len(trusted) == 3
+    assert r'"\Drydock"' in windows and all("Join-Path $env:ProgramData 'Drydock'" in text for text in SCRIPTS.values())
+    for folder in ("Agent", "Hooks", "agent.toml"):
+        assert rf'r"\{folder}"' in windows and f"'{folder}'" in installer
+    assert r"'Logs\agent.log'" in test and '"Logs"' in service and '"agent.log"' in service
+
+
+def test_the_backend_serves_the_script_with_its_address_and_the_hashes(settings: Settings) -> None:
+    settings.BASE_URL = "https://o'hara.example"
+    answer = Client().get("/agent/install.ps1")
+    assert answer.status_code == 200 and answer["Content-Type"] == "text/plain; charset=utf-8"
+    address = agent_package.installer_address()
+    assert address == f"https://o'hara.example/agent/install.ps1#sha256={sha256(answer.content).hexdigest()}"
+    line = lines_of(installer=address)["windows"]
+    assert sha256(answer.content).hexdigest() in line and "'https://o''hara.example/agent/install.ps1'" in line
+    assert faults(line) == []
+    text = answer.content.decode("ascii")
+    package = agent_package.package()
+    assert faults(text) == [] and "@SERVER@" not in text and "@PACKAGE@" not in text
+    assert f"/agent/{package.name}#sha256={package.digest}'" in text
+    assert "$Server = 'https://o''hara.example'" in text
+
+
+def test_the_bundled_script_asks_for_the_address() -> None:
+    text = SCRIPT.read_text("ascii")
+    # Neither mark is an address or a package with a hash, which the script requires.
+    assert "= '@SERVER@'" in text and "= '@PACKAGE@'" in text
+    assert "$Server -notmatch '^https?://" in text and "$Package -notmatch '#sha256='" in text
+
+
+def test_the_wheels_of_the_agent_for_windows_are_pinned() -> None:
+    lock = Path(ROOT / "requirements/agent.txt").read_text()
+    assert re.search(r"^pywin32==\S+ ; .*sys_platform == 'win32'", lock, re.MULTILINE)

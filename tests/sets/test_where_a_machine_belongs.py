@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from fleet.domain.sets import NAMED_KINDS, OUTSIDE, SetKey, SetSource, disagreement, read_stated, read_statements
 from fleet.models import AvailabilitySet, Entry, JoinToken, Machine
-from fleet.operations.sets.changes import move_machine
 from tests import accounts
-from tests.factories import Fleet, acting, admin, listing, the_event, the_set
+from tests.factories import Fleet, listing, the_event, the_set
 from tests.words import refused, sentence, sentences, text
 
 pytestmark = pytest.mark.django_db
@@ -168,7 +167,8 @@ def test_the_set_of_a_join_token_of_0_1_0_counts_while_the_agent_names_none(flee
     assert fleet.enrol("vm1", availability_set="").machine.availability_set.name == "workers"
     assert instance(fleet, "vm1", "web").availability_set.name == "web"
     back = instance(fleet, "vm1")
-    assert (back.availability_set.name, back.set_source) == ("workers", "configuration")
+    assert (back.availability_set.name, back.set_source, back.confined_to) == ("workers", "configuration", None)
+    assert fleet.enrol("vm2", availability_set="db").machine.availability_set.name == "db"
 
 
 def test_machine_without_a_stated_set_stays_where_it_is(fleet: Fleet) -> None:
@@ -197,15 +197,6 @@ def test_each_machine_of_a_provisional_set_says_for_itself_which_set_it_is_in(fl
     assert not the_event().sightings.filter(foreign=True).exists()
 
 
-def test_a_machine_that_turns_out_to_be_of_the_events_set_gets_its_vote(fleet: Fleet) -> None:
-    fleet.enrol("vm1")
-    fleet.enrol("vm2", availability_set="shop")
-    fleet.all_say(listing())
-    assert the_event().sightings.get(machine__resource_name="vm2").foreign
-    instance(fleet, "vm2", "web")
-    assert not the_event().sightings.filter(foreign=True).exists()
-
-
 def test_the_agents_version_follows_its_reports(fleet: Fleet) -> None:
     fleet.enrol("vm1")
     agent = fleet.agents["vm1"]
@@ -215,12 +206,24 @@ def test_the_agents_version_follows_its_reports(fleet: Fleet) -> None:
     assert Machine.objects.get().agent_version == "0.2.0"
 
 
-def test_an_open_event_goes_with_the_last_machine_that_has_a_word_about_it(fleet: Fleet) -> None:
+@pytest.mark.parametrize("enrols", [False, True], ids=["by a report", "by enrolling again"])
+def test_an_open_event_goes_with_the_last_machine_that_has_a_word_about_it(fleet: Fleet, enrols: bool) -> None:
     fleet.enrol_set(2)
     fleet.all_say(listing(resources=["vm1"]))
-    instance(fleet, "vm1", "other")
+
+    def leaves(name: str) -> None:
+        agent = fleet.agents[name]
+        if enrols:
+            fleet.enrol(name, availability_set="other", vm_id=agent.machine.vm_id)
+            # It goes on with its spool.
+            fleet.agents[name] = agent
+        else:
+            instance(fleet, name, "other")
+
+    leaves("vm1")
     assert the_event().availability_set == the_set("web")
-    instance(fleet, "vm2", "other")
+    assert the_event().sightings.get(machine__resource_name="vm1").foreign
+    leaves("vm2")
     event = the_event()
     assert event.availability_set == the_set("other")
     assert not event.sightings.filter(foreign=True).exists()
@@ -229,27 +232,3 @@ def test_an_open_event_goes_with_the_last_machine_that_has_a_word_about_it(fleet
     fleet.later(5)
     fleet.all_say()
     assert the_event().status == "ENDED"
-
-
-def test_an_event_follows_the_last_machine_that_enrols_again_and_those_before_lose_their_vote(
-    fleet: Fleet,
-) -> None:
-    fleet.enrol_set(2)
-    fleet.all_say(listing(resources=["vm1"]))
-    fleet.enrol("vm1", availability_set="other", vm_id=fleet.agents["vm1"].machine.vm_id)
-    assert the_event().availability_set == the_set("web")
-    assert the_event().sightings.get(machine__resource_name="vm1").foreign
-    fleet.enrol("vm2", availability_set="other", vm_id=fleet.agents["vm2"].machine.vm_id)
-    assert the_event().availability_set == the_set("other")
-    assert not the_event().sightings.filter(foreign=True).exists()
-
-
-def test_a_move_by_a_person_outlasts_reports_where_the_join_token_confines_to_another_set(fleet: Fleet) -> None:
-    _, fleet.join_token = accounts.join_token(comment="", expires_in=timedelta(days=1), now=fleet.now, set_name="web")
-    nowhere = {"subscriptionId": "", "resourceGroupName": ""}
-    fleet.enrol("vm1", **nowhere)
-    fleet.join_token = accounts.join_token(comment="", expires_in=timedelta(days=1), now=fleet.now)[1]
-    fleet.enrol("vm2", availability_set="other", **nowhere)
-    machine_id = fleet.agents["vm1"].machine.pk
-    move_machine(machine_id=machine_id, set_id=the_set("other").pk, actor=acting(admin(), why="moved"), now=fleet.now)
-    assert instance(fleet, "vm1").availability_set == the_set("other")

@@ -78,23 +78,6 @@ def after(made: Hooked, count: int, file: Path, *line: Any, **more: int) -> str:
     return text_of(file)
 
 
-def test_the_breaker_routes_to_the_backup_store(example: Example, simulator: RunningSimulator, tmp_path: Path) -> None:
-    route = tmp_path / "store"
-    example("circuit-breaker", STORE_FILE=route)
-    changes(route, "cache")
-    simulator.play(CACHE, "failover", 100.0)
-    asked = {"cache": 0, "backup": 0}
-
-    def ask() -> bool:
-        """The application: one request to the store that the file names."""
-        asked[text_of(route)] += 1
-        return asked["backup"] > 0
-
-    wait_for(ask, seconds=20, what="a request to the backup store")
-    assert asked["cache"] > 0, "announced is not begun"
-    changes(route, "cache")
-
-
 def test_the_breaker_opens_for_a_primary_about_to_go(example: Example, server: CacheServer, tmp_path: Path) -> None:
     route = tmp_path / "store"
     made = example("circuit-breaker", STORE_FILE=route)
