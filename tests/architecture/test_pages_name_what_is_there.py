@@ -83,3 +83,48 @@ def test_what_is_not_there_is_seen(tmp_path: Path) -> None:
         for name in ("test_gone.py::test_x", "test_arrows.py::test_gone", "test_arrows.py::below")
     ]
     assert missing(" ".join(f"`{name}`" for name in gone)) == gone
+
+
+# Threats: every defence that the documentation claims names a test.
+
+THREATS = (ROOT / "docs" / "dev" / "threats.md").read_text(encoding="utf-8")
+ROOMS = re.findall(r"^## (\w+)$", THREATS, re.MULTILINE)
+ROWS = re.findall(r"^\| ([^|]+) \| [^|]+ \| ([^|]*) \|$", THREATS, re.MULTILINE)
+ATTACKS = [(threat, tests) for threat, tests in ROWS if threat != "threat"]
+
+
+def test_each_row_names_tests_that_exist() -> None:
+    assert len(ATTACKS) > 5
+    assert len(ATTACKS) + 2 * len(ROOMS) == len(re.findall(r"^\|", THREATS, re.MULTILINE))
+    for threat, tests in ATTACKS:
+        assert re.search(r"`tests/[^`]+`", tests), threat
+
+
+def test_each_room_has_one_section() -> None:
+    assert sorted(set(ROOMS)) == ROOMS
+
+
+def test_each_attack_has_one_row() -> None:
+    attacks = [threat for threat, _ in ATTACKS]
+    assert [attack for attack in attacks if attacks.count(attack) > 1] == []
+
+
+# Conformance: each statement names a test.
+
+CONFORMANCE = ROOT / "docs" / "dev" / "conformance.md"
+
+
+def rows(text: str) -> list[str]:
+    """The lines of tables, without their heads and rules."""
+    lines = text.splitlines()
+    return [
+        line
+        for line, after in zip(lines, [*lines[1:], ""], strict=True)
+        if line.startswith("|") and not line.startswith("|---") and not after.startswith("|---")
+    ]
+
+
+def test_every_statement_names_a_test() -> None:
+    stated = rows(CONFORMANCE.read_text(encoding="utf-8"))
+    assert len(stated) > 60
+    assert [line for line in stated if not TEST.search(line.rpartition(" | ")[2])] == []

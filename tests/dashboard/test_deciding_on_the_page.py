@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
-from django.utils import timezone
 
 from fleet.models import Approval, AvailabilitySet, Claim, Hold, Scope
-from fleet.operations import step_up
-from tests import factories
+from tests import accounts, factories
 from tests.dashboard.conftest import acts, codes, logged_in, marks, states, text_of
 
 ALL = tuple(f"vm{number}" for number in range(1, 7))
@@ -20,14 +18,6 @@ HTMX = {"HX-Request": "true"}
 @pytest.fixture
 def approver(db: None) -> Client:
     return logged_in(factories.approver())
-
-
-def proved(client: Client) -> Client:
-    """The same, who has just proved who they are."""
-    session = client.session
-    step_up.note(session, at=timezone.now())
-    session.save()
-    return client
 
 
 def post(client: Client, address: str, **fields: Any) -> Any:
@@ -189,7 +179,7 @@ def test_an_admin_says_what_a_set_asks_for(fleet: factories.Fleet, admin: Client
         # Lowering it asks who that is; tests/sets/test_requirements_are_not_switched_off.py has the rest.
         assert admin.post(f"{address}{path}/", {field: ""} if wrong else {}).status_code == 401
     assert "set-wants-second" in codes(panel(operator))
-    assert proved(admin).post(f"{address}needs/", {"min_live": ""}).status_code == 302
+    assert accounts.prove(admin).post(f"{address}needs/", {"min_live": ""}).status_code == 302
 
 
 def test_claim_take_over_and_give_back(fleet: factories.Fleet, operator: Client) -> None:

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -10,11 +11,22 @@ from django.template.loader import render_to_string
 from django.test import Client
 
 from fleet.dashboard.status_bar import StatusBarCache
-from fleet.models import InventoryMachine, LastRun
+from fleet.domain.blind_spots import RANKS
+from fleet.domain.states import Presence
+from fleet.models import AvailabilitySet, InventoryMachine, LastRun, Machine, SetBlindSpot
+from fleet.models.facts.events import machine_presence
+from fleet.operations.intake import presence
+from fleet.operations.machines import decommission
 from fleet.operations.policy import rules
+from fleet.operations.sets import coverage as keeping
+from fleet.projections import blind_spots
+from fleet.projections.counts import counts
+from fleet.projections.desk.status_bar import overview
+from fleet.projections.refs import count_presence
 from tests import factories
-from tests.dashboard.conftest import codes
+from tests.dashboard.conftest import codes, text_of
 from tests.factories import Fleet, announced
+from tests.rows import MachineFactory, SetFactory
 
 
 def queue(client: Client) -> tuple[set[str], bool]:
@@ -129,3 +141,73 @@ def test_it_is_counted_once_for_all_readers_and_never_waits_for_the_blind_spots(
     cached.at(watched.now + timedelta(hours=1))
     cached.at(watched.now + timedelta(hours=2))
     assert len(later) == 1
+
+
+# Blind spots page: its length is the same for ten gaps and thousands, and it states their number.
+
+
+def test_blind_spots_of_every_set_are_grouped_by_kind_with_a_few_rows(fleet: Fleet, operator: Client) -> None:
+    for number in range(30):
+        fleet.enrol(f"vm{number}", availability_set=f"set-{number:02d}")
+    keeping.renew_all(now=fleet.now)
+    Machine.objects.update(agent_version="0.0.1")
+    keeping.renew_all(now=fleet.now)
+    found = blind_spots.overview(now=fleet.now)
+    group = next(group for group in found.groups if group.code == "agent-too-old")
+    assert (group.count, len(group.rows), group.more) == (30, 6, 24)
+    page = operator.get("/blind-spots/")
+    # One closed line for each kind, with the number of places and machines, and the advice once.
+    lines = re.findall(r"<details class=\"spot-kind\" (.*?)</summary>", page.content.decode(), re.DOTALL)
+    assert len(lines) == len(found.groups)
+    (line,) = [line for line in lines if 'data-key="kind-agent-too-old"' in line]
+    assert "<b>30</b>" in line and "and 27 more" in line
+    assert codes(page).count("agent-too-old.advice") == 1
+    said = text_of(page)
+    assert ("30" in said, "set-05" in said, "set-06" in said) == (True, True, False)
+    assert "set-29" in text_of(operator.get("/blind-spots/?kind=agent-too-old"))
+    assert "set-" not in text_of(operator.get("/blind-spots/?kind=no-agent"))
+
+
+def test_a_set_of_very_many_machines_names_the_first_and_counts_all(fleet: Fleet, operator: Client) -> None:
+    fleet.enrol_set(3)
+    home = AvailabilitySet.objects.get()
+    fleet.advance()
+    row = SetBlindSpot.objects.create(
+        availability_set=home, rank=RANKS["agent-silent"], code="agent-silent", set_name=home.name,
+        certainty="certain", count=10_000,
+        machine_ids=list(range(1, 10_001)), names=[f"vm{number:05d}" for number in range(10_000)],
+    )  # fmt: skip
+    found = blind_spots.overview(now=fleet.now).spots[0]
+    assert (found.code, found.count, len(found.names), len(found.machines)) == (row.code, 10_000, 500, 500)
+    page = operator.get("/blind-spots/")
+    assert "vm09000" not in text_of(page)
+    assert len(page.content) < 50_000
+    assert counts(now=fleet.now)[0].live == 3
+
+
+# The overview counts in the database what `machine_presence` judges one by one.
+
+
+AGES = [None, 0, 59, 60, 61, 599, 600, 601, 86399, 86400, 86401, 200000]
+
+
+def test_the_overview_agrees_with_the_rule_at_every_edge(fleet: factories.Fleet) -> None:
+    now, homes = fleet.now, SetFactory.create_batch(7)
+
+    def ago(age: int | None) -> datetime | None:
+        return None if age is None else now - timedelta(seconds=age)
+
+    for number, (heard, polled) in enumerate(product(AGES, AGES), 1):
+        if number in (13, 14):
+            machine = fleet.enrol(f"m{number}", heard=False).machine
+        else:
+            machine = MachineFactory(availability_set=homes[number % 7])
+        if heard_at := ago(heard):
+            presence.flush(contacts=[presence.Contact(machine.pk, heard_at, ago(polled))])
+    decommission.revoke(machine_id=fleet.agents["m14"].machine.pk, actor=factories.acting(factories.admin()), now=now)
+    # A document counts as a good poll before the presence map is flushed.
+    fleet.say("m13", at=now)
+    machines = Machine.objects.select_related("presence", "latest_document")
+    judged = count_presence([machine_presence(machine, now=now) for machine in machines])
+    assert overview(now=now).presence == judged
+    assert all(getattr(judged, state.value) > 0 for state in Presence)

@@ -20,7 +20,9 @@ from tests.dashboard.conftest import text_of
 from tests.dashboard.test_pages_keep_the_policy import Outline
 
 
-def test_form_of_an_unknown_visitor_leads_to_sign_in(fleet: factories.Fleet) -> None:
+def test_page_and_form_of_an_unknown_visitor_lead_to_sign_in(fleet: factories.Fleet) -> None:
+    found = Client().get("/sets/?q=web")
+    assert (found.status_code, found["Location"]) == (302, "/accounts/login/?next=%2Fsets%2F%3Fq%3Dweb")
     event = factories.announced(fleet)
     there = f"/events/{event.event_id}/"
     answer = Client().post(f"{there}approve/", {"comment": "go"}, headers={"Referer": f"http://testserver{there}"})

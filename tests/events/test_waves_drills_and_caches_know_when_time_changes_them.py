@@ -4,11 +4,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
-from fleet.models import Approval, AvailabilitySet, Cache, Drill, Maintenance, QuarantinedRow, Wave
+from bench.tick import DUE, populate
+from fleet.models import Approval, AvailabilitySet, Cache, Drill, Maintenance, QuarantinedRow, ScheduledEvent, Wave
 from fleet.operations import caches as maintenances
-from fleet.operations import drills, waves
+from fleet.operations import drills, reconcile, waves
 from fleet.operations.events import scheduling
 from fleet.operations.waves import begin as begin_wave
 from tests.caches.walking import Listeners, line
@@ -210,3 +214,94 @@ def test_a_tick_takes_no_more_than_a_portion_whatever_plan_postgres_chooses(
         cursor.execute("SET LOCAL enable_hashjoin = off")
         cursor.execute("SET LOCAL enable_mergejoin = off")
     assert len(scheduling.take(now=fleet.now, decided=False)) == 4
+
+
+# Idle ticks: without due work a tick runs a fixed number of queries and reads no open row.
+
+
+# Of this transaction, in which the whole test plays.
+READ = """SELECT relname, coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)
+    FROM pg_stat_xact_user_tables WHERE relname LIKE 'fleet!_%' ESCAPE '!'"""
+EVENTS, MACHINES, OTHERS = 110, 2, 50
+# Postgres's planner reads the first and the last entry of an index.
+PLANNING = 10
+
+
+def test_an_idle_tick_reads_nothing_that_is_open() -> None:
+    with connection.cursor() as cursor:
+        populate(cursor.execute, person=operator().pk, events=EVENTS, machines=MACHINES, others=OTHERS)
+        while _due(cursor):
+            reconcile.advance(now=timezone.now(), via="beat")
+        cursor.execute("ANALYZE")
+        # A small table is read from end to end; the planner takes these for large ones.
+        cursor.execute("UPDATE pg_class SET reltuples = 1000 * reltuples WHERE relname LIKE 'fleet!_%' ESCAPE '!'")
+        # What Postgres said of its tables before that look is kept for the whole of a transaction.
+        cursor.execute("SELECT pg_stat_clear_snapshot()")
+        before = _read(cursor)
+        with CaptureQueriesContext(connection) as asked:
+            did = reconcile.advance(now=timezone.now(), via="beat")
+        read = {table: rows - before.get(table, 0) for table, rows in _read(cursor).items()}
+    assert (did.ran, did.looked_at) == (True, 0)
+    # Who has turned is found by one look at everybody's presence.
+    assert read.pop("fleet_presencerow") <= EVENTS * MACHINES + PLANNING
+    assert {table: rows for table, rows in read.items() if rows > PLANNING} == {}
+    # Two of them are the savepoint that a transaction is in a test.
+    assert len(asked) <= 30
+
+
+def _due(cursor: Any) -> int:
+    cursor.execute(DUE)
+    return int(cursor.fetchone()[0])
+
+
+def _read(cursor: Any) -> dict[str, int]:
+    cursor.execute(READ)
+    return dict(cursor.fetchall())
+
+
+# A changed rule makes all due that is open. A tick takes a part of that, and what is on its way to Azure first.
+
+
+BACKLOG, PORTION, PORTIONS = 24, 4, 2
+
+
+@pytest.fixture
+def backlog(monkeypatch: pytest.MonkeyPatch) -> Fleet:
+    monkeypatch.setattr(scheduling, "PORTION", PORTION)
+    monkeypatch.setattr(reconcile, "MOST_PORTIONS", PORTIONS)
+    fleet = Fleet()
+    fleet.enrol_set(2)
+    due = fleet.now + seconds(900)
+    ids = [f"BAC10600-0000-4000-8000-{number:012}" for number in range(BACKLOG)]
+    fleet.all_say(*(listing(event_id, not_before=due) for event_id in ids))
+    calm(fleet)
+    return fleet
+
+
+def calm(fleet: Fleet) -> None:
+    """Tick until the news is gone through."""
+    for _ in range(BACKLOG // PORTION):
+        if fleet.advance().looked_at < PORTION * PORTIONS:
+            return
+
+
+def test_an_order_that_is_overdue_is_given_to_the_next_machine_by_the_first_tick(backlog: Fleet) -> None:
+    last = ScheduledEvent.objects.order_by("-pk")[0]
+    approval = backlog.approve(last.event_id, overrides={"other-event": "all the same"})
+    calm(backlog)
+    first = open_order(approval)
+    backlog.delivered(first)
+    calm(backlog)
+    backlog.later(settings.ORDER_ANSWER_SECONDS + 1)
+    backlog.heard()
+    scheduling.make_all_due()
+    did = backlog.advance()
+    assert did.looked_at < PORTION * (PORTIONS + 1), "and no more"
+    assert open_order(approval).machine_id != first.machine_id
+
+
+def test_the_backlog_is_gone_through_tick_by_tick(backlog: Fleet) -> None:
+    scheduling.make_all_due()
+    looked = [backlog.advance().looked_at for _ in range(BACKLOG // (PORTION * PORTIONS))]
+    assert looked == [PORTION * PORTIONS] * len(looked)
+    assert backlog.advance().looked_at == 0
