@@ -192,7 +192,7 @@ def test_stream_id_of_another_database_restarts_the_stream(gateway: Gateway, rea
             assert json.loads(second["data"]) == {"reason": reason}
             assert second["id"] == first["id"]
             agent = gateway.agent()
-            assert any(f"vm-{agent.vm_id[:8]}" in event["data"] for event in itertools.islice(stream, 5))
+            assert any(f"vm-{agent.vm_id[:8]}" in event["data"] for event in itertools.islice(stream, 20))
 
 
 def test_an_id_from_before_the_database_came_back_is_said_to_be_and_misses_nothing_of_the_new_era() -> None:
