@@ -215,7 +215,7 @@ def test_an_open_event_goes_with_the_last_machine_that_has_a_word_about_it(fleet
         agent = fleet.agents[name]
         if enrols:
             fleet.enrol(name, availability_set="other", vm_id=agent.machine.vm_id)
-            # It goes on with its spool.
+            # It keeps its spool.
             fleet.agents[name] = agent
         else:
             instance(fleet, name, "other")
